@@ -1,0 +1,42 @@
+# One way to do each thing; the work is in scripts/, tests/ and bench/.
+# Debian's Python, because the modules come from Debian's packages.
+PYTHON := /usr/bin/python3
+
+.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 22
+
+setup:
+	@scripts/setup.sh
+
+build: setup  ## build build/ha_myriad.so and build/myriad
+	@scripts/build-plugin.sh
+
+run: build  ## start MariaDB with Myriad on var/run/mysqld.sock and 127.0.0.1:3307
+	@exec $(PYTHON) scripts/run_server.py
+
+demo: build  ## five minutes at most: load, run, kill and verify beside InnoDB; charts in var/demo.html
+	@$(PYTHON) scripts/demo.py
+
+test: setup  ## every test, ending in "N passed, N failed"
+	@scripts/test.sh
+
+test-long: setup  ## soak: hours of crash loops and simulation (HOURS=1)
+	@scripts/test-long.sh
+
+test-sanitize: setup  ## the shim under the address and undefined-behaviour sanitizers
+	@scripts/sanitize.sh
+
+lint: setup  ## formatting, clippy, layer order, file sizes, licences
+	@scripts/lint.sh
+
+bench-oltp: build  ## sysbench on InnoDB, Myriad and MyRocks, interleaved (ARGS="--help" for a short run)
+	@$(PYTHON) bench/oltp.py $(ARGS)
+
+bench-bulk: build  ## loads, scans, ALTER and UPDATE of a million rows
+	@$(PYTHON) bench/bulk.py $(ARGS)
+
+clean:  ## remove what was built (not var/run, which holds data)
+	rm -rf build/handler build/sanitize build/ha_myriad.so build/myriad build/datadir-template
+	cargo clean

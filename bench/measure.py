@@ -1,0 +1,91 @@
+"""What the benchmarks share: engines to compare, tables of medians with ratios, files and charts of results."""
+import csv
+import os
+import statistics
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path.insert(0, os.path.join(ROOT, "scripts"))
+import server  # noqa: E402
+
+RESULTS = os.path.join(ROOT, "bench", "results")
+BIG_LOG = {"INNODB": ["--innodb-log-file-size=1G"], "MYRIAD": ["--loose-myriad-log-capacity=1073741824"],
+           "ROCKSDB": []}
+COLOURS = {"INNODB": "#888888", "MYRIAD": "#c0392b", "ROCKSDB": "#2980b9"}
+
+
+def start_servers(engines, pool_mib, options=()):
+    """One running server for each engine, commits durable."""
+    servers = {}
+    for engine in engines:
+        srv = server.Server(engine, pool_mib=pool_mib, flush=1, options=BIG_LOG.get(engine.upper(), []) + list(options))
+        srv.start()
+        srv.query("CREATE DATABASE bench")
+        servers[engine] = srv
+    return servers
+
+
+def settle(servers, seconds_max=20):
+    """Waits until no server works in the background, so that one engine's debt is not paid by the next."""
+    deadline = time.monotonic() + seconds_max
+    while time.monotonic() < deadline:
+        before = sum(s.cpu_seconds() for s in servers)
+        time.sleep(0.5)
+        if sum(s.cpu_seconds() for s in servers) - before <= 0.05:
+            return
+
+
+def medians(rows, keys, value):
+    """{tuple of the columns `keys`: median of column `value`}"""
+    groups = {}
+    for row in rows:
+        if row[value] is not None:
+            groups.setdefault(tuple(row[k] for k in keys), []).append(row[value])
+    return {k: statistics.median(v) for k, v in groups.items()}
+
+
+def write_csv(name, rows):
+    os.makedirs(RESULTS, exist_ok=True)
+    path = os.path.join(RESULTS, name)
+    with open(path, "w", newline="") as f:
+        writer = csv.DictWriter(f, fieldnames=list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+    return path
+
+
+def grid(name, panels, groups, engines, values, label):
+    """A PNG with one bar chart for each panel: values[(panel, group, engine)]."""
+    import matplotlib
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+    columns = min(4, len(panels))
+    lines = -(-len(panels) // columns)
+    figure, axes = pyplot.subplots(lines, columns, figsize=(4 * columns, 3 * lines), squeeze=False)
+    for axis in axes.flat[len(panels):]:
+        axis.axis("off")
+    width = 0.8 / len(engines)
+    for axis, panel in zip(axes.flat, panels):
+        for i, engine in enumerate(engines):
+            axis.bar([g + i * width for g in range(len(groups))],
+                     [values.get((panel, group, engine), 0) for group in groups], width,
+                     label=engine, color=COLOURS.get(engine.upper()))
+        axis.set_xticks([g + 0.4 - width / 2 for g in range(len(groups))], [str(g) for g in groups], fontsize=8)
+        axis.set_title(panel, fontsize=10)
+        axis.tick_params(axis="y", labelsize=8)
+    axes[0][0].legend(fontsize=8)
+    figure.suptitle(label)
+    figure.tight_layout()
+    os.makedirs(RESULTS, exist_ok=True)
+    path = os.path.join(RESULTS, name)
+    figure.savefig(path, dpi=90)
+    pyplot.close(figure)
+    return path
+
+
+def machine():
+    """One line about the machine, for the head of a report."""
+    with open("/proc/cpuinfo") as f:
+        model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), "unknown CPU")
+    return f"{os.cpu_count()} x {model}, MariaDB {server.server_version()}, {time.strftime('%Y-%m-%d %H:%M')}"

@@ -1,0 +1,120 @@
+#!/usr/bin/python3
+"""sysbench on InnoDB, Myriad and MyRocks, engines taking turns in every cell, commits durable.
+
+Prints medians and ratios to InnoDB; leaves a CSV, charts and a page under bench/results/. Each round prepares the tables
+anew, because the insert and delete workloads (last in a round) change their size.
+"""
+import argparse
+import os
+import re
+import subprocess
+
+import measure
+from measure import server
+
+WORKLOADS = ["point_select", "read_only", "update_index", "update_non_index", "read_write", "write_only", "insert",
+             "delete"]
+
+
+def sysbench(srv, args, workload, clients, command, seconds=0, extra=()):
+    line = [server.tool("sysbench"), f"oltp_{workload}", "--db-driver=mysql", f"--mysql-socket={srv.socket}",
+            "--mysql-user=root", "--mysql-db=bench", f"--tables={args.tables}", f"--table-size={args.rows}",
+            f"--threads={clients}", f"--time={seconds}", "--rand-type=uniform", f"--mysql-storage-engine={srv.engine}",
+            "--mysql-ignore-errors=1213,1020,1205,1062", "--percentile=95"] + list(extra) + [command]
+    done = subprocess.run(line, capture_output=True, text=True)
+    if done.returncode:
+        text = (done.stderr + done.stdout).strip().splitlines()
+        fatal = [t for t in text if "FATAL" in t or "error" in t.lower()] or text[-3:]
+        raise server.ServerError(f"sysbench {workload} {command} failed on {srv.engine}: {fatal[0] if fatal else '?'}"
+                                 + ("" if srv.alive() else f"; the server died: {srv.why()}"))
+    return done.stdout
+
+
+def prepare(srv, args):
+    srv.query("DROP DATABASE IF EXISTS bench")
+    srv.query("CREATE DATABASE bench")
+    sysbench(srv, args, "read_write", min(2, args.tables), "prepare")
+
+
+def cell(srv, args, workload, clients):
+    """Runs one workload and returns its numbers."""
+    if args.warm:
+        sysbench(srv, args, workload, clients, "run", args.warm)
+    before = srv.cpu_seconds()
+    text = sysbench(srv, args, workload, clients, "run", args.seconds)
+    cpu = srv.cpu_seconds() - before
+    queries, per_second = re.search(r"queries:\s+(\d+)\s+\(([\d.]+) per sec", text).groups()
+    errors = re.search(r"ignored errors:\s+(\d+)", text)
+    return {"qps": float(per_second), "tps": float(re.search(r"transactions:\s+\d+\s+\(([\d.]+)", text)[1]),
+            "p95_ms": float(re.search(r"95th percentile:\s+([\d.]+)", text)[1]),
+            "cpu_us_per_query": cpu / max(1, int(queries)) * 1e6, "errors": int(errors[1]) if errors else 0}
+
+
+def table(rows, engines, workloads, clients):
+    lines = [f"{'workload':<18}{'clients':>8}" + "".join(f"{e + ' qps':>14}{'p95 ms':>9}{'cpu us':>8}" for e in engines)
+             + "".join(f"{e + '/' + engines[0]:>17}" for e in engines[1:])]
+    keys = ("workload", "clients", "engine")
+    qps, p95, cpu = (measure.medians(rows, keys, v) for v in ("qps", "p95_ms", "cpu_us_per_query"))
+    for w in workloads:
+        for c in clients:
+            if (w, c, engines[0]) not in qps:
+                continue
+            line = f"{w:<18}{c:>8}"
+            for e in engines:
+                k = (w, c, e)
+                line += f"{qps[k]:>14.0f}{p95[k]:>9.2f}{cpu[k]:>8.1f}" if k in qps else f"{'-':>14}{'-':>9}{'-':>8}"
+            for e in engines[1:]:
+                line += f"{qps[(w, c, e)] / qps[(w, c, engines[0])]:>17.2f}" if (w, c, e) in qps else f"{'-':>17}"
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--clients", default="1,8,64,256")
+    parser.add_argument("--seconds", type=int, default=20, help="measured seconds of a cell")
+    parser.add_argument("--warm", type=int, default=2, help="seconds before them")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tables", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=100000)
+    parser.add_argument("--pool-mib", type=int, default=1024)
+    parser.add_argument("--name", default="oltp", help="stem of the result files")
+    args = parser.parse_args()
+    engines, workloads = args.engines.split(","), args.workloads.split(",")
+    workloads.sort(key=lambda w: WORKLOADS.index(w) if w in WORKLOADS else -1)
+    clients = [int(c) for c in args.clients.split(",")]
+    print(measure.machine(), flush=True)
+    servers = measure.start_servers(engines, args.pool_mib)
+    rows = []
+    for number in range(args.rounds):
+        for engine in engines:
+            prepare(servers[engine], args)
+        for w in workloads:
+            for c in clients:
+                turn = engines[number % len(engines):] + engines[:number % len(engines)]
+                for engine in turn:
+                    measure.settle(servers.values())
+                    rows.append({"round": number + 1, "workload": w, "clients": c, "engine": engine,
+                                 **cell(servers[engine], args, w, c)})
+                print(f"round {number + 1} {w} {c}: " + ", ".join(
+                    f"{r['engine']} {r['qps']:.0f}" for r in rows[-len(engines):]), flush=True)
+    path = measure.write_csv(f"{args.name}.csv", rows)
+    text = table(rows, engines, workloads, clients)
+    print(text)
+    charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, engines,
+                           measure.medians(rows, ("workload", "clients", "engine"), v), label)
+              for v, label in (("qps", "queries a second, by clients"), ("p95_ms", "95th percentile of latency, ms"),
+                               ("cpu_us_per_query", "server CPU a query, us"))]
+    with open(os.path.join(measure.RESULTS, f"{args.name}.html"), "w") as f:
+        f.write(f"<!doctype html><meta charset=utf-8><title>{args.name}</title><h1>sysbench</h1><p>{measure.machine()}; "
+                f"{args.tables} tables of {args.rows} rows, pool {args.pool_mib} MiB, {args.seconds} s a cell, "
+                f"median of {args.rounds}</p><pre>{text}</pre>"
+                + "".join(f"<p><img src={os.path.basename(c)}></p>" for c in charts))
+    print(f"results in {os.path.relpath(path)} and beside it")
+    return 0
+
+
+if __name__ == "__main__":
+    server.main_guard(main)

@@ -1,0 +1,390 @@
+//! Latches with counters.
+//!
+//! A latch is held for a short time to keep memory consistent; a lock (room `txn`) is held to a transaction's end. Each
+//! latch belongs to a [`LatchClass`], whose counters are always on: acquisitions, contended acquisitions, wait time.
+//!
+//! [`HybridLatch`] is the frames' latch: shared and exclusive, and a version that lets a reader look at the data without
+//! writing to the latch's cache line and learn afterwards whether a writer came between (optimistic lock coupling: Leis
+//! et al., "Optimistic Lock Coupling", 2019). The version grows with each release of an exclusive holder.
+
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// What a latch protects. One row of `MYRIAD_LATCHES` each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub enum LatchClass {
+    /// An index page's frame.
+    IndexPage,
+    /// An undo page's frame.
+    UndoPage,
+    /// Any other page's frame (headers, bitmaps, overflow).
+    OtherPage,
+    /// A page table bucket.
+    PageTable,
+    /// A partition's free list.
+    FreeList,
+    /// A partition's dirty list.
+    DirtyList,
+    /// The log's writer.
+    LogWrite,
+    /// A slot of the lock table.
+    LockTable,
+    /// The transaction system's lists.
+    TrxSystem,
+    /// The catalog cache.
+    Catalog,
+}
+
+/// Number of [`LatchClass`]es.
+pub const LATCH_CLASSES: usize = 10;
+
+/// All classes, in the order of their numbers.
+pub const ALL_CLASSES: [LatchClass; LATCH_CLASSES] = [
+    LatchClass::IndexPage,
+    LatchClass::UndoPage,
+    LatchClass::OtherPage,
+    LatchClass::PageTable,
+    LatchClass::FreeList,
+    LatchClass::DirtyList,
+    LatchClass::LogWrite,
+    LatchClass::LockTable,
+    LatchClass::TrxSystem,
+    LatchClass::Catalog,
+];
+
+impl LatchClass {
+    /// The name users see.
+    pub fn name(self) -> &'static str {
+        match self {
+            LatchClass::IndexPage => "index_page",
+            LatchClass::UndoPage => "undo_page",
+            LatchClass::OtherPage => "other_page",
+            LatchClass::PageTable => "page_table",
+            LatchClass::FreeList => "free_list",
+            LatchClass::DirtyList => "dirty_list",
+            LatchClass::LogWrite => "log_write",
+            LatchClass::LockTable => "lock_table",
+            LatchClass::TrxSystem => "trx_system",
+            LatchClass::Catalog => "catalog",
+        }
+    }
+}
+
+const SHARDS: usize = 16;
+
+#[repr(align(128))]
+struct Shard {
+    acquired: [AtomicU64; LATCH_CLASSES],
+    contended: [AtomicU64; LATCH_CLASSES],
+    wait_ns: [AtomicU64; LATCH_CLASSES],
+}
+
+#[allow(clippy::declare_interior_mutable_const)]
+const ZERO: AtomicU64 = AtomicU64::new(0);
+#[allow(clippy::declare_interior_mutable_const)]
+const EMPTY_SHARD: Shard =
+    Shard { acquired: [ZERO; LATCH_CLASSES], contended: [ZERO; LATCH_CLASSES], wait_ns: [ZERO; LATCH_CLASSES] };
+static SHARD: [Shard; SHARDS] = [EMPTY_SHARD; SHARDS];
+static NEXT_THREAD: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static THREAD_NO: usize = NEXT_THREAD.fetch_add(1, Ordering::Relaxed) as usize;
+}
+
+/// A small number for the calling thread, given in order of first use. Picks shards.
+#[inline]
+pub fn thread_no() -> usize {
+    THREAD_NO.with(|n| *n)
+}
+
+/// Counts an acquisition. Load and store rather than an atomic add: threads that share a shard may lose a count.
+#[inline]
+pub fn count_acquired(class: LatchClass) {
+    let c = &SHARD[thread_no() % SHARDS].acquired[class as usize];
+    c.store(c.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// Counts an acquisition that had to wait since `start`.
+#[cold]
+pub fn count_contended(class: LatchClass, start: Instant) {
+    let s = &SHARD[thread_no() % SHARDS];
+    s.contended[class as usize].fetch_add(1, Ordering::Relaxed);
+    s.wait_ns[class as usize].fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+}
+
+/// A class's counters since the process began.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LatchStats {
+    /// Acquisitions (a lower bound).
+    pub acquired: u64,
+    /// Acquisitions that had to wait.
+    pub contended: u64,
+    /// Their total wait in nanoseconds.
+    pub wait_ns: u64,
+}
+
+/// Reads a class's counters.
+pub fn latch_stats(class: LatchClass) -> LatchStats {
+    let mut sum = LatchStats::default();
+    for s in &SHARD {
+        sum.acquired += s.acquired[class as usize].load(Ordering::Relaxed);
+        sum.contended += s.contended[class as usize].load(Ordering::Relaxed);
+        sum.wait_ns += s.wait_ns[class as usize].load(Ordering::Relaxed);
+    }
+    sum
+}
+
+/// Holders of the latch in shared mode: bits 0 to 15.
+const SHARED: u64 = 0xffff;
+/// Held in exclusive mode.
+const EXCLUSIVE: u64 = 1 << 16;
+/// Somebody sleeps until the latch is free; newcomers queue up behind.
+const PARKED: u64 = 1 << 17;
+const VERSION_SHIFT: u32 = 18;
+const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
+const SPINS: u32 = 60;
+
+/// Shared/exclusive latch with a version word. Not reentrant; guards are the caller's (see room `buffer`).
+#[derive(Default)]
+pub struct HybridLatch {
+    state: AtomicU64,
+}
+
+impl HybridLatch {
+    /// A free latch.
+    pub const fn new() -> HybridLatch {
+        HybridLatch { state: AtomicU64::new(0) }
+    }
+
+    /// The version to be passed to [`HybridLatch::validate`] after reading, or `None` while a writer is inside.
+    #[inline]
+    pub fn optimistic(&self) -> Option<u64> {
+        let s = self.state.load(Ordering::Acquire);
+        (s & EXCLUSIVE == 0).then_some(s >> VERSION_SHIFT)
+    }
+
+    /// Whether no writer has been inside since `version` was taken. What was read before may be used only if so.
+    #[inline]
+    pub fn validate(&self, version: u64) -> bool {
+        fence(Ordering::Acquire);
+        let s = self.state.load(Ordering::Relaxed);
+        s & EXCLUSIVE == 0 && s >> VERSION_SHIFT == version
+    }
+
+    /// The current version; stable while the caller holds the latch in either mode.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.state.load(Ordering::Relaxed) >> VERSION_SHIFT
+    }
+
+    /// Takes the latch in shared mode if that needs no waiting.
+    #[inline]
+    pub fn try_shared(&self) -> bool {
+        let mut s = self.state.load(Ordering::Relaxed);
+        while s & (EXCLUSIVE | PARKED) == 0 && s & SHARED != SHARED {
+            match self.state.compare_exchange_weak(s, s + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => s = now,
+            }
+        }
+        false
+    }
+
+    /// Takes the latch in exclusive mode if that needs no waiting.
+    #[inline]
+    pub fn try_exclusive(&self) -> bool {
+        let s = self.state.load(Ordering::Relaxed);
+        let taken = s & (EXCLUSIVE | SHARED) == 0
+            && self.state.compare_exchange(s, s | EXCLUSIVE, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        // An optimistic reader that sees any of our changes must see the mark too (no instruction on x86).
+        fence(Ordering::Release);
+        taken
+    }
+
+    /// Takes the latch in shared mode.
+    #[inline]
+    pub fn lock_shared(&self, class: LatchClass) {
+        count_acquired(class);
+        if !self.try_shared() {
+            self.wait(class, HybridLatch::try_shared);
+        }
+    }
+
+    /// Takes the latch in exclusive mode.
+    #[inline]
+    pub fn lock_exclusive(&self, class: LatchClass) {
+        count_acquired(class);
+        if !self.try_exclusive() {
+            self.wait(class, HybridLatch::try_exclusive);
+        }
+    }
+
+    /// Gives back a shared hold.
+    #[inline]
+    pub fn unlock_shared(&self) {
+        let old = self.state.fetch_sub(1, Ordering::Release);
+        debug_assert!(old & SHARED != 0 && old & EXCLUSIVE == 0);
+        if old & PARKED != 0 && old & SHARED == 1 {
+            self.wake();
+        }
+    }
+
+    /// Gives back the exclusive hold; the version grows.
+    #[inline]
+    pub fn unlock_exclusive(&self) {
+        let old = self.state.fetch_add(VERSION_ONE - EXCLUSIVE, Ordering::Release);
+        debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
+        if old & PARKED != 0 {
+            self.wake();
+        }
+    }
+
+    /// Gives back the exclusive hold of somebody who changed nothing; the version stays.
+    #[inline]
+    pub fn unlock_exclusive_unchanged(&self) {
+        let old = self.state.fetch_sub(EXCLUSIVE, Ordering::Release);
+        debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
+        if old & PARKED != 0 {
+            self.wake();
+        }
+    }
+
+    /// Makes the version grow under the exclusive hold, which goes on: whoever read before now will not validate, however
+    /// the hold ends.
+    pub fn grow_version(&self) {
+        let old = self.state.fetch_add(VERSION_ONE, Ordering::Release);
+        debug_assert!(old & EXCLUSIVE != 0);
+    }
+
+    /// Turns the exclusive hold into a shared one; the version grows.
+    pub fn downgrade(&self) {
+        let old = self.state.fetch_add(VERSION_ONE - EXCLUSIVE + 1, Ordering::Release);
+        debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
+        if old & PARKED != 0 {
+            self.wake();
+        }
+    }
+
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self) as usize
+    }
+
+    #[cold]
+    fn wait(&self, class: LatchClass, take: fn(&HybridLatch) -> bool) {
+        let start = Instant::now();
+        let mut spins = 0;
+        loop {
+            if take(self) {
+                break;
+            }
+            if spins < SPINS {
+                spins += 1;
+                std::hint::spin_loop();
+                continue;
+            }
+            let s = self.state.load(Ordering::Relaxed);
+            if s & (EXCLUSIVE | SHARED) == 0 {
+                if s & PARKED != 0 {
+                    // The last holder left before it saw the mark, or its wake is on its way: the mark is stale for us.
+                    self.wake();
+                }
+                continue;
+            }
+            if s & PARKED == 0
+                && self.state.compare_exchange(s, s | PARKED, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            {
+                continue;
+            }
+            // SAFETY: the address is ours alone, and the closures neither panic nor call back into the parking lot.
+            unsafe {
+                parking_lot_core::park(
+                    self.address(),
+                    || {
+                        let s = self.state.load(Ordering::Relaxed);
+                        s & PARKED != 0 && s & (EXCLUSIVE | SHARED) != 0
+                    },
+                    || {},
+                    |_, _| {},
+                    parking_lot_core::DEFAULT_PARK_TOKEN,
+                    None,
+                );
+            }
+        }
+        count_contended(class, start);
+    }
+
+    #[cold]
+    fn wake(&self) {
+        self.state.fetch_and(!PARKED, Ordering::Relaxed);
+        // SAFETY: the address is ours alone, and waking takes no other latch.
+        unsafe {
+            parking_lot_core::unpark_all(self.address(), parking_lot_core::DEFAULT_UNPARK_TOKEN);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::cell::UnsafeCell;
+    use std::sync::Arc;
+
+    struct Cell(HybridLatch, UnsafeCell<[u64; 2]>);
+    // SAFETY: the cell is only touched under its latch.
+    unsafe impl Sync for Cell {}
+
+    #[test]
+    fn writers_exclude_each_other_and_readers() {
+        let cell = Arc::new(Cell(HybridLatch::new(), UnsafeCell::new([0; 2])));
+        let threads: Vec<_> = (0..6)
+            .map(|t| {
+                let cell = Arc::clone(&cell);
+                std::thread::spawn(move || {
+                    for i in 0..20_000 {
+                        if (i + t) % 3 == 0 {
+                            cell.0.lock_exclusive(LatchClass::OtherPage);
+                            // SAFETY: exclusive latch held.
+                            let v = unsafe { &mut *cell.1.get() };
+                            v[0] += 1;
+                            v[1] += 1;
+                            cell.0.unlock_exclusive();
+                        } else {
+                            cell.0.lock_shared(LatchClass::OtherPage);
+                            // SAFETY: shared latch held.
+                            let v = unsafe { *cell.1.get() };
+                            assert_eq!(v[0], v[1]);
+                            cell.0.unlock_shared();
+                        }
+                    }
+                })
+            })
+            .collect();
+        for t in threads {
+            t.join().unwrap();
+        }
+        // SAFETY: all threads are gone.
+        let v = unsafe { *cell.1.get() };
+        assert_eq!(v[0], cell.0.version());
+        assert_eq!(v[0], v[1]);
+    }
+
+    #[test]
+    fn optimistic_reader_learns_of_a_writer() {
+        let latch = HybridLatch::new();
+        let v = latch.optimistic().unwrap();
+        assert!(latch.validate(v));
+        latch.lock_exclusive(LatchClass::OtherPage);
+        assert!(latch.optimistic().is_none());
+        assert!(!latch.validate(v));
+        latch.unlock_exclusive();
+        assert!(!latch.validate(v));
+        let v = latch.optimistic().unwrap();
+        latch.lock_shared(LatchClass::OtherPage);
+        assert!(latch.validate(v), "shared holders do not disturb readers");
+        latch.unlock_shared();
+        latch.lock_exclusive(LatchClass::OtherPage);
+        latch.unlock_exclusive_unchanged();
+        assert!(latch.validate(v));
+    }
+}

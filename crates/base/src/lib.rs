@@ -1,0 +1,16 @@
+//! Room `base`: the words every other room speaks.
+//!
+//! Holds identifiers, the engine's one error type, little codecs, checksums, limits, the clock and random traits, and
+//! latches with counters. Knows nothing of files, pages' contents or transactions, and starts no threads.
+
+pub mod clock;
+pub mod codec;
+pub mod error;
+pub mod ids;
+pub mod latch;
+pub mod limits;
+pub mod page;
+pub mod random;
+
+pub use error::{Error, Result};
+pub use ids::{Csn, IndexId, Lsn, PageId, PageNo, RollPtr, ShapeId, SpaceId, TableId, TrxId};

@@ -1,0 +1,465 @@
+//! Allocation of pages in a tablespace: bitmap pages, one 64-bit word for each extent of 64 pages.
+//!
+//! A group is as many pages as one bitmap page has bits; group `g` begins at page `g * group` and its bitmap page is the
+//! second page of the group: page 1 for the first. Bitmap page, after the common header:
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 24 | 4 | every word below this number is full |
+//! | 28 | 4 | pages in use |
+//! | 32 | 4 | number of groups (first bitmap page only) |
+//! | 36 | 4 | reserved, zero |
+//! | 40 | 8 each | words; bit set = page in use |
+//!
+//! Small trees take single pages, a growing tree the pages next to its own, and then whole free extents, while few pages of
+//! the extents in use are free.
+//!
+//! To allocate inside a mini-transaction: [`find`] latches a bitmap page and names a free page, changing nothing; if the
+//! file must grow first, the caller drops its latches, calls [`grow`] and begins again; then [`take`]. So a full disk or a
+//! full buffer pool shows before anything is changed. A bitmap page is the last latch that a mini-transaction takes, but
+//! for new pages, which nobody else can reach.
+
+use crate::page::{self, Fences};
+use crate::redo;
+use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
+use myriad_base::limits::EXTENT_PAGES;
+use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
+use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
+use myriad_buffer::{BufferPool, Mtr, PageRef};
+
+/// Root page of a tablespace's pack tree.
+pub const PACK_ROOT: PageNo = PageNo(2);
+
+const OFF_HINT: usize = 24;
+const OFF_USED: usize = 28;
+const OFF_GROUPS: usize = 32;
+const WORDS: usize = 40;
+
+/// Extents that are partly used are filled before another is begun when their free pages are more than this part of the
+/// pages in use.
+const SPARE_SHARE: u32 = 16;
+
+/// Pages that one bitmap page describes.
+pub const fn group_pages(page_size: usize) -> u32 {
+    (word_count(page_size) * EXTENT_PAGES as usize) as u32
+}
+
+const fn word_count(page_size: usize) -> usize {
+    (page_size - WORDS) / 8
+}
+
+/// The bitmap page of a group.
+fn bitmap_page(page_size: usize, group: u32) -> PageNo {
+    PageNo(group * group_pages(page_size) + 1)
+}
+
+fn word(p: &[u8], at: usize) -> u64 {
+    get_u64(p, WORDS + at * 8)
+}
+
+fn word_is_free(p: &[u8], at: usize) -> bool {
+    word(p, at) == 0
+}
+
+/// A free page that [`find`] has found; its bitmap page is latched.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    bitmap: PageRef,
+    word: u16,
+    bit: u8,
+    page: PageId,
+}
+
+impl Candidate {
+    /// Which page it is.
+    pub fn page(&self) -> PageId {
+        self.page
+    }
+}
+
+/// What [`find`] says.
+#[derive(Clone, Copy, Debug)]
+pub enum Found {
+    /// This one.
+    Page(Candidate),
+    /// Drop all latches, call [`grow`] with this, and begin again.
+    Grow(Growth),
+}
+
+/// How a tablespace must grow.
+#[derive(Clone, Copy, Debug)]
+pub struct Growth {
+    pages: u64,
+    group: Option<u32>,
+}
+
+/// Sets or clears bits of a bitmap page: the effect of [`redo::ALLOCATE`] and [`redo::FREE`].
+pub(crate) fn change_bits(p: &mut [u8], at: usize, mask: u64, set: bool) -> Result<()> {
+    if p[OFF_KIND] != PageKind::Bitmap as u8 || at >= word_count(p.len()) {
+        return Err(Error::invalid("no such word of a bitmap page"));
+    }
+    let old = word(p, at);
+    let n = mask.count_ones();
+    let used = get_u32(p, OFF_USED);
+    if set {
+        if old & mask != 0 {
+            return Err(Error::invalid("the page is in use already"));
+        }
+        put_u64(p, WORDS + at * 8, old | mask);
+        put_u32(p, OFF_USED, used.wrapping_add(n));
+        let mut hint = get_u32(p, OFF_HINT) as usize;
+        while hint < word_count(p.len()) && word(p, hint) == u64::MAX {
+            hint += 1;
+        }
+        put_u32(p, OFF_HINT, hint as u32);
+    } else {
+        if old & mask != mask {
+            return Err(Error::invalid("the page is free already"));
+        }
+        put_u64(p, WORDS + at * 8, old & !mask);
+        put_u32(p, OFF_USED, used.wrapping_sub(n));
+        put_u32(p, OFF_HINT, get_u32(p, OFF_HINT).min(at as u32));
+    }
+    Ok(())
+}
+
+fn change_payload(word: u16, mask: u64) -> [u8; 10] {
+    let mut payload = [0; 10];
+    payload[..2].copy_from_slice(&word.to_le_bytes());
+    payload[2..].copy_from_slice(&mask.to_le_bytes());
+    payload
+}
+
+/// Lays out a new tablespace whose file has been created: the first bitmap page and the pack tree's empty root. In its own
+/// mini-transactions; the header page is room `space`'s.
+///
+/// # Errors
+/// [`myriad_base::Error::DiskFull`] before anything is changed; the pool's.
+pub fn create_space_layout(pool: &BufferPool, space: SpaceId) -> Result<()> {
+    ensure_pages(pool, space, u64::from(PACK_ROOT.0) + 1)?;
+    let mut mtr = Mtr::start(pool)?;
+    let bitmap = mtr.init(PageId::new(space, PageNo(1)), PageKind::Bitmap)?;
+    mtr.write(bitmap, OFF_GROUPS, &1u32.to_le_bytes());
+    mtr.apply(bitmap, redo::ALLOCATE, &change_payload(0, 0b111))?;
+    mtr.commit()?;
+    // Another mini-transaction: taking a frame can fail, which must not happen after a change.
+    let mut mtr = Mtr::start(pool)?;
+    let root = mtr.init(PageId::new(space, PACK_ROOT), PageKind::Index)?;
+    format_root(&mut mtr, root, &[], &[])?;
+    mtr.commit()?;
+    Ok(())
+}
+
+/// Formats an empty leaf that is the whole tree.
+pub(crate) fn format_root(mtr: &mut Mtr<'_>, root: PageRef, low: &[u8], high: &[u8]) -> Result<()> {
+    let mut payload = Vec::with_capacity(32);
+    let fences = Fences { low, high, flags: page::LEFTMOST | page::RIGHTMOST };
+    redo::push_bounds(&mut payload, &redo::Bounds { level: 0, left: PageNo(0), fences });
+    mtr.apply(root, redo::FORMAT, &payload)
+}
+
+fn file_pages(pool: &BufferPool, space: SpaceId) -> Result<u64> {
+    Ok(u64::from(pool.spaces().get(space)?.pages_in_file()))
+}
+
+fn ensure_pages(pool: &BufferPool, space: SpaceId, pages: u64) -> Result<()> {
+    let pages = u32::try_from(pages)
+        .map_err(|_| Error::NotSupported { what: format!("tablespace {space} of more than 2^32 pages") })?;
+    pool.spaces().get(space)?.ensure_pages(pages)
+}
+
+/// Free pages of the extents that have pages in use.
+fn free_in_used_extents(p: &[u8]) -> u32 {
+    let hint = (get_u32(p, OFF_HINT) as usize).min(word_count(p.len()));
+    p[WORDS + hint * 8..]
+        .chunks_exact(8)
+        .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")))
+        .filter(|&w| w != 0)
+        .map(u64::count_zeros)
+        .sum()
+}
+
+/// A free word's or page's place in a bitmap page, near word `near` if possible.
+fn search(p: &[u8], near: Option<(usize, u32)>) -> Option<(usize, u32)> {
+    let n = word_count(p.len());
+    let hint = (get_u32(p, OFF_HINT) as usize).min(n);
+    let first_free = |from: usize| (from.max(hint)..n).find(|&w| word(p, w) != u64::MAX);
+    let Some((near_word, bit)) = near else {
+        return first_free(0).map(|w| (w, (!word(p, w)).trailing_zeros()));
+    };
+    let free = !word(p, near_word);
+    let after = free & (u64::MAX << bit);
+    if after != 0 {
+        return Some((near_word, after.trailing_zeros()));
+    }
+    if free != 0 {
+        return Some((near_word, free.trailing_zeros()));
+    }
+    // The neighbourhood is full. A growing tree gets an extent of its own, unless that would leave too much of the file
+    // unused: where insertions go everywhere, every full extent would want another one for a single page.
+    if free_in_used_extents(p) <= get_u32(p, OFF_USED) / SPARE_SHARE {
+        let whole = |mut words: std::ops::Range<usize>| words.find(|&w| word_is_free(p, w));
+        if let Some(w) = whole(near_word.max(hint)..n).or_else(|| whole(hint..near_word.max(hint))) {
+            return Some((w, 0));
+        }
+    }
+    let partly = |mut words: std::ops::Range<usize>| words.find(|&w| !word_is_free(p, w) && word(p, w) != u64::MAX);
+    if let Some(w) = partly(near_word.max(hint)..n).or_else(|| partly(hint..near_word.max(hint))) {
+        return Some((w, (!word(p, w)).trailing_zeros()));
+    }
+    first_free(0).map(|w| (w, (!word(p, w)).trailing_zeros()))
+}
+
+/// Finds a free page, close to page `near` if one is given. Latches a bitmap page and changes nothing.
+///
+/// # Errors
+/// The pool's.
+pub fn find(mtr: &mut Mtr<'_>, space: SpaceId, near: Option<PageNo>) -> Result<Found> {
+    let page_size = mtr.pool().page_size();
+    let group_pages = group_pages(page_size);
+    let home = near.map_or(0, |p| p.0 / group_pages);
+    let within = near.map(|p| p.0 % group_pages).map(|i| ((i / EXTENT_PAGES) as usize, i % EXTENT_PAGES));
+    if let Some(found) = find_in_group(mtr, space, home, within)? {
+        return Ok(found);
+    }
+    let groups = {
+        let first = mtr.pool().fix_shared(PageId::new(space, bitmap_page(page_size, 0)))?;
+        get_u32(&first, OFF_GROUPS)
+    };
+    for group in (home + 1..groups).chain(0..home.min(groups)) {
+        if let Some(found) = find_in_group(mtr, space, group, None)? {
+            return Ok(found);
+        }
+    }
+    let pages = u64::from(groups) * u64::from(group_pages) + 2;
+    Ok(Found::Grow(Growth { pages, group: Some(groups) }))
+}
+
+fn find_in_group(mtr: &mut Mtr<'_>, space: SpaceId, group: u32, near: Option<(usize, u32)>) -> Result<Option<Found>> {
+    let page_size = mtr.pool().page_size();
+    let id = PageId::new(space, bitmap_page(page_size, group));
+    let bitmap = mtr.fix(id)?;
+    let p = mtr.page(bitmap);
+    if p[OFF_KIND] != PageKind::Bitmap as u8 {
+        return Err(Error::corrupt(id, "not an allocation bitmap"));
+    }
+    let Some((mut at, mut bit)) = search(p, near) else {
+        mtr.release_unchanged(bitmap);
+        return Ok(None);
+    };
+    let first = u64::from(group) * u64::from(group_pages(page_size));
+    let extent = |at: usize| first + at as u64 * u64::from(EXTENT_PAGES);
+    if extent(at) + u64::from(bit) >= file_pages(mtr.pool(), space)? {
+        mtr.release_unchanged(bitmap);
+        return Ok(Some(Found::Grow(Growth { pages: extent(at) + u64::from(bit) + 1, group: None })));
+    }
+    if word_is_free(p, at) {
+        // The extent may have been given back to the file system: room on the device first.
+        let (bytes, file) = (page_size as u64, mtr.pool().spaces().get(space)?.file()?);
+        if let Err(e) = file.allocate(extent(at) * bytes, u64::from(EXTENT_PAGES) * bytes) {
+            // Single pages of extents in use have theirs.
+            let partly_free = |&w: &usize| !word_is_free(p, w) && word(p, w) != u64::MAX;
+            let in_file = file_pages(mtr.pool(), space)?.saturating_sub(first) / u64::from(EXTENT_PAGES);
+            at = (0..word_count(page_size).min(in_file as usize)).find(partly_free).ok_or(e)?;
+            bit = (!word(p, at)).trailing_zeros();
+        }
+    }
+    let page = PageId::new(space, PageNo((extent(at) + u64::from(bit)) as u32));
+    Ok(Some(Found::Page(Candidate { bitmap, word: at as u16, bit: bit as u8, page })))
+}
+
+/// Makes the file longer, and begins a new group where that was missing. The caller holds no latch and no
+/// mini-transaction.
+///
+/// # Errors
+/// [`Error::DiskFull`]; the pool's.
+pub fn grow(pool: &BufferPool, space: SpaceId, growth: Growth) -> Result<()> {
+    ensure_pages(pool, space, growth.pages)?;
+    let Some(group) = growth.group else { return Ok(()) };
+    let mut mtr = Mtr::start(pool)?;
+    let first = mtr.fix(PageId::new(space, bitmap_page(pool.page_size(), 0)))?;
+    if get_u32(mtr.page(first), OFF_GROUPS) != group {
+        return Ok(());
+    }
+    let bitmap = mtr.init(PageId::new(space, bitmap_page(pool.page_size(), group)), PageKind::Bitmap)?;
+    mtr.apply(bitmap, redo::ALLOCATE, &change_payload(0, 0b10))?;
+    mtr.write(first, OFF_GROUPS, &(group + 1).to_le_bytes());
+    mtr.commit()?;
+    Ok(())
+}
+
+/// Takes a page that [`find`] found: initialises it as `kind`, nothing being read, and marks it in use. On an error
+/// nothing has been changed.
+///
+/// # Errors
+/// The pool's.
+pub fn take(mtr: &mut Mtr<'_>, candidate: Candidate, kind: PageKind) -> Result<PageRef> {
+    let page = mtr.init(candidate.page, kind)?;
+    mtr.apply(candidate.bitmap, redo::ALLOCATE, &change_payload(candidate.word, 1 << candidate.bit))?;
+    Ok(page)
+}
+
+/// A page about to be freed; its bitmap page is latched.
+#[derive(Clone, Copy, Debug)]
+pub struct Freeing {
+    bitmap: PageRef,
+    word: u16,
+    bit: u8,
+}
+
+/// Latches what [`free`] will change. Called before the mini-transaction changes anything, as it can fail.
+///
+/// # Errors
+/// The pool's; [`Error::CorruptPage`] when the page is free already.
+pub fn prepare_free(mtr: &mut Mtr<'_>, page: PageId) -> Result<Freeing> {
+    let page_size = mtr.pool().page_size();
+    let group = page.page.0 / group_pages(page_size);
+    let within = page.page.0 % group_pages(page_size);
+    let id = PageId::new(page.space, bitmap_page(page_size, group));
+    let bitmap = mtr.fix(id)?;
+    let (at, bit) = (within / EXTENT_PAGES, within % EXTENT_PAGES);
+    let p = mtr.page(bitmap);
+    if p[OFF_KIND] != PageKind::Bitmap as u8 || word(p, at as usize) & 1 << bit == 0 {
+        return Err(Error::corrupt(id, format!("page {} is to be freed but is not in use", page.page)));
+    }
+    Ok(Freeing { bitmap, word: at as u16, bit: bit as u8 })
+}
+
+/// Marks a page free. Its contents stay as they are: where somebody may still remember the page (a cursor), the caller
+/// also changes it by [`redo::RELEASE`].
+///
+/// # Errors
+/// None after [`prepare_free`], unless the same page is freed twice.
+pub fn free(mtr: &mut Mtr<'_>, freeing: Freeing) -> Result<()> {
+    mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, 1 << freeing.bit))
+}
+
+/// Whether the bitmap says that a page is in use.
+///
+/// # Errors
+/// The pool's.
+pub fn is_in_use(pool: &BufferPool, page: PageId) -> Result<bool> {
+    let group_pages = group_pages(pool.page_size());
+    let within = page.page.0 % group_pages;
+    let bitmap = pool.fix_shared(PageId::new(page.space, bitmap_page(pool.page_size(), page.page.0 / group_pages)))?;
+    Ok(word(&bitmap, (within / EXTENT_PAGES) as usize) & 1 << (within % EXTENT_PAGES) != 0)
+}
+
+/// Pages of the tablespace that are in use, as the bitmaps say.
+///
+/// # Errors
+/// The pool's.
+pub fn pages_in_use(pool: &BufferPool, space: SpaceId) -> Result<u64> {
+    let id = |group| PageId::new(space, bitmap_page(pool.page_size(), group));
+    let (groups, mut used) = {
+        let first = pool.fix_shared(id(0))?;
+        (get_u32(&first, OFF_GROUPS), u64::from(get_u32(&first, OFF_USED)))
+    };
+    for group in 1..groups {
+        used += u64::from(get_u32(&pool.fix_shared(id(group))?, OFF_USED));
+    }
+    Ok(used)
+}
+
+/// Extents that were wholly free at some moment, to be given back to the file system once that is safe.
+#[derive(Clone, Debug)]
+pub struct PunchPlan {
+    space: SpaceId,
+    /// The log from here on has nothing about these pages as long as their bitmap page stays as it is.
+    lsn: Lsn,
+    groups: Vec<GroupPlan>,
+}
+
+#[derive(Clone, Debug)]
+struct GroupPlan {
+    group: u32,
+    bitmap_lsn: Lsn,
+    /// First extent and number of extents of each run.
+    runs: Vec<(u32, u32)>,
+}
+
+/// What [`PunchPlan::punch`] did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Punched {
+    /// No checkpoint has passed the plan yet: try later.
+    TooEarly,
+    /// This many pages were given back. Where pages were allocated or freed since the plan, nothing was.
+    Pages(u64),
+}
+
+/// Runs punched while the bitmap page is latched.
+const PUNCH_BATCH: usize = 8;
+
+/// Notes the extents of a tablespace that are wholly free, for [`PunchPlan::punch`]. `None` if there are none.
+///
+/// # Errors
+/// The pool's.
+pub fn plan_punch(pool: &BufferPool, space: SpaceId) -> Result<Option<PunchPlan>> {
+    let page_size = pool.page_size();
+    let file_extents = file_pages(pool, space)? / u64::from(EXTENT_PAGES);
+    let extents_per_group = word_count(page_size) as u64;
+    let mut groups = Vec::new();
+    let (mut group, mut group_count) = (0, 1);
+    while group < group_count {
+        let bitmap = pool.fix_shared(PageId::new(space, bitmap_page(page_size, group)))?;
+        if group == 0 {
+            group_count = get_u32(&bitmap, OFF_GROUPS);
+        }
+        let in_file = file_extents.saturating_sub(u64::from(group) * extents_per_group).min(extents_per_group);
+        let mut runs: Vec<(u32, u32)> = Vec::new();
+        for w in (0..in_file as u32).filter(|&w| word_is_free(&bitmap, w as usize)) {
+            match runs.last_mut() {
+                Some((first, n)) if *first + *n == w => *n += 1,
+                _ => runs.push((w, 1)),
+            }
+        }
+        if !runs.is_empty() {
+            groups.push(GroupPlan { group, bitmap_lsn: page_lsn(&bitmap), runs });
+        }
+        group += 1;
+    }
+    let lsn = pool.log().end_lsn();
+    Ok((!groups.is_empty()).then_some(PunchPlan { space, lsn, groups }))
+}
+
+impl PunchPlan {
+    /// Its tablespace.
+    pub fn space(&self) -> SpaceId {
+        self.space
+    }
+
+    /// Pages that it would give back.
+    pub fn pages(&self) -> u64 {
+        self.groups.iter().flat_map(|g| &g.runs).map(|&(_, n)| u64::from(n * EXTENT_PAGES)).sum()
+    }
+
+    /// Gives the extents back to the file system, if a checkpoint has passed the plan (recovery then has nothing to redo on
+    /// them) and nobody has used them since. They get room on the device again when they are allocated, before anything
+    /// is changed.
+    ///
+    /// # Errors
+    /// The pool's and the file's.
+    pub fn punch(&self, pool: &BufferPool) -> Result<Punched> {
+        if pool.log().last_checkpoint().0 < self.lsn {
+            return Ok(Punched::TooEarly);
+        }
+        let space = pool.spaces().get(self.space)?;
+        let mut pages = 0;
+        for g in &self.groups {
+            let id = PageId::new(self.space, bitmap_page(pool.page_size(), g.group));
+            for batch in g.runs.chunks(PUNCH_BATCH) {
+                // Nobody allocates here while the bitmap page is latched.
+                let bitmap = pool.fix_exclusive(id)?;
+                if page_lsn(&bitmap) != g.bitmap_lsn {
+                    break;
+                }
+                for &(first, n) in batch {
+                    let page = g.group * group_pages(pool.page_size()) + first * EXTENT_PAGES;
+                    space.punch(PageNo(page), n * EXTENT_PAGES)?;
+                    pages += u64::from(n * EXTENT_PAGES);
+                }
+            }
+        }
+        Ok(Punched::Pages(pages))
+    }
+}

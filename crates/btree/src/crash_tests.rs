@@ -1,0 +1,259 @@
+//! Crashes and full disks, on the simulated disk: after recovery the tree is whole and holds what the log says.
+
+use crate::tests::{check_model, check_whole, config, create_files, open_pool, put, scan, take, SPACE};
+use crate::*;
+use myriad_base::random::Random;
+use myriad_base::{Error, IndexId, Lsn};
+use myriad_buffer::{BufferPool, PoolConfig};
+use myriad_io::{Io, SimIo};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+const DIR: &str = "/data";
+
+type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// What was done to the tree, with the end of each change in the log.
+#[derive(Default)]
+struct Model {
+    history: Vec<(Lsn, Vec<u8>, Option<Vec<u8>>)>,
+}
+
+impl Model {
+    /// What the tree holds if the log ends at `end`; the rest is forgotten.
+    fn cut(&mut self, end: Lsn) -> Entries {
+        self.history.retain(|h| h.0 <= end);
+        let mut now = Entries::new();
+        for (_, key, value) in &self.history {
+            match value {
+                Some(value) => drop(now.insert(key.clone(), value.clone())),
+                None => drop(now.remove(key)),
+            }
+        }
+        now
+    }
+}
+
+fn quiet(frames: usize) -> PoolConfig {
+    PoolConfig { background_threads: false, ..config(frames) }
+}
+
+fn create(sim: &SimIo, config: &PoolConfig) -> Arc<BufferPool> {
+    let io: Arc<dyn Io> = Arc::new(sim.clone());
+    io.create_dir(Path::new(DIR)).unwrap();
+    io.sync_dir(Path::new("/")).unwrap();
+    create_files(&io, Path::new(DIR), config.page_size);
+    let (pool, _) = open_pool(io, Path::new(DIR), config).unwrap();
+    alloc::create_space_layout(&pool, SPACE).unwrap();
+    pool
+}
+
+fn life(pool: &BufferPool, tree: Tree, random: &mut Random, model: &mut Model, steps: u64) {
+    let growing = random.below(10);
+    for step in 0..steps {
+        match random.below(60) {
+            0 => drop(pool.step_background().unwrap()),
+            1 => pool.log().flush_to(pool.log().end_lsn()).unwrap(),
+            2 if random.one_in(10) => pool.checkpoint_now().unwrap(),
+            3 => drop(pool.redo_some(5)),
+            _ => {
+                let n = random.below(900);
+                let mut key = vec![0, 0, 0, (n % 4) as u8];
+                key.extend_from_slice(&myriad_base::ids::mix(n).to_be_bytes()[..5]);
+                key.resize(9 + (n % 200) as usize, 3);
+                if random.below(10) < growing {
+                    let value = vec![step as u8; random.below(300) as usize];
+                    let end = put(pool, tree, &key, &value).unwrap();
+                    model.history.push((end, key, Some(value)));
+                } else if let Some(end) = take(pool, tree, &key).unwrap() {
+                    model.history.push((end, key, None));
+                }
+            }
+        }
+    }
+}
+
+fn crash_loop(seed: u64) {
+    let config = PoolConfig { doublewrite: true, ..quiet(60 + seed as usize % 3 * 40) };
+    let mut random = Random::from_seed(seed);
+    let mut model = Model::default();
+    let mut sim = SimIo::new(seed);
+    let mut pool = create(&sim, &config);
+    let tree = Tree::pack(SPACE);
+    pool.checkpoint_now().unwrap();
+    for round in 0..6 {
+        let steps = random.below(1_500);
+        life(&pool, tree, &mut random, &mut model, steps);
+        let durable = pool.log().durable_lsn();
+        sim = sim.crash(random.next_u64());
+        drop(pool);
+        let end;
+        (pool, end) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+        assert!(end >= durable, "seed {seed} round {round}: log durable to {durable}, recovered to {end}");
+        let entries = model.cut(end);
+        if !random.one_in(3) {
+            check_model(&pool, tree, &entries);
+            check_allocation(&pool, tree);
+        }
+    }
+}
+
+/// All pages in use are the tree's, the header or the bitmap: nothing leaks.
+fn check_allocation(pool: &BufferPool, tree: Tree) {
+    let report = check_whole(pool, tree);
+    assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), report.leaf_pages + report.inner_pages + 2);
+}
+
+#[test]
+fn a_tree_survives_crashes() {
+    for seed in 0..20 {
+        crash_loop(seed);
+    }
+}
+
+#[test]
+fn a_full_disk_is_a_clean_error() {
+    let config = quiet(200);
+    let sim = SimIo::new(5);
+    let pool = create(&sim, &config);
+    pool.checkpoint_now().unwrap();
+    let tree = Tree::pack(SPACE);
+    let mut model = Entries::new();
+    // Room for a few more chunks of the file.
+    sim.set_capacity(Some(64 << 20 | 3 << 20));
+    let mut failures = 0;
+    for i in 0..6_000u64 {
+        let key = myriad_base::ids::mix(i).to_be_bytes().to_vec();
+        match put(&pool, tree, &key, &[7; 700]) {
+            Ok(_) => drop(model.insert(key, vec![7; 700])),
+            Err(Error::DiskFull { .. }) => failures += 1,
+            Err(e) => panic!("{e}"),
+        }
+        if failures == 50 {
+            break;
+        }
+    }
+    assert!(failures > 0, "the disk never became full");
+    pool.check_poison().unwrap();
+    check_model(&pool, tree, &model);
+    assert!(matches!(overflow::write_overflow(&pool, SPACE, &vec![1; 8 << 20]), Err(Error::DiskFull { .. })));
+    check_allocation(&pool, tree);
+    sim.set_capacity(None);
+    put(&pool, tree, b"more", &[1; 1000]).unwrap();
+    overflow::write_overflow(&pool, SPACE, &[1; 1 << 20]).unwrap();
+}
+
+#[test]
+fn dropping_goes_on_after_a_crash() {
+    let config = quiet(200);
+    let mut sim = SimIo::new(8);
+    let mut pool = create(&sim, &config);
+    let shared = Tree::pack(SPACE);
+    let mut builder = BulkBuilder::new(&pool, SPACE, IndexId(50)).unwrap();
+    for i in 0..20_000u32 {
+        builder.push(&[&50u32.to_be_bytes()[..], &i.to_be_bytes()].concat(), &[1; 60]).unwrap();
+    }
+    let own = builder.finish().unwrap();
+    let mut appender = BulkAppender::new(&pool, shared);
+    for i in 0..9_000u32 {
+        appender.push(&[&(i / 3_000).to_be_bytes()[..], &i.to_be_bytes()].concat(), &[1; 60]).unwrap();
+    }
+    appender.flush().unwrap();
+    let mut random = Random::from_seed(1);
+    let (mut own_done, mut range_done) = (false, false);
+    while !(own_done && range_done) {
+        for _ in 0..random.below(4) {
+            if !own_done {
+                own_done = own.destroy(&pool, 10).unwrap() == RemoveProgress::Done;
+            }
+            if !range_done {
+                let (lo, hi) = (1u32.to_be_bytes(), 2u32.to_be_bytes());
+                let progress = shared.remove_range(&pool, &lo, &hi, 3, &mut |_, _| ()).unwrap();
+                range_done = progress == RemoveProgress::Done;
+            }
+        }
+        // What was said to be done must stay so: its end is in the log.
+        pool.log().flush_to(pool.log().end_lsn()).unwrap();
+        sim = sim.crash(random.next_u64());
+        drop(pool);
+        (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+    }
+    let left = scan(&pool, shared);
+    assert_eq!(left.len(), 6_000);
+    assert!(left.iter().all(|e| e.0[3] != 1));
+    check_allocation(&pool, shared);
+}
+
+#[test]
+fn free_extents_go_back_to_the_file_system() {
+    let config = quiet(300);
+    let mut sim = SimIo::new(11);
+    let mut pool = create(&sim, &config);
+    let build = |pool: &BufferPool, id: u32| {
+        let mut builder = BulkBuilder::new(pool, SPACE, IndexId(id)).unwrap();
+        for i in 0..20_000u32 {
+            builder.push(&[&id.to_be_bytes()[..], &i.to_be_bytes()].concat(), &[1; 60]).unwrap();
+        }
+        builder.finish().unwrap()
+    };
+    let (gone, kept) = (build(&pool, 50), build(&pool, 51));
+    assert_eq!(gone.destroy(&pool, 100_000).unwrap(), RemoveProgress::Done);
+    let plan = alloc::plan_punch(&pool, SPACE).unwrap().unwrap();
+    assert_eq!(plan.punch(&pool).unwrap(), alloc::Punched::TooEarly);
+    pool.checkpoint_now().unwrap();
+    let alloc::Punched::Pages(pages) = plan.punch(&pool).unwrap() else { panic!("the checkpoint has passed the plan") };
+    assert!(pages >= 256, "{pages} pages");
+    sim = sim.crash(3);
+    drop(pool);
+    (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+    assert_eq!(check_whole(&pool, kept).entries, 20_000);
+    let plan = alloc::plan_punch(&pool, SPACE).unwrap().unwrap();
+    let again = build(&pool, 52);
+    pool.checkpoint_now().unwrap();
+    assert_eq!(plan.punch(&pool).unwrap(), alloc::Punched::Pages(0), "the plan is outdated");
+    for tree in [kept, again] {
+        assert_eq!(check_whole(&pool, tree).entries, 20_000);
+    }
+    sim = sim.crash(4);
+    drop(pool);
+    (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+    for tree in [kept, again] {
+        assert_eq!(check_whole(&pool, tree).entries, 20_000);
+    }
+}
+
+#[test]
+fn a_page_of_impossible_layout_is_corrupt_not_a_panic() {
+    use myriad_base::page::seal;
+    let config = quiet(300);
+    let mut sim = SimIo::new(12);
+    let mut pool = create(&sim, &config);
+    let mut builder = BulkBuilder::new(&pool, SPACE, IndexId(50)).unwrap();
+    for i in 0..5_000u32 {
+        builder.push(&[&50u32.to_be_bytes()[..], &i.to_be_bytes()].concat(), &[1; 60]).unwrap();
+    }
+    let tree = builder.finish().unwrap();
+    let leaf = tree.seek(&pool, &[&50u32.to_be_bytes()[..], &2_500u32.to_be_bytes()].concat()).unwrap().page_id();
+    pool.checkpoint_now().unwrap();
+    sim = sim.crash(1);
+    drop(pool);
+    let path = Path::new(DIR).join("#myriad/a.myr");
+    let file = sim.open(&path, myriad_io::OpenMode::WRITE).unwrap();
+    let offset = u64::from(leaf.page.0) * config.page_size as u64;
+    let mut page = vec![0; config.page_size];
+    file.read_at(&mut page, offset).unwrap();
+    // Its first slot points out of the page; the checksum is right.
+    page[crate::page::SLOTS..crate::page::SLOTS + 2].copy_from_slice(&u16::MAX.to_le_bytes());
+    seal(&mut page);
+    file.write_at(&page, offset).unwrap();
+    (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+    let key = [&50u32.to_be_bytes()[..], &2_500u32.to_be_bytes()].concat();
+    for _ in 0..2 {
+        match tree.seek(&pool, &key) {
+            Err(myriad_base::Error::CorruptPage { page, .. }) => assert_eq!(page, leaf),
+            other => panic!("{:?}", other.map(|l| l.page_id())),
+        }
+    }
+    assert!(tree.seek(&pool, &50u32.to_be_bytes()).is_ok(), "other pages are fine");
+}

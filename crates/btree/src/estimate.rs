@@ -1,0 +1,268 @@
+//! Estimates for the optimizer.
+
+use crate::leaf::{Leaf, LeafShared};
+use crate::page::{self, Target};
+use crate::tree::{Step, Tree};
+use myriad_base::{PageNo, Result};
+use myriad_buffer::{BufferPool, SharedPage};
+use smallvec::SmallVec;
+
+/// Leaves between the two ends of a range that are read to count exactly.
+const EXACT_LEAVES_MAX: u64 = 8;
+/// Leaves read to learn how many entries one has, when there are more.
+const SAMPLED_LEAVES: usize = 4;
+
+/// The way from the root to a leaf.
+type Path = SmallVec<[Step; 8]>;
+
+/// What a key range holds, roughly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RangeEstimate {
+    /// Entries in the range (delete-marked ones too).
+    pub entries: u64,
+    /// Leaves the range touches.
+    pub leaf_pages: u64,
+    /// Bytes of these entries on their leaves.
+    pub entry_bytes: u64,
+    /// Whether `entries` was counted rather than estimated.
+    pub exact: bool,
+}
+
+/// A tree's shape, roughly.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TreeStats {
+    /// Levels; 1 for a root that is a leaf.
+    pub height: u32,
+    /// Leaves.
+    pub leaf_pages: u64,
+    /// Inner pages.
+    pub inner_pages: u64,
+    /// Entries.
+    pub entries: u64,
+    /// Bytes that entries use in leaves.
+    pub entry_bytes: u64,
+}
+
+/// Running means of leaves.
+#[derive(Clone, Copy, Default)]
+struct Sample {
+    leaves: u64,
+    entries: u64,
+    bytes: u64,
+}
+
+impl Sample {
+    fn add(&mut self, leaf: &LeafShared<'_>) {
+        self.leaves += 1;
+        self.entries += leaf.len() as u64;
+        self.bytes += leaf.used_bytes() as u64;
+    }
+
+    fn entries_of(&self, leaves: u64) -> u64 {
+        self.entries * leaves / self.leaves.max(1)
+    }
+
+    fn bytes_of(&self, entries: u64) -> u64 {
+        if self.entries == 0 {
+            0
+        } else {
+            (u128::from(self.bytes) * u128::from(entries) / u128::from(self.entries)) as u64
+        }
+    }
+}
+
+impl Tree {
+    /// The way to `target`, root first, and the leaf at its end.
+    fn path<'p>(&self, pool: &'p BufferPool, target: Target<'_>) -> Result<(Path, LeafShared<'p>)> {
+        let mut steps = Path::new();
+        let found = self.at_level_noting::<SharedPage<'p>>(pool, target, 0, &mut |step| {
+            if step.page == self.root {
+                steps.clear();
+            }
+            steps.push(step);
+        })?;
+        let leaf = LeafShared { page: found.expect("every tree has level 0") };
+        if leaf.page_id() == self.root_id() {
+            steps.clear();
+        }
+        let at = match target {
+            Target::At(key) | Target::Before(key) => leaf.find(key).unwrap_or_else(|slot| slot),
+            Target::Last => leaf.len(),
+        };
+        steps.push(Step { page: leaf.page_id().page, at, of: leaf.len() });
+        Ok((steps, leaf))
+    }
+
+    /// Entries with `lo <= key < hi` (`hi` empty: to the end): two descents, and a few leaves read when the ends are close.
+    /// Exact then.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn estimate_range(&self, pool: &BufferPool, lo: &[u8], hi: &[u8]) -> Result<RangeEstimate> {
+        if !hi.is_empty() && lo >= hi {
+            return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
+        }
+        let mut sample = Sample::default();
+        let (low_path, leaf) = self.path(pool, Target::At(lo))?;
+        sample.add(&leaf);
+        let high_fence = leaf.high_fence().to_vec();
+        drop(leaf);
+        // The leaf with the keys just below `hi`, so that a range that ends at a fence does not touch one more.
+        let high_target = if hi.is_empty() { Target::Last } else { Target::Before(hi) };
+        let (high_path, leaf) = self.path(pool, high_target)?;
+        sample.add(&leaf);
+        drop(leaf);
+        let (low_end, high_end) = (low_path[low_path.len() - 1], high_path[high_path.len() - 1]);
+        if low_end.page == high_end.page {
+            let entries = (high_end.at as u64).saturating_sub(low_end.at as u64);
+            return Ok(RangeEstimate { entries, leaf_pages: 1, entry_bytes: sample.bytes_of(entries), exact: true });
+        }
+        let ends = (low_end.of.saturating_sub(low_end.at) + high_end.at) as u64;
+        let between = leaves_between(&low_path, &high_path);
+        let walked = self.walk(pool, high_fence, high_end.page, between, &mut sample)?;
+        let (entries, exact) = match walked {
+            Some(entries) => (ends + entries, true),
+            None => (ends + sample.entries_of(between), false),
+        };
+        let entry_bytes = sample.bytes_of(entries);
+        Ok(RangeEstimate { entries, leaf_pages: between + 2, entry_bytes, exact })
+    }
+
+    /// Counts the entries of the leaves from the one at `at` up to page `last` if these are few; else reads some as a
+    /// sample.
+    fn walk(
+        &self,
+        pool: &BufferPool,
+        mut at: Vec<u8>,
+        last: PageNo,
+        between: u64,
+        sample: &mut Sample,
+    ) -> Result<Option<u64>> {
+        let few = between <= EXACT_LEAVES_MAX;
+        let steps = if few { 2 * EXACT_LEAVES_MAX as usize } else { SAMPLED_LEAVES };
+        let mut entries = 0;
+        for _ in 0..steps {
+            let leaf = self.seek(pool, &at)?;
+            if leaf.page_id().page == last {
+                return Ok(Some(entries));
+            }
+            sample.add(&leaf);
+            entries += leaf.len() as u64;
+            if leaf.is_last() {
+                break;
+            }
+            at.clear();
+            at.extend_from_slice(leaf.high_fence());
+        }
+        Ok(None)
+    }
+
+    /// The tree's shape from its root and a sample of paths.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn stats(&self, pool: &BufferPool) -> Result<TreeStats> {
+        let mut sample = Sample::default();
+        let (first, leaf) = self.path(pool, Target::At(&[]))?;
+        let height = first.len();
+        sample.add(&leaf);
+        drop(leaf);
+        let (last, leaf) = self.path(pool, Target::Last)?;
+        sample.add(&leaf);
+        drop(leaf);
+        let mut paths = vec![first, last];
+        for key in self.sample_leaves(pool, &[], &[], SAMPLED_LEAVES)? {
+            let (path, leaf) = self.path(pool, Target::At(&key))?;
+            sample.add(&leaf);
+            drop(leaf);
+            paths.push(path);
+        }
+        paths.retain(|p| p.len() == height);
+        // Pages of each level: those above times the mean number of children.
+        let (mut pages, mut inner_pages) = (1u64, 0u64);
+        for level in 0..height - 1 {
+            inner_pages += pages;
+            let children: u64 = paths.iter().map(|p| p[level].of as u64).sum();
+            pages = (pages * children / paths.len().max(1) as u64).max(1);
+        }
+        let entries = sample.entries_of(pages);
+        let (height, entry_bytes) = (height as u32, sample.bytes_of(entries));
+        Ok(TreeStats { height, leaf_pages: pages, inner_pages, entries, entry_bytes })
+    }
+
+    /// Keys at which up to `pages` leaves begin that are spread evenly over `[lo, hi)` (`hi` empty: to the end), in key
+    /// order: where to sample an index. The first is `lo`.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn sample_leaves(&self, pool: &BufferPool, lo: &[u8], hi: &[u8], pages: usize) -> Result<Vec<Vec<u8>>> {
+        let top = {
+            let root = pool.fix_shared(self.root_id())?;
+            page::level(&root)
+        };
+        let mut keys: Vec<Vec<u8>> = vec![lo.to_vec()];
+        // Each level has the separators of the one above and more; it has about as many pages as that has separators, so
+        // the pages read stay in proportion to the pages wanted.
+        for level in (1..=top).rev() {
+            if keys.len() >= pages {
+                break;
+            }
+            self.separators(pool, level, lo, hi, &mut keys)?;
+        }
+        let (n, wanted) = (keys.len(), pages.max(1));
+        if n > wanted {
+            keys = (0..wanted).map(|i| std::mem::take(&mut keys[i * n / wanted])).collect();
+        }
+        Ok(keys)
+    }
+
+    /// `lo` and all separators of a level within the range.
+    fn separators(&self, pool: &BufferPool, level: u8, lo: &[u8], hi: &[u8], keys: &mut Vec<Vec<u8>>) -> Result<()> {
+        keys.clear();
+        keys.push(lo.to_vec());
+        let mut at = lo.to_vec();
+        loop {
+            let Some(latched) = self.at_level::<SharedPage<'_>>(pool, Target::At(&at), level)? else { return Ok(()) };
+            for slot in 0..page::count(&latched) {
+                let key = page::key(&latched, slot);
+                if !hi.is_empty() && &key[..] >= hi {
+                    return Ok(());
+                }
+                if key.as_slice() > lo {
+                    keys.push(key);
+                }
+            }
+            let high = page::high_fence(&latched);
+            if high.is_empty() || !hi.is_empty() && high >= hi {
+                return Ok(());
+            }
+            at = high.to_vec();
+            keys.push(at.clone());
+        }
+    }
+}
+
+/// Leaves strictly between the leaves of two paths.
+fn leaves_between(low: &[Step], high: &[Step]) -> u64 {
+    // The root changed its level between the two descents: nothing to compare; the sample decides.
+    if low.len() != high.len() {
+        return EXACT_LEAVES_MAX + 1;
+    }
+    let leaf_level = low.len() - 1;
+    let mut pages: u64 = 0;
+    let mut apart = false;
+    for level in 0..leaf_level {
+        let (l, h) = (low[level], high[level]);
+        if apart || l.page != h.page {
+            apart = true;
+            // The children of the pages between, and those beside the two paths.
+            let mean = (l.of + h.of) as u64 / 2;
+            let beside = (l.of - l.at - 1) + h.at;
+            pages = pages.saturating_mul(mean).saturating_add(beside as u64);
+        } else if l.at != h.at {
+            apart = true;
+            pages = (h.at as u64).saturating_sub(l.at as u64 + 1);
+        }
+    }
+    pages
+}

@@ -1,0 +1,323 @@
+//! Leaves in the hand: latched shared, latched exclusively, and inside a mini-transaction.
+
+use crate::{page, redo};
+use myriad_base::{Error, PageId, Result};
+use myriad_buffer::{ExclusivePage, FrameNo, Mtr, PageRef, SharedPage};
+use std::cmp::Ordering;
+
+/// Reading a leaf. Slots are numbered from 0 in key order; a slot number beyond [`Leaf::len`] panics.
+pub trait Leaf {
+    /// The page's bytes.
+    fn bytes(&self) -> &[u8];
+
+    /// Which page it is.
+    fn page_id(&self) -> PageId;
+
+    /// Number of entries.
+    #[inline]
+    fn len(&self) -> usize {
+        page::count(self.bytes())
+    }
+
+    /// Whether there is no entry. An empty leaf is legal anywhere.
+    #[inline]
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The slot of `key`, or (`Err`) the slot where it would be inserted.
+    #[inline]
+    fn find(&self, key: &[u8]) -> std::result::Result<usize, usize> {
+        page::find(self.bytes(), key)
+    }
+
+    /// Compares the slot's key with `key`.
+    #[inline]
+    fn cmp_key(&self, slot: usize, key: &[u8]) -> Ordering {
+        page::cmp_key(self.bytes(), slot, key)
+    }
+
+    /// Length of the slot's key in bytes.
+    #[inline]
+    fn key_len(&self, slot: usize) -> usize {
+        page::prefix_len(self.bytes()) + page::suffix(self.bytes(), slot).len()
+    }
+
+    /// The slot's key as the page's prefix and the rest, without copying.
+    #[inline]
+    fn key_parts(&self, slot: usize) -> (&[u8], &[u8]) {
+        (page::prefix(self.bytes()), page::suffix(self.bytes(), slot))
+    }
+
+    /// Replaces `out` by the slot's key.
+    #[inline]
+    fn key_into(&self, slot: usize, out: &mut Vec<u8>) {
+        let (prefix, suffix) = self.key_parts(slot);
+        out.clear();
+        out.extend_from_slice(prefix);
+        out.extend_from_slice(suffix);
+    }
+
+    /// The slot's value.
+    #[inline]
+    fn value(&self, slot: usize) -> &[u8] {
+        page::value(self.bytes(), slot)
+    }
+
+    /// No key of this leaf is below. Empty for the tree's first leaf (see [`Leaf::is_first`]).
+    #[inline]
+    fn low_fence(&self) -> &[u8] {
+        page::low_fence(self.bytes())
+    }
+
+    /// Every key of this leaf is below; the next leaf is `tree.seek(high_fence)`. Empty for the tree's last leaf.
+    #[inline]
+    fn high_fence(&self) -> &[u8] {
+        page::high_fence(self.bytes())
+    }
+
+    /// Whether no leaf precedes this one.
+    #[inline]
+    fn is_first(&self) -> bool {
+        page::is_leftmost(self.bytes())
+    }
+
+    /// Whether no leaf follows this one.
+    #[inline]
+    fn is_last(&self) -> bool {
+        page::is_rightmost(self.bytes())
+    }
+
+    /// Whether `key` belongs to this leaf.
+    #[inline]
+    fn covers(&self, key: &[u8]) -> bool {
+        page::covers(self.bytes(), key)
+    }
+
+    /// Whether an entry with a key and a value of these lengths can be inserted without a split.
+    #[inline]
+    fn fits(&self, key_len: usize, value_len: usize) -> bool {
+        page::fits_leaf(self.bytes(), key_len, value_len)
+    }
+
+    /// Whether the slot's value can be replaced by one of this length without a split.
+    #[inline]
+    fn fits_replace(&self, slot: usize, value_len: usize) -> bool {
+        page::fits_replace(self.bytes(), slot, value_len)
+    }
+
+    /// Bytes that entries, slots and fences use, of the page size.
+    #[inline]
+    fn used_bytes(&self) -> usize {
+        self.bytes().len() - page::free_bytes(self.bytes())
+    }
+}
+
+/// A leaf latched shared.
+#[must_use]
+pub struct LeafShared<'p> {
+    pub(crate) page: SharedPage<'p>,
+}
+
+/// A leaf latched exclusively, not yet part of a mini-transaction; dropped, it is released unchanged.
+#[must_use]
+pub struct LeafExclusive<'p> {
+    pub(crate) page: ExclusivePage<'p>,
+}
+
+/// A borrowed leaf, for instance of a mini-transaction.
+#[derive(Clone, Copy)]
+pub struct LeafView<'a> {
+    bytes: &'a [u8],
+    id: PageId,
+}
+
+/// A leaf inside a mini-transaction.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafMut {
+    page: PageRef,
+    id: PageId,
+}
+
+impl Leaf for LeafShared<'_> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.page
+    }
+    #[inline]
+    fn page_id(&self) -> PageId {
+        self.page.id()
+    }
+}
+
+impl Leaf for LeafExclusive<'_> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        &self.page
+    }
+    #[inline]
+    fn page_id(&self) -> PageId {
+        self.page.id()
+    }
+}
+
+impl Leaf for LeafView<'_> {
+    #[inline]
+    fn bytes(&self) -> &[u8] {
+        self.bytes
+    }
+    #[inline]
+    fn page_id(&self) -> PageId {
+        self.id
+    }
+}
+
+impl<'a> LeafView<'a> {
+    /// The slot's value, for as long as the page is borrowed.
+    pub fn value_ref(&self, slot: usize) -> &'a [u8] {
+        page::value(self.bytes, slot)
+    }
+}
+
+impl<'p> LeafShared<'p> {
+    /// Wraps a leaf that [`myriad_buffer::BufferPool::try_reuse`] found unchanged.
+    pub fn from_reused(page: SharedPage<'p>) -> LeafShared<'p> {
+        LeafShared { page }
+    }
+
+    /// The frame the leaf is in, for [`myriad_buffer::BufferPool::try_reuse`].
+    pub fn frame(&self) -> FrameNo {
+        self.page.frame()
+    }
+
+    /// The frame's version, for [`myriad_buffer::BufferPool::try_reuse`].
+    pub fn version(&self) -> u64 {
+        self.page.version()
+    }
+}
+
+impl<'p> LeafExclusive<'p> {
+    /// Wraps a leaf that [`myriad_buffer::BufferPool::try_reuse_exclusive`] found unchanged.
+    pub fn from_reused(page: ExclusivePage<'p>) -> LeafExclusive<'p> {
+        LeafExclusive { page }
+    }
+
+    /// The frame the leaf is in.
+    pub fn frame(&self) -> FrameNo {
+        self.page.frame()
+    }
+
+    /// The frame's version; it grows when the leaf is released after a change.
+    pub fn version(&self) -> u64 {
+        self.page.version()
+    }
+
+    /// Makes the leaf part of `mtr`, which releases it at its end.
+    pub fn into_mtr(self, mtr: &mut Mtr<'p>) -> LeafMut {
+        let id = self.page.id();
+        LeafMut { page: mtr.adopt(self.page), id }
+    }
+}
+
+impl LeafMut {
+    /// To read the leaf.
+    #[inline]
+    pub fn view<'a>(&self, mtr: &'a Mtr<'_>) -> LeafView<'a> {
+        LeafView { bytes: mtr.page(self.page), id: self.id }
+    }
+
+    /// The page within its mini-transaction.
+    pub fn page_ref(&self) -> PageRef {
+        self.page
+    }
+
+    /// Which page it is.
+    pub fn page_id(&self) -> PageId {
+        self.id
+    }
+
+    /// Inserts an entry at `slot`, which [`Leaf::find`] gave as `Err(slot)` for `key`. Compacts the page when needed.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] if it does not fit ([`Leaf::fits`] said so) or the key is not the leaf's; nothing
+    /// is changed then.
+    pub fn insert(&self, mtr: &mut Mtr<'_>, slot: usize, key: &[u8], value: &[u8]) -> Result<()> {
+        let p = mtr.page(self.page);
+        let prefix = page::prefix_len(p);
+        if slot > page::count(p) || !key.starts_with(page::prefix(p)) {
+            return Err(Error::invalid("the key does not belong to the leaf"));
+        }
+        if !page::fits_leaf(p, key.len(), value.len()) {
+            return Err(Error::invalid("the entry does not fit the leaf"));
+        }
+        debug_assert!(page::covers(p, key) && page::find(p, key) == Err(slot));
+        let suffix = &key[prefix..];
+        let mut head = [0; 5];
+        head[..2].copy_from_slice(&(slot as u16).to_le_bytes());
+        let n = 2 + put_varint(&mut head[2..], suffix.len());
+        mtr.log_applied_parts(self.page, redo::INSERT, &[&head[..n], suffix, value], |p| {
+            page::insert(p, slot, suffix, value).expect("the room was checked");
+        });
+        Ok(())
+    }
+
+    /// Removes the slot's entry.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] for a slot that is not there.
+    pub fn remove(&self, mtr: &mut Mtr<'_>, slot: usize) -> Result<()> {
+        if slot >= page::count(mtr.page(self.page)) {
+            return Err(Error::invalid("removal beyond the leaf's slots"));
+        }
+        mtr.log_applied(self.page, redo::REMOVE, &(slot as u16).to_le_bytes(), |p| {
+            page::remove(p, slot, 1).expect("the slot was checked");
+        });
+        Ok(())
+    }
+
+    /// Replaces the slot's value by one of any length; in place when it is not longer.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] if it does not fit ([`Leaf::fits_replace`]); nothing is changed then.
+    pub fn replace_value(&self, mtr: &mut Mtr<'_>, slot: usize, value: &[u8]) -> Result<()> {
+        let p = mtr.page(self.page);
+        if slot >= page::count(p) || !page::fits_replace(p, slot, value.len()) {
+            return Err(Error::invalid("the value does not fit the leaf"));
+        }
+        mtr.log_applied_parts(self.page, redo::REPLACE, &[&(slot as u16).to_le_bytes(), value], |p| {
+            page::replace(p, slot, value).expect("the room was checked");
+        });
+        Ok(())
+    }
+
+    /// Overwrites `bytes.len()` bytes of the slot's value from `at`; logs only these.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] if the range is not within the value.
+    pub fn patch_value(&self, mtr: &mut Mtr<'_>, slot: usize, at: usize, bytes: &[u8]) -> Result<()> {
+        let p = mtr.page(self.page);
+        if slot >= page::count(p) || at.saturating_add(bytes.len()) > page::value(p, slot).len() {
+            return Err(Error::invalid("patch beyond the value"));
+        }
+        let mut head = [0; 5];
+        head[..2].copy_from_slice(&(slot as u16).to_le_bytes());
+        let n = 2 + put_varint(&mut head[2..], at);
+        mtr.log_applied_parts(self.page, redo::PATCH, &[&head[..n], bytes], |p| {
+            page::patch(p, slot, at, bytes).expect("the range was checked");
+        });
+        Ok(())
+    }
+}
+
+/// Writes a number below 2^21 in LEB128 and returns how many bytes it took.
+fn put_varint(out: &mut [u8], mut v: usize) -> usize {
+    debug_assert!(v < 1 << 21);
+    let mut n = 0;
+    while v >= 0x80 {
+        out[n] = v as u8 | 0x80;
+        v >>= 7;
+        n += 1;
+    }
+    out[n] = v as u8;
+    n + 1
+}

@@ -1,0 +1,149 @@
+//! Giving back room: merges.
+//!
+//! A merge is one mini-transaction: parent X, two neighbours under it X from left to right, bitmap. An inner root with one
+//! child takes over the child's content and level.
+
+use crate::alloc;
+use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST};
+use crate::redo::{self, Bounds};
+use crate::tree::Tree;
+use myriad_base::Result;
+use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef, SharedPage};
+
+/// Whether a page is worth a look at its neighbours.
+fn is_sparse(p: &[u8]) -> bool {
+    page::count(p) == 0 || p.len() - page::free_bytes(p) < p.len() / 4
+}
+
+impl Tree {
+    /// Merges the leaf that covers `key` with a neighbour if both have become nearly empty, and so on upwards. Cheap when
+    /// there is nothing to do. The caller holds no latch and no mini-transaction.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn merge_if_sparse(&self, pool: &BufferPool, key: &[u8]) -> Result<()> {
+        {
+            let Some(leaf) = self.at_level::<SharedPage<'_>>(pool, Target::At(key), 0)? else { return Ok(()) };
+            if leaf.id() == self.root_id() || !is_sparse(&leaf) {
+                return Ok(());
+            }
+        }
+        let mut level = 0;
+        while self.merge_at(pool, key, level)? {
+            level += 1;
+        }
+        Ok(())
+    }
+
+    /// Merges the page of `level` that covers `key` with a neighbour if they fit. Returns whether the level above wants the
+    /// same.
+    fn merge_at(&self, pool: &BufferPool, key: &[u8], level: u8) -> Result<bool> {
+        let mut mtr = Mtr::start(pool)?;
+        let Some(parent) = self.at_level::<ExclusivePage<'_>>(pool, Target::At(key), level + 1)? else {
+            return Ok(false);
+        };
+        let parent_is_root = parent.id() == self.root_id();
+        let parent = mtr.adopt(parent);
+        let n = page::count(mtr.page(parent));
+        if n == 0 {
+            return if parent_is_root { self.collapse_root(mtr, parent) } else { Ok(true) };
+        }
+        let at = page::route(&Latched(mtr.page(parent)), Target::At(key)).min(n - 1);
+        let (left_id, right_id) = {
+            let p = mtr.page(parent);
+            (self.id(page::child(p, at)), self.id(page::child(p, at + 1)))
+        };
+        let left = mtr.fix(left_id)?;
+        self.expect(mtr.page(left), left_id, level)?;
+        let right = mtr.fix(right_id)?;
+        self.expect(mtr.page(right), right_id, level)?;
+        let Some(plan) = Plan::new(mtr.page(parent), at, mtr.page(left), mtr.page(right)) else { return Ok(false) };
+        let freeing = alloc::prepare_free(&mut mtr, if plan.keep_right { left_id } else { right_id })?;
+        if plan.keep_right {
+            mtr.apply(right, redo::REFENCE, &plan.refence)?;
+            mtr.apply(left, redo::RELEASE, &[])?;
+            let mut set = Vec::from((at as u16).to_le_bytes());
+            set.extend_from_slice(&right_id.page.0.to_le_bytes());
+            mtr.apply(parent, redo::SET_CHILD, &set)?;
+        } else {
+            mtr.apply(left, redo::REFENCE, &plan.refence)?;
+            mtr.apply(left, redo::APPEND, &plan.append)?;
+            mtr.apply(right, redo::RELEASE, &[])?;
+        }
+        mtr.apply(parent, redo::REMOVE, &(at as u16).to_le_bytes())?;
+        alloc::free(&mut mtr, freeing)?;
+        let p = mtr.page(parent);
+        let upwards = page::count(p) == 0 || !parent_is_root && is_sparse(p);
+        mtr.commit()?;
+        Ok(upwards)
+    }
+
+    /// The root has a single child: it takes over its content, until it has more than one or is a leaf.
+    fn collapse_root(&self, mut mtr: Mtr<'_>, root: PageRef) -> Result<bool> {
+        let pool = mtr.pool();
+        let child_id = self.id(page::left_child(mtr.page(root)));
+        let level = page::level(mtr.page(root)) - 1;
+        let child = mtr.fix(child_id)?;
+        self.expect(mtr.page(child), child_id, level)?;
+        let freeing = alloc::prepare_free(&mut mtr, child_id)?;
+        let p = mtr.page(child);
+        let mut content = Vec::with_capacity(p.len());
+        redo::push_bounds(&mut content, &Bounds { level, left: page::left_child(p), fences: page::fences(p) });
+        redo::push_slots(&mut content, p, 0..page::count(p), page::prefix_len(p));
+        mtr.apply(root, redo::LOAD, &content)?;
+        mtr.apply(child, redo::RELEASE, &[])?;
+        alloc::free(&mut mtr, freeing)?;
+        mtr.commit()?;
+        // Again, unless somebody has given the root more children meanwhile.
+        let mut mtr = Mtr::start(pool)?;
+        let root = mtr.fix(self.root_id())?;
+        let p = mtr.page(root);
+        if page::level(p) > 0 && page::count(p) == 0 {
+            return self.collapse_root(mtr, root);
+        }
+        Ok(false)
+    }
+}
+
+/// How two neighbours become one.
+struct Plan {
+    /// Whether the right one stays (the left one is an empty leaf).
+    keep_right: bool,
+    /// New bounds of the one that stays.
+    refence: Vec<u8>,
+    /// What the left one gets of the right one.
+    append: Vec<u8>,
+}
+
+impl Plan {
+    /// The children number `at` and `at + 1` of `parent` become one, if they fit with some room left, or one is empty.
+    fn new(parent: &[u8], at: usize, left: &[u8], right: &[u8]) -> Option<Plan> {
+        let level = page::level(left);
+        let (low, high) = (page::low_stored(left), page::high_stored(right));
+        let flags = left[page::OFF_FLAGS] & LEFTMOST | right[page::OFF_FLAGS] & RIGHTMOST;
+        let fences = Fences { low, high, flags };
+        let prefix = page::shared_prefix_len(low, high);
+        let (n_left, n_right) = (page::count(left), page::count(right));
+        let separator = page::key(parent, at);
+        let mut bytes = page::refenced_bytes(left, 0..n_left, prefix) + page::refenced_bytes(right, 0..n_right, prefix);
+        if level > 0 {
+            bytes += page::entry_bytes(level, separator.len() - prefix, 4) + page::SLOT_BYTES;
+        }
+        let capacity = page::capacity(left.len(), low, high);
+        let one_empty = n_left == 0 || n_right == 0;
+        if bytes > if one_empty { capacity } else { capacity / 4 * 3 } {
+            return None;
+        }
+        let keep_right = level == 0 && n_left == 0;
+        let bounds = Bounds { level, left: page::left_child(left), fences };
+        let refence = redo::refence_payload(0, if keep_right { n_right } else { n_left }, &bounds);
+        let mut append = Vec::new();
+        if !keep_right {
+            if level > 0 {
+                redo::push_inner_entry(&mut append, [&separator[prefix..], &[]], page::left_child(right));
+            }
+            redo::push_slots(&mut append, right, 0..n_right, prefix);
+        }
+        Some(Plan { keep_right, refence, append })
+    }
+}

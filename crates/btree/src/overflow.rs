@@ -1,0 +1,180 @@
+//! Long values: chains of overflow pages.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 24 | 4 | next page of the chain; [`PageNo::NONE`] at its end |
+//! | 28 | 4 | bytes of the value in this page |
+//! | 32 | | the bytes |
+//!
+//! A chain is written once and never changed. Whoever holds the entry that refers to it may read it; whoever frees it has
+//! made sure that nobody can.
+
+use crate::alloc::{self, Found};
+use crate::redo;
+use myriad_base::codec::{get_u32, put_u32};
+use myriad_base::page::{PageKind, OFF_KIND};
+use myriad_base::{Error, PageId, PageNo, Result, SpaceId};
+use myriad_buffer::{BufferPool, Mtr};
+
+const OFF_NEXT: usize = 24;
+const OFF_LEN: usize = 28;
+const DATA: usize = 32;
+/// Pages freed in one mini-transaction.
+const FREE_BATCH: usize = 32;
+
+/// Bytes of a value that one overflow page holds.
+pub const fn bytes_per_page(page_size: usize) -> usize {
+    page_size - DATA
+}
+
+/// The effect of [`redo::OVERFLOW_LOAD`].
+pub(crate) fn load(p: &mut [u8], next: PageNo, bytes: &[u8]) -> Result<()> {
+    if bytes.len() > bytes_per_page(p.len()) {
+        return Err(Error::invalid("more bytes than an overflow page holds"));
+    }
+    p[OFF_KIND] = PageKind::Overflow as u8;
+    put_u32(p, OFF_NEXT, next.0);
+    put_u32(p, OFF_LEN, bytes.len() as u32);
+    p[DATA..DATA + bytes.len()].copy_from_slice(bytes);
+    p[DATA + bytes.len()..].fill(0);
+    Ok(())
+}
+
+/// The effect of [`redo::OVERFLOW_LINK`].
+pub(crate) fn link(p: &mut [u8], next: PageNo) -> Result<()> {
+    if p[OFF_KIND] != PageKind::Overflow as u8 {
+        return Err(Error::invalid("not an overflow page"));
+    }
+    put_u32(p, OFF_NEXT, next.0);
+    Ok(())
+}
+
+/// Writes `bytes` (not empty) to a new chain and returns its first page. In its own mini-transactions, so before the one
+/// that stores the reference; a crash between them leaks the chain.
+///
+/// # Errors
+/// [`myriad_base::Error::DiskFull`] (what was written is freed again); the pool's.
+pub fn write_overflow(pool: &BufferPool, space: SpaceId, bytes: &[u8]) -> Result<PageNo> {
+    if bytes.is_empty() {
+        return Err(Error::invalid("an empty value has no overflow pages"));
+    }
+    let (mut first, mut last) = (None, None);
+    for chunk in bytes.chunks(bytes_per_page(pool.page_size())) {
+        match write_page(pool, space, last, chunk) {
+            Ok(page) => {
+                first = first.or(Some(page));
+                last = Some(page);
+            }
+            Err(e) => {
+                if let Some(first) = first {
+                    free_overflow(pool, space, first)?;
+                }
+                return Err(e);
+            }
+        }
+    }
+    Ok(first.expect("the value is not empty"))
+}
+
+/// Writes one page and links it behind `previous`.
+fn write_page(pool: &BufferPool, space: SpaceId, previous: Option<PageNo>, chunk: &[u8]) -> Result<PageNo> {
+    loop {
+        let mut mtr = Mtr::start(pool)?;
+        let before = match previous {
+            Some(page) => Some(mtr.fix(PageId::new(space, page))?),
+            None => None,
+        };
+        let candidate = match alloc::find(&mut mtr, space, previous)? {
+            Found::Page(candidate) => candidate,
+            Found::Grow(growth) => {
+                drop(mtr);
+                alloc::grow(pool, space, growth)?;
+                continue;
+            }
+        };
+        let no = candidate.page().page;
+        let page = alloc::take(&mut mtr, candidate, PageKind::Overflow)?;
+        let mut payload = Vec::with_capacity(4 + chunk.len());
+        payload.extend_from_slice(&PageNo::NONE.0.to_le_bytes());
+        payload.extend_from_slice(chunk);
+        mtr.apply(page, redo::OVERFLOW_LOAD, &payload)?;
+        if let Some(before) = before {
+            mtr.apply(before, redo::OVERFLOW_LINK, &no.0.to_le_bytes())?;
+        }
+        mtr.commit()?;
+        return Ok(no);
+    }
+}
+
+/// Appends the `len` bytes of the chain that begins at `first` to `out`.
+///
+/// # Errors
+/// [`myriad_base::Error::CorruptPage`] when the chain is not `len` bytes long; the pool's.
+pub fn read_overflow(pool: &BufferPool, space: SpaceId, first: PageNo, len: usize, out: &mut Vec<u8>) -> Result<()> {
+    let (mut rest, mut next) = (len, first);
+    // Not all at once: a damaged length must not exhaust the memory.
+    out.reserve(len.min(1 << 20));
+    while rest > 0 {
+        let id = PageId::new(space, next);
+        if next == PageNo::NONE {
+            return Err(Error::corrupt(PageId::new(space, first), format!("a chain of {len} bytes lacks {rest}")));
+        }
+        let page = pool.fix_shared(id)?;
+        let here = get_u32(&page, OFF_LEN) as usize;
+        if page[OFF_KIND] != PageKind::Overflow as u8 || here == 0 || here > rest || here > bytes_per_page(page.len()) {
+            return Err(Error::corrupt(id, format!("not the overflow page of a value with {rest} more bytes")));
+        }
+        out.extend_from_slice(&page[DATA..DATA + here]);
+        rest -= here;
+        next = PageNo(get_u32(&page, OFF_NEXT));
+    }
+    Ok(())
+}
+
+/// Frees a chain. In its own mini-transactions; after a crash in between the rest can no longer be found through its first
+/// page, which is freed last.
+///
+/// # Errors
+/// The pool's.
+pub fn free_overflow(pool: &BufferPool, space: SpaceId, first: PageNo) -> Result<()> {
+    loop {
+        let mut mtr = Mtr::start(pool)?;
+        let head_id = PageId::new(space, first);
+        let head = mtr.fix(head_id)?;
+        if mtr.page(head)[OFF_KIND] != PageKind::Overflow as u8 {
+            return Err(Error::corrupt(head_id, "not an overflow page"));
+        }
+        // The pages behind the first go first: the chain stays whole at every moment.
+        let mut batch = Vec::with_capacity(FREE_BATCH);
+        let mut next = PageNo(get_u32(mtr.page(head), OFF_NEXT));
+        while next != PageNo::NONE && batch.len() < FREE_BATCH {
+            let id = PageId::new(space, next);
+            let page = pool.fix_shared(id)?;
+            if page[OFF_KIND] != PageKind::Overflow as u8 || batch.contains(&id) || id == head_id {
+                return Err(Error::corrupt(id, "not an overflow page of this chain"));
+            }
+            batch.push(id);
+            next = PageNo(get_u32(&page, OFF_NEXT));
+        }
+        let whole = next == PageNo::NONE;
+        let mut freeing = Vec::with_capacity(batch.len() + 1);
+        batch.sort_unstable();
+        if whole {
+            batch.push(head_id);
+            batch.sort_unstable();
+        }
+        for &id in &batch {
+            freeing.push(alloc::prepare_free(&mut mtr, id)?);
+        }
+        for f in freeing {
+            alloc::free(&mut mtr, f)?;
+        }
+        if !whole {
+            mtr.apply(head, redo::OVERFLOW_LINK, &next.0.to_le_bytes())?;
+        }
+        mtr.commit()?;
+        if whole {
+            return Ok(());
+        }
+    }
+}

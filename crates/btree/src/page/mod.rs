@@ -1,0 +1,403 @@
+//! The slotted page of a tree, leaf or inner: layout, search, and the changes that [`crate::redo`] logs.
+//!
+//! | offset | bytes | field |
+//! |---|---|---|
+//! | 13 | 1 | level; 0 = leaf |
+//! | 14 | 1 | flags: 1 = the tree's leftmost page of its level, 2 = rightmost |
+//! | 24 | 2 | number of slots |
+//! | 26 | 2 | bytes of the prefix that all keys of the page share: the beginning of the low fence |
+//! | 28 | 4 | heap top: offset of the lowest byte of the heap |
+//! | 32 | 2 | dead bytes in the heap |
+//! | 34 | 2 | length of the low fence |
+//! | 36 | 2 | length of the high fence |
+//! | 38 | 2 | slot of the last insertion |
+//! | 40 | 2 | signed: insertions in a row at ascending (+) or descending (-) neighbouring places |
+//! | 44 | 4 | leftmost child (inner pages) |
+//! | 48 | 8 each | slots in key order: entry offset u16, key suffix length u16, head u32 |
+//! | heap top | | entries, growing down |
+//! | end - fences | | low fence, high fence |
+//!
+//! The head is the first four bytes of the key suffix as a big-endian number (zero padded), stored little endian, so that
+//! heads compare as the keys do. A leaf entry is value length u16, key suffix, value. An inner entry is child page number
+//! u32, key suffix, padded to four bytes; its child covers the keys from its own to the next entry's.
+//!
+//! A leftmost page's low fence and a rightmost page's high fence do not bound anything outside the tree; when the tree
+//! has an index of its own they still say what all its keys begin with.
+
+mod edit;
+mod route;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+pub(crate) use edit::forget_pattern;
+pub use edit::{
+    capacity, direction, format, insert, insert_child, patch, refence, refenced_bytes, remove, replace, set_child,
+    Direction,
+};
+pub use route::{route, routed_child, Latched, PageRead, Target, Unlatched};
+pub use verify::{check_content, check_layout};
+
+use myriad_base::codec::{get_u16, get_u32};
+use myriad_base::PageNo;
+use std::cmp::Ordering;
+
+/// Offset of the level.
+pub const OFF_LEVEL: usize = 13;
+/// Offset of the flags.
+pub const OFF_FLAGS: usize = 14;
+/// Offset of the number of slots.
+pub const OFF_COUNT: usize = 24;
+/// Offset of the prefix length.
+pub const OFF_PREFIX: usize = 26;
+/// Offset of the heap top.
+pub const OFF_HEAP_TOP: usize = 28;
+/// Offset of the number of dead bytes.
+pub const OFF_DEAD: usize = 32;
+/// Offset of the low fence's length.
+pub const OFF_LOW: usize = 34;
+/// Offset of the high fence's length.
+pub const OFF_HIGH: usize = 36;
+const OFF_LAST: usize = 38;
+const OFF_RUN: usize = 40;
+/// Offset of the leftmost child.
+pub const OFF_LEFT: usize = 44;
+/// Where slots begin.
+pub const SLOTS: usize = 48;
+/// Bytes of a slot.
+pub const SLOT_BYTES: usize = 8;
+
+/// Flag: no page of this level precedes.
+pub const LEFTMOST: u8 = 1;
+/// Flag: no page of this level follows.
+pub const RIGHTMOST: u8 = 2;
+
+const _: () = assert!(SLOTS & 7 == 0 && OFF_LEFT & 3 == 0 && OFF_HEAP_TOP & 3 == 0);
+const _: () = assert!(OFF_COUNT == myriad_base::page::HEADER_BYTES);
+
+/// Longest key and value of a leaf entry together, in bytes: a page always has room for one beside its two fences.
+pub const fn entry_bytes_max(page_size: usize) -> usize {
+    page_size * 7 / 16
+}
+
+/// The bounds of a page and its place in its level.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fences<'a> {
+    /// No key of the page is below.
+    pub low: &'a [u8],
+    /// Every key of the page is below, unless empty.
+    pub high: &'a [u8],
+    /// [`LEFTMOST`] and [`RIGHTMOST`].
+    pub flags: u8,
+}
+
+/// Length of what `a` and `b` have in common.
+pub fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(x, y)| x == y).count()
+}
+
+/// The bytes that every key in `[low, high)` begins with: a prefix of `low`. The common prefix of both; and one byte more
+/// when `high` is the shortest key above all that begin with these.
+pub fn shared_prefix_len(low: &[u8], high: &[u8]) -> usize {
+    let n = common_prefix(low, high);
+    if high.len() == n + 1 && low.len() > n && low[n].checked_add(1) == Some(high[n]) {
+        n + 1
+    } else {
+        n
+    }
+}
+
+/// The shortest key `s` with `a < s <= b`.
+pub fn separator<'b>(a: &[u8], b: &'b [u8]) -> &'b [u8] {
+    debug_assert!(a < b);
+    &b[..(common_prefix(a, b) + 1).min(b.len())]
+}
+
+/// The first four bytes as a number that orders as they do.
+#[inline]
+pub fn head_of(suffix: &[u8]) -> u32 {
+    if let Some(four) = suffix.first_chunk::<4>() {
+        return u32::from_be_bytes(*four);
+    }
+    let mut four = [0; 4];
+    four[..suffix.len()].copy_from_slice(suffix);
+    u32::from_be_bytes(four)
+}
+
+/// The level; 0 = leaf.
+#[inline]
+pub fn level(p: &[u8]) -> u8 {
+    p[OFF_LEVEL]
+}
+
+/// Number of slots.
+#[inline]
+pub fn count(p: &[u8]) -> usize {
+    get_u16(p, OFF_COUNT) as usize
+}
+
+/// Length of the prefix all keys share.
+#[inline]
+pub fn prefix_len(p: &[u8]) -> usize {
+    get_u16(p, OFF_PREFIX) as usize
+}
+
+#[inline]
+fn heap_top(p: &[u8]) -> usize {
+    get_u32(p, OFF_HEAP_TOP) as usize
+}
+
+#[inline]
+fn dead(p: &[u8]) -> usize {
+    get_u16(p, OFF_DEAD) as usize
+}
+
+#[inline]
+fn slot_at(slot: usize) -> usize {
+    SLOTS + slot * SLOT_BYTES
+}
+
+#[inline]
+fn low_len(p: &[u8]) -> usize {
+    get_u16(p, OFF_LOW) as usize
+}
+
+#[inline]
+fn high_len(p: &[u8]) -> usize {
+    get_u16(p, OFF_HIGH) as usize
+}
+
+/// The low fence as stored, whether or not it bounds.
+#[inline]
+pub fn low_stored(p: &[u8]) -> &[u8] {
+    let end = p.len() - high_len(p);
+    &p[end - low_len(p)..end]
+}
+
+/// The high fence as stored, whether or not it bounds.
+#[inline]
+pub fn high_stored(p: &[u8]) -> &[u8] {
+    &p[p.len() - high_len(p)..]
+}
+
+/// The page's bounds as stored.
+pub fn fences(p: &[u8]) -> Fences<'_> {
+    Fences { low: low_stored(p), high: high_stored(p), flags: p[OFF_FLAGS] }
+}
+
+/// Whether no page of this level precedes.
+#[inline]
+pub fn is_leftmost(p: &[u8]) -> bool {
+    p[OFF_FLAGS] & LEFTMOST != 0
+}
+
+/// Whether no page of this level follows.
+#[inline]
+pub fn is_rightmost(p: &[u8]) -> bool {
+    p[OFF_FLAGS] & RIGHTMOST != 0
+}
+
+/// The low fence; empty where nothing precedes.
+#[inline]
+pub fn low_fence(p: &[u8]) -> &[u8] {
+    if is_leftmost(p) {
+        &[]
+    } else {
+        low_stored(p)
+    }
+}
+
+/// The high fence; empty where nothing follows.
+#[inline]
+pub fn high_fence(p: &[u8]) -> &[u8] {
+    if is_rightmost(p) {
+        &[]
+    } else {
+        high_stored(p)
+    }
+}
+
+/// What all keys of the page begin with.
+#[inline]
+pub fn prefix(p: &[u8]) -> &[u8] {
+    let start = p.len() - high_len(p) - low_len(p);
+    &p[start..start + prefix_len(p)]
+}
+
+#[inline]
+fn entry_offset(p: &[u8], slot: usize) -> usize {
+    get_u16(p, slot_at(slot)) as usize
+}
+
+#[inline]
+fn suffix_len(p: &[u8], slot: usize) -> usize {
+    get_u16(p, slot_at(slot) + 2) as usize
+}
+
+#[inline]
+fn entry_header(level: u8) -> usize {
+    if level == 0 {
+        2
+    } else {
+        4
+    }
+}
+
+/// The slot's key without the prefix.
+#[inline]
+pub fn suffix(p: &[u8], slot: usize) -> &[u8] {
+    assert!(slot < count(p), "slot {slot} of {}", count(p));
+    let at = entry_offset(p, slot) + entry_header(level(p));
+    &p[at..at + suffix_len(p, slot)]
+}
+
+/// Where the value of a leaf's slot lies.
+#[inline]
+fn value_range(p: &[u8], slot: usize) -> std::ops::Range<usize> {
+    assert!(slot < count(p), "slot {slot} of {}", count(p));
+    let at = entry_offset(p, slot);
+    let start = at + 2 + suffix_len(p, slot);
+    start..start + get_u16(p, at) as usize
+}
+
+/// The value of a leaf's slot.
+#[inline]
+pub fn value(p: &[u8], slot: usize) -> &[u8] {
+    &p[value_range(p, slot)]
+}
+
+/// The leftmost child of an inner page.
+pub fn left_child(p: &[u8]) -> PageNo {
+    PageNo(get_u32(p, OFF_LEFT))
+}
+
+/// The child number `at` of an inner page: 0 is the leftmost, `i` that of slot `i - 1`.
+pub fn child(p: &[u8], at: usize) -> PageNo {
+    if at == 0 {
+        return left_child(p);
+    }
+    assert!(at <= count(p), "child {at} of {}", count(p));
+    PageNo(get_u32(p, entry_offset(p, at - 1)))
+}
+
+/// The slot's whole key.
+pub fn key(p: &[u8], slot: usize) -> Vec<u8> {
+    [prefix(p), suffix(p, slot)].concat()
+}
+
+#[inline]
+fn heap_end(p: &[u8]) -> usize {
+    let end = p.len() - high_len(p) - low_len(p);
+    if level(p) == 0 {
+        end
+    } else {
+        end & !3
+    }
+}
+
+/// Bytes an entry takes in the heap of a page of this level; its slot comes on top.
+#[inline]
+pub fn entry_bytes(level: u8, suffix_len: usize, value_len: usize) -> usize {
+    if level == 0 {
+        2 + suffix_len + value_len
+    } else {
+        (4 + suffix_len + 3) & !3
+    }
+}
+
+/// Bytes the slot's entry takes in the heap.
+fn slot_entry_bytes(p: &[u8], slot: usize) -> usize {
+    let value_len = if level(p) == 0 { get_u16(p, entry_offset(p, slot)) as usize } else { 4 };
+    entry_bytes(level(p), suffix_len(p, slot), value_len)
+}
+
+#[inline]
+fn contiguous(p: &[u8]) -> usize {
+    heap_top(p) - slot_at(count(p))
+}
+
+/// Bytes free for entries and their slots, after a compaction.
+#[inline]
+pub fn free_bytes(p: &[u8]) -> usize {
+    contiguous(p) + dead(p)
+}
+
+/// Whether a leaf entry of these lengths (whole key) can be inserted.
+#[inline]
+pub fn fits_leaf(p: &[u8], key_len: usize, value_len: usize) -> bool {
+    entry_bytes(0, key_len.saturating_sub(prefix_len(p)), value_len) + SLOT_BYTES <= free_bytes(p)
+}
+
+/// Whether a separator of this length can be inserted into an inner page.
+#[inline]
+pub fn fits_inner(p: &[u8], key_len: usize) -> bool {
+    entry_bytes(1, key_len.saturating_sub(prefix_len(p)), 4) + SLOT_BYTES <= free_bytes(p)
+}
+
+/// Whether the value of a leaf's slot can become this long.
+pub fn fits_replace(p: &[u8], slot: usize, value_len: usize) -> bool {
+    let old = slot_entry_bytes(p, slot);
+    entry_bytes(0, suffix_len(p, slot), value_len) <= free_bytes(p) + old
+}
+
+/// Whether `key` belongs to the page.
+pub fn covers(p: &[u8], key: &[u8]) -> bool {
+    (is_leftmost(p) || key >= low_stored(p)) && (is_rightmost(p) || key < high_stored(p))
+}
+
+/// Compares the slot's key with `key`.
+#[inline]
+pub fn cmp_key(p: &[u8], slot: usize, key: &[u8]) -> Ordering {
+    match strip_prefix(p, key) {
+        Ok(rest) => suffix(p, slot).cmp(rest),
+        Err(Ordering::Less) => Ordering::Greater,
+        Err(_) => Ordering::Less,
+    }
+}
+
+/// `key` without the page's prefix, or how `key` compares with everything that has the prefix.
+#[inline]
+fn strip_prefix<'k>(p: &[u8], key: &'k [u8]) -> std::result::Result<&'k [u8], Ordering> {
+    let prefix = prefix(p);
+    match key.strip_prefix(prefix) {
+        Some(rest) => Ok(rest),
+        None if key < prefix => Err(Ordering::Less),
+        None => Err(Ordering::Greater),
+    }
+}
+
+/// The slot of `key`, or the slot where it belongs.
+#[inline]
+pub fn find(p: &[u8], key: &[u8]) -> std::result::Result<usize, usize> {
+    match strip_prefix(p, key) {
+        Ok(rest) => find_suffix(p, rest),
+        Err(Ordering::Less) => Err(0),
+        Err(_) => Err(count(p)),
+    }
+}
+
+#[inline]
+fn find_suffix(p: &[u8], rest: &[u8]) -> std::result::Result<usize, usize> {
+    let n = count(p);
+    let header = entry_header(level(p));
+    let head = head_of(rest);
+    let slots = &p[SLOTS..SLOTS + n * SLOT_BYTES];
+    let (mut lo, mut hi) = (0, n);
+    while lo < hi {
+        let mid = (lo + hi) / 2;
+        let slot = &slots[mid * SLOT_BYTES..][..SLOT_BYTES];
+        let order = match get_u32(slot, 4).cmp(&head) {
+            Ordering::Equal => {
+                let at = get_u16(slot, 0) as usize + header;
+                p[at..at + get_u16(slot, 2) as usize].cmp(rest)
+            }
+            unequal => unequal,
+        };
+        match order {
+            Ordering::Less => lo = mid + 1,
+            Ordering::Greater => hi = mid,
+            Ordering::Equal => return Ok(mid),
+        }
+    }
+    Err(lo)
+}

@@ -1,0 +1,292 @@
+use super::*;
+use crate::redo;
+use myriad_base::page::PageKind;
+use myriad_base::random::Random;
+use myriad_base::{PageId, SpaceId};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const SIZE: usize = 4096;
+
+fn new_page(level: u8, f: Fences<'_>) -> Vec<u8> {
+    let mut p = vec![0; SIZE];
+    myriad_base::page::format(&mut p, PageId::new(SpaceId(7), PageNo(9)), PageKind::Index);
+    format(&mut p, level, PageNo(3), f).unwrap();
+    p
+}
+
+fn whole<'a>() -> Fences<'a> {
+    Fences { low: &[], high: &[], flags: LEFTMOST | RIGHTMOST }
+}
+
+#[test]
+fn prefixes_follow_from_fences() {
+    assert_eq!(shared_prefix_len(b"abc1", b"abc7"), 3);
+    assert_eq!(shared_prefix_len(b"abc1", b"abd"), 3);
+    assert_eq!(shared_prefix_len(b"abc", b"abd"), 3);
+    assert_eq!(shared_prefix_len(b"abc", b"abd0"), 2);
+    assert_eq!(shared_prefix_len(b"ab", b"abd"), 2);
+    assert_eq!(shared_prefix_len(b"ab\xff", b"ac"), 2);
+    assert_eq!(shared_prefix_len(b"", b""), 0);
+    assert_eq!(separator(b"abc", b"abdxyz"), b"abd");
+    assert_eq!(separator(b"abc", b"abcd"), b"abcd");
+}
+
+#[test]
+fn find_orders_short_suffixes() {
+    let mut p = new_page(0, whole());
+    let keys: Vec<&[u8]> = vec![b"", b"\0", b"\0\0", b"\0\0\0\0", b"\0\0\0\0\0", b"a", b"a\0", b"abcd", b"abcde", b"b"];
+    for (i, k) in keys.iter().enumerate() {
+        assert_eq!(find(&p, k), Err(i));
+        insert(&mut p, i, k, &[i as u8]).unwrap();
+    }
+    for (i, k) in keys.iter().enumerate() {
+        assert_eq!(find(&p, k), Ok(i));
+        assert_eq!(value(&p, i), [i as u8]);
+    }
+    check_content(&p).unwrap();
+}
+
+#[test]
+fn patterns_of_insertion_are_seen() {
+    let mut p = new_page(0, Fences { low: b"a", high: b"z", flags: 0 });
+    for k in [&b"b"[..], b"y"] {
+        let slot = find(&p, k).unwrap_err();
+        insert(&mut p, slot, k, b"").unwrap();
+    }
+    assert_eq!(direction(&p, 1), Direction::Random);
+    for k in [b"m1", b"m2", b"m3", b"m4", b"m5"] {
+        let slot = find(&p, k).unwrap_err();
+        insert(&mut p, slot, k, b"").unwrap();
+    }
+    assert_eq!(direction(&p, find(&p, b"m6").unwrap_err()), Direction::Ascending);
+    assert_eq!(direction(&p, find(&p, b"c").unwrap_err()), Direction::Random);
+    for k in [b"n9", b"n8", b"n7", b"n6", b"n5"] {
+        let slot = find(&p, k).unwrap_err();
+        insert(&mut p, slot, k, b"").unwrap();
+    }
+    assert_eq!(direction(&p, find(&p, b"n4").unwrap_err()), Direction::Descending);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put(Vec<u8>, Vec<u8>),
+    Remove(u16),
+    Patch(u16, u8),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let key = prop::collection::vec(prop::sample::select(vec![0u8, 1, 97, 255]), 0..12);
+    let value = (0usize..400, any::<u8>()).prop_map(|(n, b)| vec![b; n]);
+    prop_oneof![
+        4 => (key, value).prop_map(|(k, v)| Step::Put(k, v)),
+        2 => any::<u16>().prop_map(Step::Remove),
+        1 => (any::<u16>(), any::<u8>()).prop_map(|(s, b)| Step::Patch(s, b)),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    /// A leaf under random changes holds what a map holds; the same records on a copy give the same bytes.
+    #[test]
+    fn a_leaf_is_a_map(steps in prop::collection::vec(step(), 1..200), fence in 0usize..4) {
+        let low = vec![97u8; fence];
+        let mut high = low.clone();
+        if let Some(last) = high.last_mut() {
+            *last += 1;
+        }
+        let flags = if fence == 0 { LEFTMOST | RIGHTMOST } else { 0 };
+        let mut p = new_page(0, Fences { low: &low, high: &high, flags });
+        prop_assert_eq!(prefix_len(&p), fence);
+        let mut copy = p.clone();
+        let mut model: BTreeMap<Vec<u8>, Vec<u8>> = BTreeMap::new();
+        for s in steps {
+            let (op, payload) = match s {
+                Step::Put(rest, v) => {
+                    let k = [&low[..], &rest].concat();
+                    match find(&p, &k) {
+                        Ok(slot) => {
+                            let fits = fits_replace(&p, slot, v.len());
+                            prop_assert_eq!(replace(&mut p, slot, &v).is_ok(), fits);
+                            if !fits { continue; }
+                            model.insert(k, v.clone());
+                            (redo::REPLACE, [&(slot as u16).to_le_bytes()[..], &v].concat())
+                        }
+                        Err(slot) => {
+                            let fits = fits_leaf(&p, k.len(), v.len());
+                            prop_assert_eq!(insert(&mut p, slot, &rest, &v).is_ok(), fits);
+                            if !fits { continue; }
+                            model.insert(k, v.clone());
+                            let mut payload = (slot as u16).to_le_bytes().to_vec();
+                            myriad_base::codec::push_bytes(&mut payload, &rest);
+                            payload.extend_from_slice(&v);
+                            (redo::INSERT, payload)
+                        }
+                    }
+                }
+                Step::Remove(s) if count(&p) > 0 => {
+                    let slot = s as usize % count(&p);
+                    model.remove(&key(&p, slot));
+                    remove(&mut p, slot, 1).unwrap();
+                    (redo::REMOVE, (slot as u16).to_le_bytes().to_vec())
+                }
+                Step::Patch(s, b) if count(&p) > 0 => {
+                    let slot = s as usize % count(&p);
+                    let len = value(&p, slot).len();
+                    if len == 0 { continue; }
+                    patch(&mut p, slot, len - 1, &[b]).unwrap();
+                    *model.get_mut(&key(&p, slot)).unwrap().last_mut().unwrap() = b;
+                    let mut payload = (slot as u16).to_le_bytes().to_vec();
+                    myriad_base::codec::push_varint(&mut payload, len as u64 - 1);
+                    payload.push(b);
+                    (redo::PATCH, payload)
+                }
+                _ => continue,
+            };
+            check_content(&p).unwrap();
+            redo::redo(op, &mut copy, &payload).unwrap();
+            prop_assert!(p == copy, "redo of {op} differs");
+        }
+        prop_assert_eq!(count(&p), model.len());
+        for (slot, (k, v)) in model.iter().enumerate() {
+            prop_assert_eq!(&key(&p, slot), k);
+            prop_assert_eq!(find(&p, k), Ok(slot));
+            prop_assert_eq!(value(&p, slot), &v[..]);
+        }
+    }
+
+    /// Narrower fences keep the entries between them.
+    #[test]
+    fn refencing_keeps_entries(n in 1usize..60, cut in 0usize..60) {
+        let mut p = new_page(0, whole());
+        for i in 0..n {
+            insert(&mut p, i, format!("key{i:04}").as_bytes(), &vec![i as u8; i % 40]).unwrap();
+        }
+        let cut = cut.min(n);
+        let high = format!("key{cut:04}");
+        let before = p.clone();
+        refence(&mut p, 0, cut, PageNo(0), Fences { low: b"", high: high.as_bytes(), flags: LEFTMOST }).unwrap();
+        check_content(&p).unwrap();
+        prop_assert_eq!(count(&p), cut);
+        for i in 0..cut {
+            prop_assert_eq!(key(&p, i), key(&before, i));
+            prop_assert_eq!(value(&p, i), value(&before, i));
+        }
+        if cut < n {
+            p = before.clone();
+            refence(&mut p, cut, n, PageNo(0), Fences { low: high.as_bytes(), high: b"kez", flags: 0 }).unwrap();
+            check_content(&p).unwrap();
+            prop_assert_eq!(prefix_len(&p), if high.as_bytes()[2] == b'y' { 3 } else { 2 });
+            for i in cut..n {
+                prop_assert_eq!(key(&p, i - cut), key(&before, i));
+            }
+        }
+    }
+
+    /// Any bytes as a log record: an error or a page that is still sound, never a panic, and no change with an error.
+    #[test]
+    fn redo_is_total(seed: u64, op in 14u8..66, payload in prop::collection::vec(any::<u8>(), 0..80), damage in 0usize..40) {
+        let mut random = Random::from_seed(seed);
+        let mut p = new_page(random.below(2) as u8, Fences { low: b"k", high: b"l", flags: 0 });
+        for i in 0..20u32 {
+            let n = count(&p);
+            if level(&p) == 0 {
+                insert(&mut p, n, &i.to_be_bytes(), &[1; 9]).unwrap();
+            } else {
+                insert_child(&mut p, n, &i.to_be_bytes(), PageNo(i)).unwrap();
+            }
+        }
+        match random.below(8) {
+            0 => p[12] = random.below(8) as u8,
+            1 => random_bytes(&mut random, &mut p),
+            _ => {}
+        }
+        for _ in 0..damage {
+            let at = if random.one_in(2) { 12 + random.below(100) } else { random.below(SIZE as u64) };
+            p[at as usize] = random.next_u64() as u8;
+        }
+        let before = p.clone();
+        if redo::redo(op, &mut p, &payload).is_err() {
+            prop_assert!(p == before);
+        }
+        // And payloads that make some sense.
+        for op in 16..42u8 {
+            let mut q = before.clone();
+            let mut payload = (random.below(24) as u16).to_le_bytes().to_vec();
+            payload.push(random.below(12) as u8);
+            payload.push(0);
+            payload.extend_from_slice(&random.next_u64().to_le_bytes()[..random.below(9) as usize]);
+            if redo::redo(op, &mut q, &payload).is_err() {
+                prop_assert!(q == before);
+            }
+        }
+    }
+
+    /// The way down agrees with a search in a sorted list.
+    #[test]
+    fn routes_agree(keys in prop::collection::btree_set(prop::collection::vec(prop::sample::select(vec![0u8, 7, 255]), 1..8), 1..40),
+                    probe in prop::collection::vec(prop::sample::select(vec![0u8, 7, 255]), 0..8)) {
+        let mut p = new_page(1, whole());
+        let keys: Vec<Vec<u8>> = keys.into_iter().collect();
+        for (i, k) in keys.iter().enumerate() {
+            insert_child(&mut p, i, k, PageNo(100 + i as u32)).unwrap();
+        }
+        check_content(&p).unwrap();
+        let at = keys.partition_point(|k| *k <= probe);
+        prop_assert_eq!(route(&Latched(&p), Target::At(&probe)), at);
+        prop_assert_eq!(routed_child(&Latched(&p), at), child(&p, at));
+        let before = keys.partition_point(|k| *k < probe);
+        prop_assert_eq!(route(&Latched(&p), Target::Before(&probe)), before);
+        prop_assert_eq!(route(&Latched(&p), Target::Last), keys.len());
+    }
+}
+
+fn random_bytes(random: &mut Random, p: &mut [u8]) {
+    for b in p.iter_mut() {
+        *b = random.next_u64() as u8;
+    }
+}
+
+/// Whatever a page holds: the check says no, or everything that reads it stays within it. And it costs little beside the
+/// read that precedes it.
+#[test]
+fn what_the_layout_check_accepts_can_be_read() {
+    let mut random = Random::from_seed(5);
+    let mut p = new_page(0, whole());
+    let mut n = 0;
+    while let Ok(()) = insert(&mut p, n, &(n as u32 * 7).to_be_bytes(), &[9; 40]) {
+        n += 1;
+    }
+    check_layout(&p).unwrap();
+    let start = std::time::Instant::now();
+    for _ in 0..1000 {
+        std::hint::black_box(check_layout(std::hint::black_box(&p))).unwrap();
+    }
+    println!("layout check of {n} slots: {} ns", start.elapsed().as_nanos() / 1000);
+    let (mut accepted, mut refused) = (0, 0);
+    for _ in 0..200_000 {
+        let mut q = p.clone();
+        for _ in 0..=random.below(3) {
+            let at = if random.one_in(2) { random.below(32) + 24 } else { random.below(SIZE as u64 - 24) + 24 };
+            q[at as usize] ^= 1 << random.below(8);
+        }
+        if random.one_in(8) {
+            q[OFF_LEVEL] ^= 1;
+        }
+        if check_layout(&q).is_err() {
+            refused += 1;
+            continue;
+        }
+        accepted += 1;
+        for slot in 0..count(&q) {
+            std::hint::black_box((suffix(&q, slot), key(&q, slot)));
+            if level(&q) == 0 {
+                std::hint::black_box(value(&q, slot));
+            }
+        }
+        let _ = std::hint::black_box(find(&q, &77u32.to_be_bytes()));
+        std::hint::black_box((low_fence(&q), high_fence(&q), prefix(&q)));
+    }
+    assert!(accepted > 1000 && refused > 1000, "{accepted} {refused}");
+}

@@ -1,0 +1,307 @@
+//! Log operations of index, bitmap and overflow pages: how each is written, and the function that repeats it.
+//!
+//! All are deterministic functions of the page and the payload. `varint` is LEB128, other integers are little endian;
+//! a suffix is a key without the page's prefix.
+//!
+//! | op | payload |
+//! |---|---|
+//! | [`FORMAT`] | bounds: level u8, flags u8, leftmost child u32, low and high fence with varint length |
+//! | [`LOAD`] | bounds as above, then entries as in APPEND: the page's new content |
+//! | [`APPEND`] | entries behind the last slot: suffix length varint; leaf: value length varint; inner: child u32; suffix; leaf: value |
+//! | [`INSERT`] | slot u16, suffix length varint, suffix, value |
+//! | [`REMOVE`] | slot u16, and number of slots u16 unless it is 1 |
+//! | [`REPLACE`] | slot u16, value |
+//! | [`PATCH`] | slot u16, offset in the value varint, bytes |
+//! | [`REFENCE`] | first kept slot u16, end u16, bounds (the level stays) |
+//! | [`INSERT_CHILD`] | slot u16, child u32, suffix |
+//! | [`SET_CHILD`] | number of the child u16, child u32 |
+//! | [`RELEASE`] | nothing: the page is freed |
+//! | [`ALLOCATE`], [`FREE`] | bitmap page: word u16, mask u64 of its bits |
+//! | [`OVERFLOW_LOAD`] | next page u32, bytes |
+//! | [`OVERFLOW_LINK`] | next page u32 |
+
+use crate::page::{self, Fences};
+use crate::{alloc, overflow};
+use myriad_base::codec::{push_bytes, push_varint, Reader};
+use myriad_base::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+use myriad_base::page::{PageKind, HEADER_BYTES, OFF_KIND};
+use myriad_base::{Error, PageNo, Result};
+use myriad_buffer::RedoTable;
+
+/// Operations of this room.
+pub const OPS: std::ops::Range<u8> = 16..64;
+
+/// Makes an empty index page.
+pub const FORMAT: u8 = 16;
+/// Makes an index page with content.
+pub const LOAD: u8 = 17;
+/// Adds entries behind the last.
+pub const APPEND: u8 = 18;
+/// Inserts a leaf entry.
+pub const INSERT: u8 = 19;
+/// Removes slots.
+pub const REMOVE: u8 = 20;
+/// Replaces a leaf entry's value.
+pub const REPLACE: u8 = 21;
+/// Overwrites part of a leaf entry's value.
+pub const PATCH: u8 = 22;
+/// Gives new bounds and drops entries outside.
+pub const REFENCE: u8 = 23;
+/// Inserts a separator and its child.
+pub const INSERT_CHILD: u8 = 24;
+/// Changes a child pointer.
+pub const SET_CHILD: u8 = 25;
+/// Makes any page a free one.
+pub const RELEASE: u8 = 26;
+/// Sets bits of a bitmap page.
+pub const ALLOCATE: u8 = 32;
+/// Clears bits of a bitmap page.
+pub const FREE: u8 = 33;
+/// Fills an overflow page.
+pub const OVERFLOW_LOAD: u8 = 40;
+/// Sets an overflow page's successor.
+pub const OVERFLOW_LINK: u8 = 41;
+
+/// Registers this room's redo function.
+pub fn register(table: &mut RedoTable) {
+    table.register(OPS, redo);
+    table.register_check(PageKind::Index, page::check_layout);
+}
+
+/// Repeats a change on a page: total, see [`myriad_buffer::RedoFn`].
+///
+/// # Errors
+/// [`Error::Invalid`] having changed nothing.
+pub fn redo(op: u8, p: &mut [u8], payload: &[u8]) -> Result<()> {
+    if !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&p.len()) {
+        return Err(Error::invalid(format!("a page of {} bytes", p.len())));
+    }
+    let mut r = Reader::new(payload);
+    match op {
+        FORMAT => {
+            let b = bounds(&mut r)?;
+            end(&r)?;
+            page::format(p, b.level, b.left, b.fences)
+        }
+        LOAD => load(p, &mut r),
+        RELEASE => {
+            end(&r)?;
+            release(p);
+            Ok(())
+        }
+        ALLOCATE | FREE => {
+            let (word, mask) = (u16_of(&mut r)?, r.u64().ok_or_else(short)?);
+            end(&r)?;
+            alloc::change_bits(p, word, mask, op == ALLOCATE)
+        }
+        OVERFLOW_LOAD => {
+            let next = page_no(&mut r)?;
+            overflow::load(p, next, r.rest())
+        }
+        OVERFLOW_LINK => {
+            let next = page_no(&mut r)?;
+            end(&r)?;
+            overflow::link(p, next)
+        }
+        APPEND | INSERT | REMOVE | REPLACE | PATCH | REFENCE | INSERT_CHILD | SET_CHILD => {
+            page::check_layout(p).map_err(Error::invalid)?;
+            redo_on_index(op, p, &mut r)
+        }
+        _ => Err(Error::invalid(format!("operation {op} is unknown"))),
+    }
+}
+
+/// Operations on an index page whose layout has been checked.
+fn redo_on_index(op: u8, p: &mut [u8], r: &mut Reader<'_>) -> Result<()> {
+    if op == APPEND {
+        return append(p, r.rest());
+    }
+    let slot = u16_of(r)?;
+    match op {
+        INSERT => {
+            let suffix = bytes_of(r)?;
+            page::insert(p, slot, suffix, r.rest())
+        }
+        REMOVE => {
+            let n = if r.is_empty() { 1 } else { u16_of(r)? };
+            end(r)?;
+            page::remove(p, slot, n)
+        }
+        REPLACE => page::replace(p, slot, r.rest()),
+        PATCH => {
+            let at = usize::try_from(r.varint().ok_or_else(short)?).map_err(|_| short())?;
+            page::patch(p, slot, at, r.rest())
+        }
+        REFENCE => {
+            let last = u16_of(r)?;
+            let b = bounds(r)?;
+            end(r)?;
+            if b.level != page::level(p) {
+                return Err(Error::invalid("new fences for a page of another level"));
+            }
+            page::refence(p, slot, last, b.left, b.fences)
+        }
+        INSERT_CHILD => {
+            let child = page_no(r)?;
+            page::insert_child(p, slot, r.rest(), child)
+        }
+        _ => {
+            let child = page_no(r)?;
+            end(r)?;
+            page::set_child(p, slot, child)
+        }
+    }
+}
+
+/// Everything a page has beside its entries.
+pub(crate) struct Bounds<'a> {
+    pub level: u8,
+    pub left: PageNo,
+    pub fences: Fences<'a>,
+}
+
+fn short() -> Error {
+    Error::invalid("log record ends early")
+}
+
+fn end(r: &Reader<'_>) -> Result<()> {
+    if r.is_empty() {
+        Ok(())
+    } else {
+        Err(Error::invalid("log record is too long"))
+    }
+}
+
+fn u16_of(r: &mut Reader<'_>) -> Result<usize> {
+    r.u16().map(usize::from).ok_or_else(short)
+}
+
+fn page_no(r: &mut Reader<'_>) -> Result<PageNo> {
+    r.u32().map(PageNo).ok_or_else(short)
+}
+
+fn bytes_of<'a>(r: &mut Reader<'a>) -> Result<&'a [u8]> {
+    r.bytes().ok_or_else(short)
+}
+
+fn bounds<'a>(r: &mut Reader<'a>) -> Result<Bounds<'a>> {
+    let level = r.u8().ok_or_else(short)?;
+    let flags = r.u8().ok_or_else(short)?;
+    let left = page_no(r)?;
+    let (low, high) = (bytes_of(r)?, bytes_of(r)?);
+    Ok(Bounds { level, left, fences: Fences { low, high, flags } })
+}
+
+/// The payload of [`FORMAT`], and the beginning of that of [`LOAD`].
+pub(crate) fn push_bounds(out: &mut Vec<u8>, b: &Bounds<'_>) {
+    out.push(b.level);
+    out.push(b.fences.flags);
+    out.extend_from_slice(&b.left.0.to_le_bytes());
+    push_bytes(out, b.fences.low);
+    push_bytes(out, b.fences.high);
+}
+
+/// The payload of [`REFENCE`].
+pub(crate) fn refence_payload(first: usize, end: usize, b: &Bounds<'_>) -> Vec<u8> {
+    let mut out = Vec::with_capacity(32 + b.fences.low.len() + b.fences.high.len());
+    out.extend_from_slice(&(first as u16).to_le_bytes());
+    out.extend_from_slice(&(end as u16).to_le_bytes());
+    push_bounds(&mut out, b);
+    out
+}
+
+/// A leaf entry for [`LOAD`] and [`APPEND`]: the key in two parts, so that a prefix need not be joined to be cut again.
+pub(crate) fn push_leaf_entry(out: &mut Vec<u8>, suffix: [&[u8]; 2], value: &[u8]) {
+    push_varint(out, (suffix[0].len() + suffix[1].len()) as u64);
+    push_varint(out, value.len() as u64);
+    out.extend_from_slice(suffix[0]);
+    out.extend_from_slice(suffix[1]);
+    out.extend_from_slice(value);
+}
+
+/// An inner entry for [`LOAD`] and [`APPEND`].
+pub(crate) fn push_inner_entry(out: &mut Vec<u8>, suffix: [&[u8]; 2], child: PageNo) {
+    push_varint(out, (suffix[0].len() + suffix[1].len()) as u64);
+    out.extend_from_slice(&child.0.to_le_bytes());
+    out.extend_from_slice(suffix[0]);
+    out.extend_from_slice(suffix[1]);
+}
+
+/// Appends slots `range` of page `from` as entries for a page that shares `new_prefix` bytes.
+///
+/// The two pages' prefixes both begin every key in question, so one is a prefix of the other.
+pub(crate) fn push_slots(out: &mut Vec<u8>, from: &[u8], range: std::ops::Range<usize>, new_prefix: usize) {
+    let prefix = page::prefix(from);
+    for slot in range {
+        let suffix = page::suffix(from, slot);
+        let parts = if new_prefix <= prefix.len() {
+            [&prefix[new_prefix..], suffix]
+        } else {
+            [&[][..], &suffix[new_prefix - prefix.len()..]]
+        };
+        if page::level(from) == 0 {
+            push_leaf_entry(out, parts, page::value(from, slot));
+        } else {
+            push_inner_entry(out, parts, page::child(from, slot + 1));
+        }
+    }
+}
+
+fn load(p: &mut [u8], r: &mut Reader<'_>) -> Result<()> {
+    let b = bounds(r)?;
+    let mut new = vec![0; p.len()];
+    new[..HEADER_BYTES].copy_from_slice(&p[..HEADER_BYTES]);
+    page::format(&mut new, b.level, b.left, b.fences)?;
+    append(&mut new, r.rest())?;
+    page::forget_pattern(&mut new);
+    p.copy_from_slice(&new);
+    Ok(())
+}
+
+/// One entry of [`APPEND`].
+enum Entry<'a> {
+    Leaf(&'a [u8], &'a [u8]),
+    Inner(&'a [u8], PageNo),
+}
+
+fn entry<'a>(level: u8, r: &mut Reader<'a>) -> Option<Entry<'a>> {
+    let suffix_len = usize::try_from(r.varint()?).ok()?;
+    if level == 0 {
+        let value_len = usize::try_from(r.varint()?).ok()?;
+        Some(Entry::Leaf(r.take(suffix_len)?, r.take(value_len)?))
+    } else {
+        let child = PageNo(r.u32()?);
+        Some(Entry::Inner(r.take(suffix_len)?, child))
+    }
+}
+
+fn append(p: &mut [u8], entries: &[u8]) -> Result<()> {
+    let level = page::level(p);
+    let mut r = Reader::new(entries);
+    let mut bytes = 0;
+    while !r.is_empty() {
+        let (suffix, value) = match entry(level, &mut r).ok_or_else(short)? {
+            Entry::Leaf(suffix, value) => (suffix.len(), value.len()),
+            Entry::Inner(suffix, _) => (suffix.len(), 4),
+        };
+        bytes += page::entry_bytes(level, suffix, value) + page::SLOT_BYTES;
+    }
+    if bytes > page::free_bytes(p) {
+        return Err(Error::invalid("the entries do not fit the page"));
+    }
+    let mut r = Reader::new(entries);
+    while !r.is_empty() {
+        let slot = page::count(p);
+        match entry(level, &mut r).ok_or_else(short)? {
+            Entry::Leaf(suffix, value) => page::insert(p, slot, suffix, value)?,
+            Entry::Inner(suffix, child) => page::insert_child(p, slot, suffix, child)?,
+        }
+    }
+    Ok(())
+}
+
+fn release(p: &mut [u8]) {
+    p[OFF_KIND] = PageKind::Free as u8;
+    p[OFF_KIND + 1..OFF_KIND + 4].fill(0);
+    p[HEADER_BYTES..].fill(0);
+}

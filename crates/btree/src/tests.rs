@@ -1,0 +1,530 @@
+//! Trees in a real buffer pool, against a model.
+
+use crate::*;
+use myriad_base::random::Random;
+use myriad_base::{IndexId, Lsn, Result, SpaceId};
+use myriad_buffer::{BufferPool, Mtr, PoolConfig, RedoTable, Reporter};
+use myriad_io::{Io, ThreadIo};
+use myriad_log::{Log, LogConfig};
+use myriad_space::SpaceRegistry;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+
+pub const SPACE: SpaceId = SpaceId(16);
+const UUID: [u8; 16] = [7; 16];
+
+/// A pool over a directory of its own, which goes with it.
+pub struct Rig {
+    pub pool: Arc<BufferPool>,
+    dir: PathBuf,
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        self.pool.stop_background();
+        // What cannot be removed is left to the system's clean-up.
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+pub fn config(frames: usize) -> PoolConfig {
+    PoolConfig { bytes: frames * 4096, instances: 2, page_size: 4096, doublewrite: false, ..PoolConfig::default() }
+}
+
+/// The pool over existing files, and where their log ended.
+pub fn open_pool(io: Arc<dyn Io>, dir: &Path, config: &PoolConfig) -> Result<(Arc<BufferPool>, Lsn)> {
+    let log_config = LogConfig { capacity_bytes: 64 << 20, buffer_bytes: 4 << 20 };
+    let log = Arc::new(Log::open(&io, dir, log_config)?);
+    let spaces = Arc::new(SpaceRegistry::new(Arc::clone(&io), dir, config.page_size, 16));
+    spaces.register(SPACE, "a.myr", Some(UUID));
+    let reporter: Reporter = Arc::new(|level, text: &str| eprintln!("{level:?}: {text}"));
+    let mut redo = RedoTable::new();
+    register(&mut redo);
+    let pool = BufferPool::new(config.clone(), io, dir, log, spaces, redo, reporter)?;
+    let recovered = pool.recover()?;
+    pool.start_background();
+    Ok((pool, recovered.end_lsn))
+}
+
+pub fn create_files(io: &Arc<dyn Io>, dir: &Path, page_size: usize) {
+    io.create_dir(&dir.join("#myriad")).unwrap();
+    io.sync_dir(dir).unwrap();
+    Log::create(io, dir, LogConfig { capacity_bytes: 64 << 20, buffer_bytes: 4 << 20 }, UUID).unwrap();
+    let spaces = SpaceRegistry::new(Arc::clone(io), dir, page_size, 16);
+    spaces.create(SPACE, "a.myr", UUID, Lsn(0)).unwrap();
+}
+
+pub fn rig(frames: usize) -> Rig {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let no = NEXT.fetch_add(1, Ordering::Relaxed);
+    let dir = std::env::temp_dir().join(format!("myriad-btree-{}-{no}", std::process::id()));
+    std::fs::create_dir_all(&dir).unwrap();
+    let io: Arc<dyn Io> = Arc::new(ThreadIo::new());
+    create_files(&io, &dir, 4096);
+    let (pool, _) = open_pool(io, &dir, &config(frames)).unwrap();
+    alloc::create_space_layout(&pool, SPACE).unwrap();
+    Rig { pool, dir }
+}
+
+/// Inserts or replaces. Returns the end of the change in the log.
+pub fn put(pool: &BufferPool, tree: Tree, key: &[u8], value: &[u8]) -> Result<Lsn> {
+    loop {
+        {
+            let mut mtr = Mtr::start(pool)?;
+            let leaf = tree.seek_exclusive(pool, key)?;
+            match leaf.find(key) {
+                Ok(slot) if leaf.fits_replace(slot, value.len()) => {
+                    let old = leaf.value(slot);
+                    let same = old.len() == value.len() && value.len() > 2;
+                    let leaf = leaf.into_mtr(&mut mtr);
+                    if same {
+                        leaf.patch_value(&mut mtr, slot, 1, &value[1..])?;
+                        leaf.patch_value(&mut mtr, slot, 0, &value[..1])?;
+                    } else {
+                        leaf.replace_value(&mut mtr, slot, value)?;
+                    }
+                    return mtr.commit();
+                }
+                Err(slot) if leaf.fits(key.len(), value.len()) => {
+                    let leaf = leaf.into_mtr(&mut mtr);
+                    leaf.insert(&mut mtr, slot, key, value)?;
+                    return mtr.commit();
+                }
+                _ => {}
+            }
+        }
+        tree.make_room(pool, key, value.len())?;
+    }
+}
+
+/// Removes, if it is there. Returns the end of the change in the log.
+pub fn take(pool: &BufferPool, tree: Tree, key: &[u8]) -> Result<Option<Lsn>> {
+    let (sparse, end) = {
+        let mut mtr = Mtr::start(pool)?;
+        let leaf = tree.seek_exclusive(pool, key)?;
+        let Ok(slot) = leaf.find(key) else { return Ok(None) };
+        let leaf = leaf.into_mtr(&mut mtr);
+        leaf.remove(&mut mtr, slot)?;
+        let sparse = leaf.view(&mtr).used_bytes() < 1024;
+        (sparse, mtr.commit()?)
+    };
+    if sparse {
+        tree.merge_if_sparse(pool, key)?;
+    }
+    Ok(Some(end))
+}
+
+pub fn get(pool: &BufferPool, tree: Tree, key: &[u8]) -> Option<Vec<u8>> {
+    let leaf = tree.seek(pool, key).unwrap();
+    assert!(leaf.covers(key));
+    leaf.find(key).ok().map(|slot| leaf.value(slot).to_vec())
+}
+
+/// Every entry, forwards.
+pub fn scan(pool: &BufferPool, tree: Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut out = Vec::new();
+    let mut at = Vec::new();
+    loop {
+        let leaf = tree.seek(pool, &at).unwrap();
+        let mut key = Vec::new();
+        for slot in 0..leaf.len() {
+            leaf.key_into(slot, &mut key);
+            out.push((key.clone(), leaf.value(slot).to_vec()));
+        }
+        if leaf.is_last() {
+            return out;
+        }
+        at = leaf.high_fence().to_vec();
+    }
+}
+
+/// Every key, backwards.
+pub fn scan_back(pool: &BufferPool, tree: Tree) -> Vec<Vec<u8>> {
+    let mut out = Vec::new();
+    let mut leaf = tree.seek_last(pool).unwrap();
+    loop {
+        for slot in (0..leaf.len()).rev() {
+            let mut key = Vec::new();
+            leaf.key_into(slot, &mut key);
+            out.push(key);
+        }
+        if leaf.is_first() {
+            return out;
+        }
+        let at = leaf.low_fence().to_vec();
+        drop(leaf);
+        leaf = tree.seek_before(pool, &at).unwrap();
+    }
+}
+
+pub fn check_whole(pool: &BufferPool, tree: Tree) -> CheckReport {
+    let report = tree.check(pool, &[], &[], &mut |_| ()).unwrap();
+    assert!(report.findings.is_empty(), "{:?}", report.findings);
+    report
+}
+
+pub fn check_model(pool: &BufferPool, tree: Tree, model: &BTreeMap<Vec<u8>, Vec<u8>>) {
+    let report = check_whole(pool, tree);
+    assert_eq!(report.entries, model.len() as u64);
+    let got = scan(pool, tree);
+    assert!(got.iter().map(|(k, v)| (k, v)).eq(model.iter()), "a forward scan differs");
+    assert!(scan_back(pool, tree).iter().eq(model.keys().rev()), "a backward scan differs");
+    for (k, v) in model.iter().step_by(7) {
+        assert_eq!(get(pool, tree, k).as_ref(), Some(v));
+    }
+}
+
+fn random_key(random: &mut Random, space: u64, long: bool) -> Vec<u8> {
+    let n = random.below(space);
+    let mut key = vec![0, 0, (n % 3) as u8, 7];
+    key.extend_from_slice(format!("{:06}", n.wrapping_mul(7919) % 1_000_000).as_bytes());
+    if long {
+        key.resize(10 + (n * n % 880) as usize, (n % 251) as u8);
+    }
+    key
+}
+
+fn against_model(seed: u64, steps: u64, space: u64, value_max: u64, long: bool) {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    let tree = Tree::pack(SPACE);
+    let mut random = Random::from_seed(seed);
+    let mut model = BTreeMap::new();
+    for step in 0..steps {
+        let key = random_key(&mut random, space, long);
+        // Grows, then shrinks.
+        if random.below(steps) > step {
+            let value = vec![step as u8; random.below(value_max) as usize];
+            put(pool, tree, &key, &value).unwrap();
+            model.insert(key, value);
+        } else {
+            assert_eq!(take(pool, tree, &key).unwrap().is_some(), model.remove(&key).is_some());
+        }
+        if step % (steps / 4) == 0 {
+            check_model(pool, tree, &model);
+        }
+    }
+    check_model(pool, tree, &model);
+    for key in model.keys() {
+        assert!(take(pool, tree, key).unwrap().is_some());
+    }
+    assert!(check_whole(pool, tree).leaf_pages <= 1 + model.len() as u64 / 10);
+}
+
+#[test]
+fn small_entries_against_a_model() {
+    against_model(1, 20_000, 6_000, 60, false);
+}
+
+#[test]
+fn large_entries_against_a_model() {
+    against_model(2, 6_000, 800, 900, false);
+}
+
+#[test]
+fn long_keys_against_a_model() {
+    against_model(3, 4_000, 700, 800, true);
+}
+
+#[test]
+fn an_ascending_load_fills_pages_and_a_descending_one_too() {
+    let rig = rig(512);
+    let pool = &rig.pool;
+    for descending in [false, true] {
+        let tree = Tree::create_for(pool, SPACE, IndexId(0x3ff)).unwrap();
+        for i in 0..6_000u32 {
+            let i = if descending { 6_000 - i } else { i };
+            let key = [&0x3ffu32.to_be_bytes()[..], &i.to_be_bytes()].concat();
+            put(pool, tree, &key, &[1; 40]).unwrap();
+        }
+        let report = check_whole(pool, tree);
+        assert_eq!(report.entries, 6_000);
+        let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+        // Not 100: once a page has a high fence its prefix is longer, and its entries shorter.
+        assert!(fill >= 90, "descending {descending}: {fill} % full");
+        // The index id and the common bytes are stored once a page.
+        let leaf = tree.seek(pool, &[0, 0, 3, 0xff, 0, 0, 4, 0]).unwrap();
+        assert!(leaf.key_parts(0).0.len() >= 6);
+    }
+}
+
+#[test]
+fn bulk_loads_are_packed_and_exact() {
+    let rig = rig(512);
+    let pool = &rig.pool;
+    for (n, value_max) in [(0u32, 1), (1, 50), (70, 50), (20_000, 50), (900, 1_100)] {
+        let mut random = Random::from_seed(u64::from(n));
+        let mut builder = BulkBuilder::new(pool, SPACE, IndexId(900 + n)).unwrap();
+        let mut model = BTreeMap::new();
+        for i in 0..n {
+            let mut key = (900 + n).to_be_bytes().to_vec();
+            key.extend_from_slice(&(i * 3).to_be_bytes());
+            if n == 900 && i % 50 == 0 {
+                // Neighbours with nothing in common.
+                key.truncate(4);
+                key.extend_from_slice(&(i * 3).to_be_bytes());
+                key.resize(600, 7);
+            }
+            let value = vec![i as u8; random.below(value_max) as usize];
+            builder.push(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+        let tree = builder.finish().unwrap();
+        check_model(pool, tree, &model);
+        let report = check_whole(pool, tree);
+        if n == 20_000 {
+            let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+            assert!((88..=97).contains(&fill), "{fill} % full");
+        }
+        let before = alloc::pages_in_use(pool, SPACE).unwrap();
+        while tree.destroy(pool, 20).unwrap() == RemoveProgress::More {}
+        let freed = before - alloc::pages_in_use(pool, SPACE).unwrap();
+        assert_eq!(freed, report.leaf_pages + report.inner_pages);
+    }
+    let mut builder = BulkBuilder::new(pool, SPACE, IndexId(5)).unwrap();
+    builder.push(&[0, 0, 0, 5, 2], b"").unwrap();
+    assert!(builder.push(&[0, 0, 0, 5, 2], b"").is_err());
+    assert!(builder.push(&[0, 0, 0, 6, 2], b"").is_err());
+}
+
+#[test]
+fn an_appender_fills_a_shared_tree() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    let tree = Tree::pack(SPACE);
+    let mut model = BTreeMap::new();
+    for round in [0u32, 2, 1] {
+        let mut appender = BulkAppender::new(pool, tree);
+        for i in 0..4_000u32 {
+            let key = [&round.to_be_bytes()[..], &i.to_be_bytes()].concat();
+            appender.push(&key, &[round as u8; 30]).unwrap();
+            model.insert(key, vec![round as u8; 30]);
+        }
+        appender.flush().unwrap();
+    }
+    check_model(pool, tree, &model);
+    // Dropping the one in the middle leaves the others.
+    let mut seen = 0;
+    let (lo, hi) = (1u32.to_be_bytes(), 2u32.to_be_bytes());
+    while tree.remove_range(pool, &lo, &hi, 5, &mut |_, _| seen += 1).unwrap() == RemoveProgress::More {}
+    assert_eq!(seen, 4_000);
+    model.retain(|k, _| k[3] != 1);
+    check_model(pool, tree, &model);
+    // All of it: a single page remains.
+    while tree.remove_range(pool, &[], &[], 7, &mut |_, _| ()).unwrap() == RemoveProgress::More {}
+    assert_eq!(check_whole(pool, tree), CheckReport { leaf_pages: 1, leaf_used_bytes: 48, ..CheckReport::default() });
+    assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), 3);
+}
+
+#[test]
+fn estimates_are_exact_nearby_and_close_far_away() {
+    let rig = rig(1024);
+    let pool = &rig.pool;
+    let tree = Tree::create(pool, SPACE).unwrap();
+    for i in 0..30_000u64 {
+        let key = myriad_base::ids::mix(i).to_be_bytes();
+        put(pool, tree, &key, &[1; 30]).unwrap();
+    }
+    let keys: Vec<Vec<u8>> = scan(pool, tree).into_iter().map(|e| e.0).collect();
+    let mut random = Random::from_seed(9);
+    for width in [0usize, 1, 10, 100, 300, 3_000, 20_000] {
+        for _ in 0..30 {
+            let from = random.below((keys.len() - width - 1) as u64) as usize;
+            let estimate = tree.estimate_range(pool, &keys[from], &keys[from + width]).unwrap();
+            if estimate.exact {
+                assert_eq!(estimate.entries, width as u64);
+            } else {
+                let ratio = estimate.entries as f64 / width as f64;
+                assert!((0.5..2.0).contains(&ratio), "{width}: {estimate:?}");
+            }
+            assert!(estimate.exact || width > 100, "{width}: {estimate:?}");
+        }
+    }
+    let whole = tree.estimate_range(pool, &[], &[]).unwrap();
+    assert!((20_000..45_000).contains(&whole.entries), "{whole:?}");
+    let (stats, report) = (tree.stats(pool).unwrap(), check_whole(pool, tree));
+    assert_eq!(stats.height, 3);
+    assert!(stats.leaf_pages * 2 > report.leaf_pages && stats.leaf_pages < report.leaf_pages * 2, "{stats:?}");
+    assert!(stats.entries > 15_000 && stats.entries < 60_000, "{stats:?}");
+    let samples = tree.sample_leaves(pool, &keys[100], &keys[29_000], 20).unwrap();
+    assert_eq!(samples.len(), 20);
+    assert!(samples.windows(2).all(|w| w[0] < w[1]) && samples[0] == keys[100] && samples[19] < keys[29_000]);
+}
+
+#[test]
+fn long_values_round_trip() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    let used = alloc::pages_in_use(pool, SPACE).unwrap();
+    let mut chains = Vec::new();
+    for len in [1usize, 4064, 4065, 300_000] {
+        let bytes: Vec<u8> = (0..len).map(|i| (i / 7) as u8).collect();
+        let first = overflow::write_overflow(pool, SPACE, &bytes).unwrap();
+        let mut got = b"x".to_vec();
+        overflow::read_overflow(pool, SPACE, first, len, &mut got).unwrap();
+        assert!(got[1..] == bytes[..] && got[0] == b'x');
+        assert!(overflow::read_overflow(pool, SPACE, first, len + 1, &mut got).is_err());
+        chains.push(first);
+    }
+    for first in chains {
+        overflow::free_overflow(pool, SPACE, first).unwrap();
+    }
+    assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), used);
+}
+
+#[test]
+fn too_long_and_foreign_keys_are_refused() {
+    let rig = rig(64);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    let max = page::entry_bytes_max(4096);
+    assert!(matches!(tree.make_room(pool, &[0; 897], 1), Err(myriad_base::Error::TooLong { .. })));
+    assert!(matches!(tree.make_room(pool, &77u32.to_be_bytes(), max), Err(myriad_base::Error::TooLong { .. })));
+    let mut mtr = Mtr::start(pool).unwrap();
+    let leaf = tree.seek_exclusive(pool, b"other").unwrap();
+    let slot = leaf.find(b"other").unwrap_err();
+    assert!(leaf.into_mtr(&mut mtr).insert(&mut mtr, slot, b"other", b"").is_err());
+    drop(mtr);
+    pool.check_poison().unwrap();
+}
+
+#[test]
+fn threads_share_a_tree() {
+    const THREADS: u64 = 4;
+    let rig = rig(300);
+    let pool = &rig.pool;
+    let tree = Tree::pack(SPACE);
+    let models: Vec<BTreeMap<Vec<u8>, Vec<u8>>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..THREADS)
+            .map(|t| {
+                scope.spawn(move || {
+                    let mut random = Random::from_seed(t);
+                    let mut model = BTreeMap::new();
+                    for step in 0..12_000u64 {
+                        // Neighbouring keys belong to different threads.
+                        let n = random.below(2_500) * THREADS + t;
+                        let key = [&[0, 0, 0, 1][..], &n.to_be_bytes()].concat();
+                        match random.below(10) {
+                            0..=4 if step % 6_000 < 3_000 => {
+                                let value = vec![step as u8; random.below(120) as usize];
+                                put(pool, tree, &key, &value).unwrap();
+                                model.insert(key, value);
+                            }
+                            0..=6 => {
+                                assert_eq!(take(pool, tree, &key).unwrap().is_some(), model.remove(&key).is_some())
+                            }
+                            7 => {
+                                tree.estimate_range(pool, &key, &[0, 0, 0, 2]).unwrap();
+                                let leaf = tree.seek_before(pool, &key).unwrap();
+                                assert!(leaf.is_first() || leaf.low_fence() < &key[..]);
+                            }
+                            _ => assert_eq!(get(pool, tree, &key), model.get(&key).cloned()),
+                        }
+                    }
+                    model
+                })
+            })
+            .collect();
+        handles.into_iter().map(|h| h.join().unwrap()).collect()
+    });
+    let whole: BTreeMap<_, _> = models.into_iter().flatten().collect();
+    check_model(pool, tree, &whole);
+}
+
+#[test]
+fn threads_append_to_one_place() {
+    let rig = rig(200);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(8)).unwrap();
+    let next = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| loop {
+                let i = next.fetch_add(1, Ordering::Relaxed);
+                if i >= 12_000 {
+                    break;
+                }
+                let key = [&8u32.to_be_bytes()[..], &i.to_be_bytes()].concat();
+                put(pool, tree, &key, &[1; 50]).unwrap();
+            });
+        }
+        // A reader that walks the whole tree meanwhile sees a growing, gapless-at-its-start set in order.
+        scope.spawn(|| {
+            while next.load(Ordering::Relaxed) < 12_000 {
+                let keys = scan(pool, tree);
+                assert!(keys.windows(2).all(|w| w[0].0 < w[1].0));
+                check_whole(pool, tree);
+            }
+        });
+    });
+    let report = check_whole(pool, tree);
+    assert_eq!(report.entries, 12_000);
+}
+
+#[test]
+fn a_descent_with_latches_finds_the_same() {
+    use crate::page::Target;
+    use myriad_buffer::{ExclusivePage, SharedPage};
+    let rig = rig(1_000);
+    let pool = &rig.pool;
+    let tree = Tree::create(pool, SPACE).unwrap();
+    for i in 0..30_000u64 {
+        put(pool, tree, &myriad_base::ids::mix(i).to_be_bytes(), &[1; 30]).unwrap();
+    }
+    for i in 0..500u64 {
+        let key = myriad_base::ids::mix(i * 3 + 1).to_be_bytes();
+        for target in [Target::At(&key), Target::Before(&key), Target::Last] {
+            for level in 0..4 {
+                let fast = tree.at_level::<SharedPage<'_>>(pool, target, level).unwrap().map(|p| p.id());
+                let slow = tree.descend_latched::<SharedPage<'_>>(pool, target, level, &mut |_| ()).unwrap();
+                assert_eq!(fast, slow.map(|p| p.id()));
+                let slow = tree.descend_latched::<ExclusivePage<'_>>(pool, target, level, &mut |_| ()).unwrap();
+                assert_eq!(fast, slow.map(|p| p.id()));
+                assert_eq!(fast.is_some(), level < 3);
+            }
+        }
+    }
+}
+
+/// Not a check: prints nanoseconds an operation. `cargo test --release -p myriad-btree speed -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn speed() {
+    const N: u64 = 400_000;
+    let rig = rig(40_000);
+    let pool = &rig.pool;
+    let tree = Tree::pack(SPACE);
+    let key = |i: u64| [&[0u8, 0, 0, 1][..], &i.to_be_bytes()].concat();
+    let measure = |what: &str, f: &mut dyn FnMut(u64)| {
+        let start = std::time::Instant::now();
+        for i in 0..N {
+            f(i);
+        }
+        println!("{what}: {} ns", start.elapsed().as_nanos() as u64 / N);
+    };
+    measure("insert ascending", &mut |i| {
+        put(pool, tree, &key(i), &[1; 100]).unwrap();
+    });
+    measure("seek and find", &mut |i| {
+        let key = key(myriad_base::ids::mix(i) % N);
+        let leaf = tree.seek(pool, &key).unwrap();
+        std::hint::black_box(leaf.value(leaf.find(&key).unwrap()));
+    });
+    measure("patch", &mut |i| {
+        put(pool, tree, &key(myriad_base::ids::mix(i) % N), &[2; 100]).unwrap();
+    });
+    measure("estimate", &mut |i| {
+        let at = myriad_base::ids::mix(i) % N;
+        std::hint::black_box(tree.estimate_range(pool, &key(at), &key(at + 50)).unwrap());
+    });
+    let other = Tree::create_for(pool, SPACE, IndexId(9)).unwrap();
+    let key = |i: u64| [&[0u8, 0, 0, 9][..], &myriad_base::ids::mix(i).to_be_bytes()].concat();
+    measure("insert random", &mut |i| {
+        put(pool, other, &key(i), &[1; 100]).unwrap();
+    });
+    measure("remove random", &mut |i| {
+        take(pool, other, &key(i)).unwrap();
+    });
+}

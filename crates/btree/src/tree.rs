@@ -1,0 +1,323 @@
+//! Trees: names, descent and seeks. How a tree changes its shape: [`crate::split`], [`crate::merge`], [`crate::remove`].
+//!
+//! A descent reads inner pages without latching them (optimistic lock coupling: Leis et al., 2019): a child's number counts
+//! once the parent has been validated, and a child counts once the parent has been validated again after the child was
+//! latched or its version taken. After [`RESTARTS_MAX`] failures in a row it latches shared from the root, parent until
+//! child.
+
+use crate::alloc::{self, Found};
+use crate::leaf::{LeafExclusive, LeafShared};
+use crate::page::{self, Latched, Target, Unlatched};
+use myriad_base::page::{PageKind, OFF_KIND};
+use myriad_base::{Error, IndexId, PageId, PageNo, Result, SpaceId};
+use myriad_buffer::{BufferPool, ExclusivePage, Mtr, OptimisticPage, SharedPage};
+
+/// Failed optimistic descents after which a descent takes latches.
+const RESTARTS_MAX: usize = 16;
+/// Deepest tree. With at least two children a page and 2^32 pages none is deeper; a damaged one may loop.
+pub(crate) const HEIGHT_MAX: usize = 40;
+
+/// A tree's name: its tablespace and the page number of its root, which never changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tree {
+    /// Tablespace.
+    pub space: SpaceId,
+    /// Root page.
+    pub root: PageNo,
+}
+
+/// How far [`Tree::remove_range`] or [`Tree::destroy`] came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RemoveProgress {
+    /// Nothing is left in the range.
+    Done,
+    /// The budget is used up; call again (the same range will do).
+    More,
+}
+
+impl Tree {
+    /// The pack tree of a tablespace, made by [`crate::alloc::create_space_layout`].
+    pub const fn pack(space: SpaceId) -> Tree {
+        Tree { space, root: crate::alloc::PACK_ROOT }
+    }
+
+    /// The root's page.
+    pub fn root_id(&self) -> PageId {
+        PageId::new(self.space, self.root)
+    }
+
+    /// A new, empty tree with a root of its own. In its own mini-transaction.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::DiskFull`] and the pool's; nothing is changed then.
+    pub fn create(pool: &BufferPool, space: SpaceId) -> Result<Tree> {
+        Tree::create_within(pool, space, &[], &[])
+    }
+
+    /// As [`Tree::create`], for one index: every key must begin with its id, which each page then stores once.
+    ///
+    /// # Errors
+    /// As [`Tree::create`].
+    pub fn create_for(pool: &BufferPool, space: SpaceId, index: IndexId) -> Result<Tree> {
+        // Trailing zeros of the successor would only make it longer: no key lies between.
+        let next = index.0.checked_add(1).map(u32::to_be_bytes);
+        let high = next.as_ref().map_or(&[][..], |b| &b[..4 - (u32::from_be_bytes(*b).trailing_zeros() / 8) as usize]);
+        Tree::create_within(pool, space, &index.0.to_be_bytes(), high)
+    }
+
+    fn create_within(pool: &BufferPool, space: SpaceId, low: &[u8], high: &[u8]) -> Result<Tree> {
+        loop {
+            let mut mtr = Mtr::start(pool)?;
+            match alloc::find(&mut mtr, space, None)? {
+                Found::Grow(growth) => {
+                    drop(mtr);
+                    alloc::grow(pool, space, growth)?;
+                }
+                Found::Page(candidate) => {
+                    let root = candidate.page().page;
+                    let page = alloc::take(&mut mtr, candidate, PageKind::Index)?;
+                    alloc::format_root(&mut mtr, page, low, high)?;
+                    mtr.commit()?;
+                    return Ok(Tree { space, root });
+                }
+            }
+        }
+    }
+
+    /// The leaf that covers `key`, latched shared. The empty key is below all others.
+    ///
+    /// # Errors
+    /// The pool's; [`myriad_base::Error::CorruptPage`].
+    pub fn seek<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafShared<'p>> {
+        Ok(LeafShared { page: self.leaf(pool, Target::At(key))? })
+    }
+
+    /// The leaf that covers the keys just below `key`, latched shared. For the tree's lowest bound, its first leaf.
+    ///
+    /// # Errors
+    /// As [`Tree::seek`].
+    pub fn seek_before<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafShared<'p>> {
+        Ok(LeafShared { page: self.leaf(pool, Target::Before(key))? })
+    }
+
+    /// The tree's last leaf, latched shared.
+    ///
+    /// # Errors
+    /// As [`Tree::seek`].
+    pub fn seek_last<'p>(&self, pool: &'p BufferPool) -> Result<LeafShared<'p>> {
+        Ok(LeafShared { page: self.leaf(pool, Target::Last)? })
+    }
+
+    /// The leaf that covers `key`, latched exclusively.
+    ///
+    /// # Errors
+    /// As [`Tree::seek`].
+    pub fn seek_exclusive<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafExclusive<'p>> {
+        Ok(LeafExclusive { page: self.leaf(pool, Target::At(key))? })
+    }
+
+    pub(crate) fn id(&self, page: PageNo) -> PageId {
+        PageId::new(self.space, page)
+    }
+
+    /// The leaf on the way to `target`, latched as `P` says.
+    #[inline]
+    fn leaf<'p, P: Latch<'p>>(&self, pool: &'p BufferPool, target: Target<'_>) -> Result<P> {
+        match self.at_level(pool, target, 0)? {
+            Some(leaf) => Ok(leaf),
+            None => unreachable!("every tree has level 0"),
+        }
+    }
+
+    /// The page of `level` on the way to `target`, latched as `P` says; `None` if the tree is not that high.
+    #[inline]
+    pub(crate) fn at_level<'p, P: Latch<'p>>(
+        &self,
+        pool: &'p BufferPool,
+        target: Target<'_>,
+        level: u8,
+    ) -> Result<Option<P>> {
+        self.at_level_noting(pool, target, level, &mut |_| ())
+    }
+
+    /// As [`Tree::at_level`]; `note` sees each step of the way. A root among them means that the way began anew.
+    #[inline]
+    pub(crate) fn at_level_noting<'p, P: Latch<'p>>(
+        &self,
+        pool: &'p BufferPool,
+        target: Target<'_>,
+        level: u8,
+        note: &mut impl FnMut(Step),
+    ) -> Result<Option<P>> {
+        for _ in 0..RESTARTS_MAX {
+            match self.descend(pool, target, level, note)? {
+                Descent::Found(page) => return Ok(Some(page)),
+                Descent::TooLow => return Ok(None),
+                Descent::Restart => std::hint::spin_loop(),
+            }
+        }
+        self.descend_latched(pool, target, level, note)
+    }
+
+    /// One optimistic descent.
+    fn descend<'p, P: Latch<'p>>(
+        &self,
+        pool: &'p BufferPool,
+        target: Target<'_>,
+        level: u8,
+        note: &mut impl FnMut(Step),
+    ) -> Result<Descent<P>> {
+        let page_size = pool.page_size();
+        let mut page = pool.optimistic(self.root_id())?;
+        let (kind, mut here) = (page.u8(OFF_KIND), page.u8(page::OFF_LEVEL));
+        if !page.validate() {
+            return Ok(Descent::Restart);
+        }
+        if kind != PageKind::Index as u8 {
+            return Err(Error::corrupt(page.id(), "the root of a tree is not an index page"));
+        }
+        if here < level {
+            return Ok(Descent::TooLow);
+        }
+        if here == level {
+            return Ok(P::upgrade(page).map_or(Descent::Restart, Descent::Found));
+        }
+        loop {
+            let view = Unlatched { page, page_size };
+            let at = page::route(&view, target);
+            let child = page::routed_child(&view, at);
+            let of = usize::from(page.u16(page::OFF_COUNT)) + 1;
+            if !page.validate() {
+                return Ok(Descent::Restart);
+            }
+            note(Step { page: page.id().page, at, of });
+            let id = self.id(child);
+            here -= 1;
+            if here == level {
+                let latched = P::fix(pool, id);
+                if !page.validate() {
+                    return Ok(Descent::Restart);
+                }
+                let latched = latched?;
+                self.expect(&latched, id, here)?;
+                return Ok(Descent::Found(latched));
+            }
+            let next = pool.optimistic(id);
+            if !page.validate() {
+                return Ok(Descent::Restart);
+            }
+            let next = next?;
+            let (kind, level_found) = (next.u8(OFF_KIND), next.u8(page::OFF_LEVEL));
+            if !next.validate() {
+                return Ok(Descent::Restart);
+            }
+            if kind != PageKind::Index as u8 || level_found != here {
+                return Err(wrong_page(id, kind, level_found, here));
+            }
+            page = next;
+        }
+    }
+
+    /// A descent with shared latches, parent until child.
+    #[cold]
+    pub(crate) fn descend_latched<'p, P: Latch<'p>>(
+        &self,
+        pool: &'p BufferPool,
+        target: Target<'_>,
+        level: u8,
+        note: &mut impl FnMut(Step),
+    ) -> Result<Option<P>> {
+        for _ in 0..1_000_000 {
+            let mut page = pool.fix_shared(self.root_id())?;
+            let mut here = page::level(&page);
+            if page[OFF_KIND] != PageKind::Index as u8 || usize::from(here) > HEIGHT_MAX {
+                return Err(Error::corrupt(page.id(), "not the root of a tree"));
+            }
+            if here < level {
+                return Ok(None);
+            }
+            if here == level {
+                drop(page);
+                let root = P::fix(pool, self.root_id())?;
+                if page::level(&root) == level {
+                    return Ok(Some(root));
+                }
+                continue;
+            }
+            loop {
+                let at = page::route(&Latched(&page), target);
+                note(Step { page: page.id().page, at, of: page::count(&page) + 1 });
+                let id = self.id(page::child(&page, at));
+                here -= 1;
+                if here == level {
+                    let latched = P::fix(pool, id)?;
+                    self.expect(&latched, id, here)?;
+                    return Ok(Some(latched));
+                }
+                let next = pool.fix_shared(id)?;
+                self.expect(&next, id, here)?;
+                page = next;
+            }
+        }
+        Err(Error::corrupt(self.root_id(), "the root keeps changing its level"))
+    }
+
+    /// Checks that a page reached through its parent is what the parent says.
+    pub(crate) fn expect(&self, p: &[u8], id: PageId, level: u8) -> Result<()> {
+        if p[OFF_KIND] != PageKind::Index as u8 || page::level(p) != level {
+            return Err(wrong_page(id, p[OFF_KIND], page::level(p), level));
+        }
+        Ok(())
+    }
+}
+
+#[cold]
+fn wrong_page(id: PageId, kind: u8, found: u8, expected: u8) -> Error {
+    Error::corrupt(id, format!("kind {kind} level {found}, where an index page of level {expected} belongs"))
+}
+
+/// One level of the way to a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Step {
+    pub page: PageNo,
+    /// The number of the child taken, and of how many; in a leaf the slot, and of how many.
+    pub at: usize,
+    pub of: usize,
+}
+
+/// Outcome of an optimistic descent.
+enum Descent<P> {
+    Found(P),
+    /// The tree is not as high as that.
+    TooLow,
+    /// Somebody changed a page on the way.
+    Restart,
+}
+
+/// A way to hold a page at the end of a descent.
+pub(crate) trait Latch<'p>: Sized + std::ops::Deref<Target = [u8]> {
+    fn fix(pool: &'p BufferPool, id: PageId) -> Result<Self>;
+    fn upgrade(page: OptimisticPage<'p>) -> Option<Self>;
+}
+
+impl<'p> Latch<'p> for SharedPage<'p> {
+    #[inline]
+    fn fix(pool: &'p BufferPool, id: PageId) -> Result<Self> {
+        pool.fix_shared(id)
+    }
+    #[inline]
+    fn upgrade(page: OptimisticPage<'p>) -> Option<Self> {
+        page.lock_shared()
+    }
+}
+
+impl<'p> Latch<'p> for ExclusivePage<'p> {
+    #[inline]
+    fn fix(pool: &'p BufferPool, id: PageId) -> Result<Self> {
+        pool.fix_exclusive(id)
+    }
+    #[inline]
+    fn upgrade(page: OptimisticPage<'p>) -> Option<Self> {
+        page.lock_exclusive()
+    }
+}

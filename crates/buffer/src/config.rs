@@ -1,0 +1,100 @@
+//! Settings, messages and figures of the pool.
+
+use std::sync::Arc;
+
+/// How serious a message is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Level {
+    /// For information.
+    Info,
+    /// Something the user should look at.
+    Warning,
+    /// Something is broken.
+    Error,
+}
+
+/// Takes messages for the error log. Called from any thread, never with a latch held.
+pub type Reporter = Arc<dyn Fn(Level, &str) + Send + Sync>;
+
+/// Settings of a [`crate::BufferPool`].
+#[derive(Clone, Debug)]
+pub struct PoolConfig {
+    /// Memory for pages in bytes; rounded down to whole pages, at least [`PoolConfig::FRAMES_MIN`] of them.
+    pub bytes: usize,
+    /// Partitions of free lists, clock hands and dirty lists; 0 picks a number.
+    pub instances: usize,
+    /// Page size in bytes: a power of two from 4 to 64 KiB.
+    pub page_size: usize,
+    /// Threads that write old dirty pages (at least 1 when `background_threads`).
+    pub page_cleaners: usize,
+    /// Pages a second that background writing may use while nothing presses.
+    pub io_capacity: u64,
+    /// Pages a second that background writing may use when the log fills.
+    pub io_capacity_max: u64,
+    /// Write each page to the doublewrite file first.
+    pub doublewrite: bool,
+    /// Whether the pool has threads of its own. Without them (simulation) writing and eviction happen inside the calls
+    /// that need them and in [`crate::BufferPool::step_background`].
+    pub background_threads: bool,
+}
+
+impl PoolConfig {
+    /// Smallest number of frames of a pool.
+    pub const FRAMES_MIN: usize = 32;
+}
+
+impl Default for PoolConfig {
+    fn default() -> PoolConfig {
+        PoolConfig {
+            bytes: 128 << 20,
+            instances: 0,
+            page_size: myriad_base::limits::PAGE_SIZE_DEFAULT,
+            page_cleaners: 2,
+            io_capacity: 2_000,
+            io_capacity_max: 20_000,
+            doublewrite: true,
+            background_threads: true,
+        }
+    }
+}
+
+/// Figures of the pool since it was made, and its state now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolStats {
+    /// Frames in all.
+    pub frames: u64,
+    /// Bytes of a frame.
+    pub page_size: u64,
+    /// Frames without a page.
+    pub free_frames: u64,
+    /// Pages changed and not yet durable in their file.
+    pub dirty_pages: u64,
+    /// Accesses that found the page in memory (a lower bound).
+    pub hits: u64,
+    /// Accesses that had to read the page.
+    pub misses: u64,
+    /// Pages read from files.
+    pub reads: u64,
+    /// Pages written to files.
+    pub writes: u64,
+    /// Page writes that failed and will be retried.
+    pub write_errors: u64,
+    /// Pages dropped from memory to make room.
+    pub evictions: u64,
+    /// Times a client had to wait for a free frame.
+    pub free_waits: u64,
+    /// Batches written by page cleaners and the page provider.
+    pub batches: u64,
+    /// Batches that went through the doublewrite file.
+    pub doublewrite_batches: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Bytes of log since the last checkpoint.
+    pub checkpoint_age: u64,
+    /// Pages that recovery has still to redo.
+    pub pending_redo_pages: u64,
+    /// Pages redone since the pool was opened.
+    pub redone_pages: u64,
+    /// Mini-transactions committed with changes.
+    pub mtrs: u64,
+}

@@ -1,0 +1,332 @@
+//! Writing pages: the one path by which pages reach their files, and reading many at once.
+//!
+//! A batch: copy pages under S latches, log durable up to the newest change copied, seal, doublewrite, write, sync the
+//! files, then take the pages off the dirty lists. No latch is held during I/O. Pages changed meanwhile stay dirty from
+//! their first change after the copy.
+
+use crate::config::Level;
+use crate::doublewrite::BATCH_PAGES;
+use crate::frame::{STATE_WRITING, USAGE_COLD};
+use crate::pool::BufferPool;
+use crate::recovery::{spaces_of, PageRedo};
+use crate::stats::Counter;
+use myriad_base::latch::LatchClass;
+use myriad_base::page::{self, page_lsn};
+use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
+use myriad_io::{AlignedBuf, File, IoRequest};
+use myriad_space::Space;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Aligned memory for batches, one for each that is under way.
+pub(crate) struct BatchBuffers {
+    page_size: usize,
+    free: Mutex<Vec<AlignedBuf>>,
+}
+
+impl BatchBuffers {
+    pub fn new(page_size: usize) -> BatchBuffers {
+        BatchBuffers { page_size, free: Mutex::new(Vec::new()) }
+    }
+
+    fn take(&self) -> AlignedBuf {
+        self.free.lock().pop().unwrap_or_else(|| AlignedBuf::new(BATCH_PAGES * self.page_size))
+    }
+
+    fn give(&self, buf: AlignedBuf) {
+        self.free.lock().push(buf);
+    }
+}
+
+/// A page of a batch.
+struct Copied {
+    at: u32,
+    id: PageId,
+    outcome: Outcome,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Failed,
+    Durable,
+}
+
+/// What became of a batch.
+#[derive(Default)]
+pub(crate) struct BatchResult {
+    /// Pages that are clean now, unless changed meanwhile.
+    pub written: usize,
+    /// Why the others are not.
+    pub error: Option<Error>,
+}
+
+/// Consecutive pages of one file, consecutive in the buffer too.
+struct Run {
+    first: usize,
+    count: usize,
+    file: usize,
+    offset: u64,
+}
+
+impl BufferPool {
+    /// Writes the dirty pages among `candidates` (frames; emptied), in batches. With `wait` it waits for latches: the
+    /// caller then holds none. Frames that are clean, latched or being written are skipped.
+    pub(crate) fn write_pages(&self, candidates: &mut Vec<u32>, wait: bool) -> BatchResult {
+        let mut result = BatchResult::default();
+        // Each key read once: frames may change hands meanwhile.
+        candidates.sort_by_cached_key(|&at| self.frames().get(at).page_id.load(Ordering::Relaxed));
+        let mut buf = self.buffers.take();
+        for chunk in candidates.chunks(BATCH_PAGES) {
+            let mut newest = Lsn(0);
+            let mut batch = self.copy_batch(chunk, &mut buf, wait, &mut newest);
+            if batch.is_empty() {
+                continue;
+            }
+            let done = self.write_batch(&mut batch, &mut buf, newest);
+            for copied in &batch {
+                let durable = copied.outcome == Outcome::Durable;
+                self.shard_of(copied.at).dirty().written(self.frames(), copied.at, durable);
+                result.written += usize::from(durable);
+            }
+            self.counters.add(Counter::Batches);
+            if let Err(error) = done {
+                let failed = batch.iter().filter(|c| c.outcome == Outcome::Failed).count();
+                self.counters.add_many(Counter::WriteErrors, failed as u64);
+                self.background.report_write_error(self, failed, &error);
+                result.error = Some(error);
+                break;
+            }
+        }
+        self.buffers.give(buf);
+        candidates.clear();
+        self.background.batch_done();
+        result
+    }
+
+    /// Copies the dirty pages of `chunk` one after the other into `buf` and marks them as being written.
+    fn copy_batch(&self, chunk: &[u32], buf: &mut [u8], wait: bool, newest: &mut Lsn) -> Vec<Copied> {
+        let size = self.page_size();
+        let mut batch = Vec::with_capacity(chunk.len());
+        for &at in chunk {
+            let frame = self.frames().get(at);
+            if wait {
+                frame.latch.lock_shared(LatchClass::OtherPage);
+            } else if !frame.latch.try_shared() {
+                continue;
+            }
+            if frame.state.fetch_or(STATE_WRITING, Ordering::AcqRel) & STATE_WRITING == 0 {
+                if frame.is_dirty() {
+                    // SAFETY: the S latch is held.
+                    let bytes = unsafe { self.frames().bytes(at) };
+                    *newest = (*newest).max(page_lsn(bytes));
+                    let slot = batch.len() * size;
+                    buf[slot..slot + size].copy_from_slice(bytes);
+                    batch.push(Copied { at, id: frame.page(), outcome: Outcome::Failed });
+                } else {
+                    frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
+                }
+            }
+            frame.latch.unlock_shared();
+        }
+        batch
+    }
+
+    /// Makes the copies durable in their places and says so in each page's outcome.
+    fn write_batch(&self, batch: &mut [Copied], buf: &mut [u8], newest: Lsn) -> Result<()> {
+        self.log().flush_to(newest)?;
+        // A change that never reached the log may be among what was copied: its latch was released after the poisoning.
+        self.check_poison()?;
+        let size = self.page_size();
+        for (copied, page) in batch.iter().zip(buf.chunks_exact_mut(size)) {
+            assert_eq!(page::page_id(page), copied.id, "a frame's page has another identity than its frame");
+            page::seal(page);
+        }
+        let copies = &buf[..batch.len() * size];
+        let area = match &self.doublewrite {
+            Some(doublewrite) if self.config.doublewrite => {
+                let area = doublewrite.write(copies)?;
+                self.counters.add(Counter::DoublewriteBatches);
+                Some((doublewrite, area))
+            }
+            _ => None,
+        };
+        let done = self.write_in_place(batch, copies);
+        if let Some((doublewrite, area)) = area {
+            doublewrite.settle(area, batch.iter().map(|c| (c.id, c.outcome == Outcome::Durable)));
+        }
+        done
+    }
+
+    /// Writes sealed copies to their files and syncs these.
+    fn write_in_place(&self, batch: &mut [Copied], copies: &[u8]) -> Result<()> {
+        let mut first_error = None;
+        let files = self.files_of(batch, &mut first_error);
+        let runs = self.runs_of(batch, &files);
+        let size = self.page_size();
+        let mut requests: Vec<IoRequest<'_>> = runs
+            .iter()
+            .map(|run| {
+                let bytes = &copies[run.first * size..(run.first + run.count) * size];
+                IoRequest::write(&*files.list[run.file].1, bytes, run.offset)
+            })
+            .collect();
+        self.io.submit(&mut requests);
+        let results: Vec<Result<usize>> = requests.into_iter().map(|r| r.result).collect();
+        let mut synced: Vec<Option<Result<()>>> = vec![None; files.list.len()];
+        for (run, result) in runs.iter().zip(results) {
+            let result =
+                result.and_then(|_| synced[run.file].get_or_insert_with(|| files.list[run.file].1.sync()).clone());
+            match result {
+                Ok(()) => {
+                    batch[run.first..run.first + run.count].iter_mut().for_each(|c| c.outcome = Outcome::Durable);
+                    self.counters.add_many(Counter::Writes, run.count as u64);
+                }
+                Err(error) => drop(first_error.get_or_insert(error)),
+            }
+        }
+        first_error.map_or(Ok(()), Err)
+    }
+
+    /// The open files of a batch. Pages of dropped tablespaces count as durable: nobody will read them.
+    fn files_of(&self, batch: &mut [Copied], first_error: &mut Option<Error>) -> Files {
+        let mut files = Files { list: Vec::new(), by_space: HashMap::new() };
+        for copied in batch {
+            let space = copied.id.space;
+            let known = files.by_space.entry(space).or_insert_with(|| self.file_of(space, &mut files.list));
+            match known {
+                Ok(Some(_)) => {}
+                Ok(None) => copied.outcome = Outcome::Durable,
+                Err(error) => drop(first_error.get_or_insert_with(|| error.clone())),
+            }
+        }
+        files
+    }
+
+    /// Opens a space's file; `None` when the space was dropped.
+    fn file_of(&self, id: SpaceId, list: &mut Vec<(Arc<Space>, Arc<dyn File>)>) -> Result<Option<usize>> {
+        // Asked first: of an id unknown to the registry the catalog would be asked, whose pages need frames.
+        // A page of a dropped space may have been changed after that, by purge for one, while it was still in memory.
+        if self.is_discarded(id) || self.spaces().was_dropped(id) {
+            return Ok(None);
+        }
+        // Once open, the file can be written even if it is dropped from here on.
+        let opened = self.spaces().get(id).map(|space| {
+            let file = if space.is_dropped() { None } else { Some(space.file()) };
+            (space, file)
+        });
+        match opened {
+            Ok((space, Some(Ok(file)))) => {
+                list.push((space, file));
+                Ok(Some(list.len() - 1))
+            }
+            Ok((_, None)) => Ok(None),
+            Ok((space, Some(Err(_)))) if space.is_dropped() => Ok(None),
+            Err(_) if self.is_discarded(id) || self.spaces().was_dropped(id) => Ok(None),
+            Ok((_, Some(Err(error)))) | Err(error) => Err(error),
+        }
+    }
+
+    /// Merges neighbours into one write each.
+    fn runs_of(&self, batch: &[Copied], files: &Files) -> Vec<Run> {
+        let mut runs: Vec<Run> = Vec::with_capacity(batch.len());
+        for (i, copied) in batch.iter().enumerate() {
+            let Some(Ok(Some(file))) = files.by_space.get(&copied.id.space) else { continue };
+            let offset = u64::from(copied.id.page.0) * self.page_size() as u64;
+            if let Some(last) = runs.last_mut() {
+                let follows = last.file == *file
+                    && last.first + last.count == i
+                    && last.offset + (last.count * self.page_size()) as u64 == offset;
+                if follows {
+                    last.count += 1;
+                    continue;
+                }
+            }
+            runs.push(Run { first: i, count: 1, file: *file, offset });
+        }
+        runs
+    }
+
+    /// Reads the pages of `ids` that are not in memory, all at once, as cold pages. Takes only frames that are free now.
+    /// Failures are left to whoever fixes the page.
+    pub(crate) fn load_batch(&self, ids: &[PageId]) {
+        // Files first: to open one may mean to read the catalog, and no latch may be held then.
+        let sources: HashMap<SpaceId, Source> =
+            spaces_of(ids).into_iter().filter_map(|id| Some((id, self.source_of(id).ok()?))).collect();
+        for chunk in ids.chunks(BATCH_PAGES / 2) {
+            let loading: Vec<Loading> = chunk.iter().filter_map(|&id| self.start_loading(id, &sources)).collect();
+            let mut requests: Vec<IoRequest<'_>> = loading
+                .iter()
+                .filter(|l| l.read)
+                .map(|l| {
+                    // SAFETY: this call holds the frame's X latch and lends the page to this request only.
+                    let bytes = unsafe { self.frames().bytes_mut(l.at) };
+                    let offset = u64::from(l.id.page.0) * self.page_size() as u64;
+                    IoRequest::read(&*sources[&l.id.space].file, bytes, offset)
+                })
+                .collect();
+            self.io.submit(&mut requests);
+            let results: Vec<Result<usize>> = requests.into_iter().map(|r| r.result).collect();
+            let mut results = results.into_iter();
+            for Loading { id, at, pending, read } in loading {
+                let whole =
+                    !read || results.next().expect("a result for each request").is_ok_and(|n| n == self.page_size());
+                self.counters.add_many(Counter::Reads, u64::from(read));
+                if whole && self.finish_fill(id, at, pending).is_ok() {
+                    self.publish(at, USAGE_COLD);
+                    self.frames().get(at).latch.unlock_exclusive();
+                } else {
+                    self.withdraw(id, at);
+                }
+            }
+        }
+    }
+
+    fn source_of(&self, id: SpaceId) -> Result<Source> {
+        let space = self.spaces().get(id)?;
+        let file = space.file()?;
+        let pages = file.len()? / self.page_size() as u64;
+        Ok(Source { _space: space, file, pages })
+    }
+
+    /// Takes a frame for a page to be read ahead, unless that is pointless or frames are scarce.
+    fn start_loading(&self, id: PageId, sources: &HashMap<SpaceId, Source>) -> Option<Loading> {
+        let source = sources.get(&id.space)?;
+        if self.is_resident(id) || self.free_frames.load(Ordering::Relaxed) < self.background.free_low {
+            return None;
+        }
+        let pending = self.pending.get(id).ok()?;
+        let read = !pending.as_ref().is_some_and(|p| p.replaces_page());
+        if read && u64::from(id.page.0) >= source.pages {
+            return None;
+        }
+        let at = self.try_take_frame(id)?;
+        Some(Loading { id, at, pending, read })
+    }
+
+    /// Reports a failure to write, not too often.
+    pub(crate) fn report_failed_write(&self, pages: usize, error: &Error) {
+        self.report(Level::Error, &format!("{pages} pages could not be written and stay in memory: {error}"));
+    }
+}
+
+/// Where pages of a tablespace are read from.
+struct Source {
+    _space: Arc<Space>,
+    file: Arc<dyn File>,
+    pages: u64,
+}
+
+/// A page being read ahead; its frame is latched exclusively.
+struct Loading {
+    id: PageId,
+    at: u32,
+    pending: Option<Arc<PageRedo>>,
+    read: bool,
+}
+
+struct Files {
+    list: Vec<(Arc<Space>, Arc<dyn File>)>,
+    by_space: HashMap<SpaceId, Result<Option<usize>>>,
+}

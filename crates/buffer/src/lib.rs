@@ -1,0 +1,32 @@
+//! Room `buffer`: pages in memory.
+//!
+//! Holds the frames, the page table, mini-transactions, the page provider, the page cleaner, the doublewrite file, the
+//! checkpointer and redo recovery. Knows nothing of what pages mean: other rooms register redo functions for their
+//! operations. Never holds a latch while it waits for a sync, and never writes a page before the log that describes it
+//! is durable. The design and its invariants: `docs/buffer.md`.
+//!
+//! Entry points: [`BufferPool::new`], [`BufferPool::recover`], [`BufferPool::start_background`] in this order;
+//! [`BufferPool::fix_shared`], [`BufferPool::fix_exclusive`], [`BufferPool::optimistic`] to look at pages, [`Mtr`] to
+//! change them; [`BufferPool::checkpoint_now`], [`BufferPool::stop_background`] to shut down.
+
+mod background;
+mod config;
+mod doublewrite;
+mod flush;
+mod frame;
+mod guard;
+mod mtr;
+mod ops;
+mod pool;
+mod recovery;
+mod shard;
+mod stats;
+mod table;
+
+pub use config::{Level, PoolConfig, PoolStats, Reporter};
+pub use frame::FrameNo;
+pub use guard::{ExclusivePage, OptimisticPage, SharedPage};
+pub use mtr::{Mtr, PageRef};
+pub use ops::{CheckFn, RedoFn, RedoTable};
+pub use pool::BufferPool;
+pub use recovery::RecoverySummary;

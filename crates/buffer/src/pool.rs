@@ -1,0 +1,556 @@
+//! The pool: fixing pages, bringing them in, and finding frames for them.
+
+use crate::background::Background;
+use crate::config::{Level, PoolConfig, PoolStats, Reporter};
+use crate::doublewrite::Doublewrite;
+use crate::flush::BatchBuffers;
+use crate::frame::{FrameNo, Frames, USAGE_WARM};
+use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
+use crate::ops::RedoTable;
+use crate::recovery::Pending;
+use crate::shard::Shard;
+use crate::stats::{Counter, Counters};
+use crate::table::PageTable;
+use myriad_base::latch::LatchClass;
+use myriad_base::page::{self, OFF_KIND};
+use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
+use myriad_io::Io;
+use myriad_log::Log;
+use myriad_space::SpaceRegistry;
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// The buffer pool. One per data directory.
+pub struct BufferPool {
+    frames: Frames,
+    table: PageTable,
+    pub(crate) shards: Box<[Shard]>,
+    frames_per_shard: u32,
+    /// Frames without a page, in all partitions.
+    pub(crate) free_frames: AtomicUsize,
+    pub(crate) config: PoolConfig,
+    pub(crate) io: Arc<dyn Io>,
+    log: Arc<Log>,
+    spaces: Arc<SpaceRegistry>,
+    redo: RedoTable,
+    reporter: Reporter,
+    poisoned: AtomicBool,
+    poison_reason: Mutex<String>,
+    short_log_reported: AtomicBool,
+    pub(crate) counters: Counters,
+    pub(crate) background: Background,
+    pub(crate) buffers: BatchBuffers,
+    pub(crate) doublewrite: Option<Doublewrite>,
+    pub(crate) pending: Pending,
+    /// Dropped tablespaces that may have dirty pages, with the log's end when they were dropped.
+    discarded: Mutex<HashMap<SpaceId, Lsn>>,
+}
+
+impl BufferPool {
+    /// Makes the pool for the data directory `dir` (where `#myriad/` is). Reads nothing: [`BufferPool::recover`] comes
+    /// next, then [`BufferPool::start_background`].
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for unusable settings; [`Error::Io`] when memory or the doublewrite file is refused.
+    pub fn new(
+        config: PoolConfig,
+        io: Arc<dyn Io>,
+        dir: &Path,
+        log: Arc<Log>,
+        spaces: Arc<SpaceRegistry>,
+        redo: RedoTable,
+        reporter: Reporter,
+    ) -> Result<Arc<BufferPool>> {
+        use myriad_base::limits::{PAGE_SIZE_MAX, PAGE_SIZE_MIN};
+        let size = config.page_size;
+        if !size.is_power_of_two() || !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&size) {
+            return Err(Error::invalid(format!("page size {size}")));
+        }
+        let count = (config.bytes / size).max(PoolConfig::FRAMES_MIN);
+        if count >= u32::MAX as usize / 2 {
+            return Err(Error::invalid(format!("a buffer pool of {count} pages")));
+        }
+        let frames = Frames::new(count, size)?;
+        let shards = make_shards(count, config.instances);
+        // Copies made by an earlier run count even if this one makes none.
+        let doublewrite = if config.doublewrite || io.exists(&Doublewrite::path(dir))? {
+            Some(Doublewrite::open(&io, dir, size)?)
+        } else {
+            None
+        };
+        Ok(Arc::new(BufferPool {
+            table: PageTable::new(count),
+            frames_per_shard: shards[0].frames.len() as u32,
+            shards,
+            free_frames: AtomicUsize::new(count),
+            background: Background::new(&config),
+            buffers: BatchBuffers::new(size),
+            doublewrite,
+            pending: Pending::new(),
+            discarded: Mutex::default(),
+            counters: Counters::new(),
+            poisoned: AtomicBool::new(false),
+            poison_reason: Mutex::new(String::new()),
+            short_log_reported: AtomicBool::new(false),
+            frames,
+            config,
+            io,
+            log,
+            spaces,
+            redo,
+            reporter,
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn frames(&self) -> &Frames {
+        &self.frames
+    }
+
+    pub(crate) fn redo_table(&self) -> &RedoTable {
+        &self.redo
+    }
+
+    pub(crate) fn report(&self, level: Level, text: &str) {
+        (self.reporter)(level, text);
+    }
+
+    #[inline]
+    pub(crate) fn shard_of(&self, frame: u32) -> &Shard {
+        &self.shards[((frame / self.frames_per_shard) as usize).min(self.shards.len() - 1)]
+    }
+
+    /// Bytes of a page.
+    #[inline]
+    pub fn page_size(&self) -> usize {
+        self.frames.page_size()
+    }
+
+    /// The log that describes the pages' changes.
+    #[inline]
+    pub fn log(&self) -> &Log {
+        &self.log
+    }
+
+    /// The tablespaces.
+    pub fn spaces(&self) -> &SpaceRegistry {
+        &self.spaces
+    }
+
+    /// The page, latched shared; read from its file if it is not in memory.
+    ///
+    /// # Errors
+    /// [`Error::CorruptPage`], [`Error::Io`], [`Error::TablespaceUnavailable`], [`Error::BufferPoolExhausted`].
+    #[inline]
+    pub fn fix_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
+        loop {
+            if let Some(at) = self.table.find(&self.frames, id) {
+                let frame = self.frames.get(at);
+                frame.latch.lock_shared(frame.latch_class());
+                if frame.holds(id.to_u64()) {
+                    frame.touch();
+                    self.counters.add(Counter::Hits);
+                    return Ok(SharedPage::from_held(self, at, id));
+                }
+                frame.latch.unlock_shared();
+            } else if let Some(at) = self.load(id)? {
+                self.frames.get(at).latch.downgrade();
+                return Ok(SharedPage::from_held(self, at, id));
+            }
+        }
+    }
+
+    /// The page, latched exclusively; read from its file if it is not in memory.
+    ///
+    /// # Errors
+    /// As [`BufferPool::fix_shared`].
+    #[inline]
+    pub fn fix_exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+        loop {
+            if let Some(at) = self.lock_resident(id) {
+                return Ok(ExclusivePage::from_held(self, at, id));
+            }
+            if let Some(at) = self.load(id)? {
+                return Ok(ExclusivePage::from_held(self, at, id));
+            }
+        }
+    }
+
+    /// The frame of a page in memory, latched exclusively.
+    #[inline]
+    fn lock_resident(&self, id: PageId) -> Option<u32> {
+        while let Some(at) = self.table.find(&self.frames, id) {
+            let frame = self.frames.get(at);
+            frame.latch.lock_exclusive(frame.latch_class());
+            if frame.holds(id.to_u64()) {
+                frame.touch();
+                self.counters.add(Counter::Hits);
+                return Some(at);
+            }
+            frame.latch.unlock_exclusive_unchanged();
+        }
+        None
+    }
+
+    /// A frame for a page about to be formatted, latched exclusively; nothing is read and the contents are unspecified.
+    pub(crate) fn fix_new(&self, id: PageId) -> Result<ExclusivePage<'_>> {
+        loop {
+            if let Some(at) = self.lock_resident(id) {
+                return Ok(ExclusivePage::from_held(self, at, id));
+            }
+            if let Some(at) = self.take_frame(id)? {
+                let frame = self.frames.get(at);
+                frame.usage.store(USAGE_WARM, Ordering::Relaxed);
+                frame.latch.grow_version();
+                // What recovery still had for the page belongs to a life that ended before this one began.
+                self.pending.forget(id);
+                return Ok(ExclusivePage::from_held(self, at, id));
+            }
+        }
+    }
+
+    /// The page, to be read without a latch; read from its file if it is not in memory.
+    ///
+    /// # Errors
+    /// As [`BufferPool::fix_shared`].
+    #[inline]
+    pub fn optimistic(&self, id: PageId) -> Result<OptimisticPage<'_>> {
+        if let Some(at) = self.table.find(&self.frames, id) {
+            let frame = self.frames.get(at);
+            // The version first: then the page id, if right, belongs to it or `validate` says no.
+            if let Some(version) = frame.latch.optimistic() {
+                if frame.holds(id.to_u64()) {
+                    frame.touch();
+                    self.counters.add(Counter::Hits);
+                    return Ok(OptimisticPage::new(self, at, id, version));
+                }
+            }
+        }
+        // Not in memory, or a writer is inside: wait as a shared holder.
+        Ok(self.fix_shared(id)?.into_optimistic())
+    }
+
+    /// The page, latched shared, if `frame` still holds it with the contents of `version`; else `None`.
+    #[inline]
+    pub fn try_reuse(&self, frame: FrameNo, id: PageId, version: u64) -> Option<SharedPage<'_>> {
+        if frame.0 as usize >= self.frames.len() {
+            return None;
+        }
+        OptimisticPage::new(self, frame.0, id, version).lock_shared().filter(|p| {
+            let same = self.frames.get(p.frame().0).holds(id.to_u64());
+            if same {
+                self.counters.add(Counter::Hits);
+            }
+            same
+        })
+    }
+
+    /// Whether the page is in memory now.
+    pub fn is_resident(&self, id: PageId) -> bool {
+        self.table.find(&self.frames, id).is_some()
+    }
+
+    /// A free frame with `id` published in it, latched exclusively; `None` when another thread was faster.
+    fn take_frame(&self, id: PageId) -> Result<Option<u32>> {
+        let at = self.alloc_frame(id)?;
+        Ok(self.publish_in(id, at))
+    }
+
+    /// Publishes `id` in a free frame and latches that exclusively; `None` when another frame has the page.
+    fn publish_in(&self, id: PageId, at: u32) -> Option<u32> {
+        let frame = self.frames.get(at);
+        // A reader that was led astray may hold it for a moment; it waits for nothing meanwhile.
+        frame.latch.lock_exclusive(LatchClass::OtherPage);
+        if self.table.insert(&self.frames, id, at) {
+            return Some(at);
+        }
+        frame.latch.unlock_exclusive_unchanged();
+        self.free_frame(at);
+        None
+    }
+
+    /// Brings a page in; its frame, latched exclusively. `None` when another thread was faster.
+    #[cold]
+    fn load(&self, id: PageId) -> Result<Option<u32>> {
+        let Some(at) = self.take_frame(id)? else { return Ok(None) };
+        self.counters.add(Counter::Misses);
+        match self.fill(id, at) {
+            Ok(()) => {
+                self.publish(at, USAGE_WARM);
+                Ok(Some(at))
+            }
+            Err(error) => {
+                self.withdraw(id, at);
+                Err(error)
+            }
+        }
+    }
+
+    /// A frame's new contents are complete: its readers may come.
+    pub(crate) fn publish(&self, at: u32, usage: u8) {
+        let frame = self.frames.get(at);
+        frame.usage.store(usage, Ordering::Relaxed);
+        // An optimistic reader that saw the page id early must not take the bytes it read meanwhile for good.
+        frame.latch.grow_version();
+    }
+
+    /// Gives up a frame whose page could not be read; the caller holds its X latch, which is released.
+    pub(crate) fn withdraw(&self, id: PageId, at: u32) {
+        self.table.remove(&self.frames, id, at);
+        self.frames.get(at).latch.unlock_exclusive();
+        self.free_frame(at);
+    }
+
+    /// Reads the page into its frame, verifies it and redoes what recovery has for it.
+    fn fill(&self, id: PageId, at: u32) -> Result<()> {
+        // SAFETY: the caller holds the frame's X latch and lends no reference.
+        let bytes = unsafe { self.frames.bytes_mut(at) };
+        let pending = self.pending.get(id)?;
+        if !pending.as_ref().is_some_and(|p| p.replaces_page()) {
+            self.spaces.get(id.space)?.read_page(id.page, bytes)?;
+            self.counters.add(Counter::Reads);
+        } else {
+            self.check_writable(id)?;
+        }
+        self.finish_fill(id, at, pending)
+    }
+
+    /// Whether the page's file is there. Asked of a page that the log alone brings back: without its file it could never
+    /// be written, and would hold the checkpoint back for ever.
+    pub(crate) fn check_writable(&self, id: PageId) -> Result<()> {
+        self.spaces.get(id.space)?.file().map(|_| ())
+    }
+
+    /// The part of [`BufferPool::fill`] after the read.
+    pub(crate) fn finish_fill(
+        &self,
+        id: PageId,
+        at: u32,
+        pending: Option<Arc<crate::recovery::PageRedo>>,
+    ) -> Result<()> {
+        // SAFETY: the caller holds the frame's X latch and lends no reference.
+        let bytes = unsafe { self.frames.bytes_mut(at) };
+        let mut restored = false;
+        if !pending.as_ref().is_some_and(|p| p.replaces_page()) {
+            if let Err(error) = self.verify(id, bytes) {
+                restored = self.restore_torn(id, bytes, &error)?;
+                if !restored {
+                    return Err(error);
+                }
+            }
+        }
+        match pending {
+            Some(pending) => self.redo_page(id, at, bytes, &pending, restored)?,
+            // The file needs the page again, however old its changes.
+            None if restored => self.mark_dirty(at, self.background.last_checkpoint()),
+            None => {}
+        }
+        self.frames.get(at).set_kind(bytes[OFF_KIND]);
+        Ok(())
+    }
+
+    /// Whether a page as read from its file can be used: checksum, identity, an LSN that the log has reached, and
+    /// contents that its kind's room accepts (after a torn write the checksum fails first). A page from beyond the log's end has changes of which other pages may have none: the log was damaged before its end.
+    fn verify(&self, id: PageId, bytes: &[u8]) -> Result<()> {
+        page::verify(bytes, id)?;
+        let (lsn, end) = (page::page_lsn(bytes), self.log.end_lsn());
+        if lsn > end {
+            self.report_short_log(&id.to_string(), lsn);
+            return Err(Error::corrupt(id, format!("its LSN {lsn} is beyond the log's end at {end}")));
+        }
+        self.redo.check(id, bytes)
+    }
+
+    /// Says, once, that the log ended before something that was written later than it.
+    pub(crate) fn report_short_log(&self, what: &str, lsn: Lsn) {
+        if !self.short_log_reported.swap(true, Ordering::Relaxed) {
+            let end = self.pending.recovered_end();
+            let text = format!(
+                "the log ended at LSN {end}, but {what} has LSN {lsn}: redo.log was damaged, cut short or replaced. Changes \
+                 made after {end} are lost, and pages written with them cannot be used: restore a backup"
+            );
+            self.report(Level::Error, &text);
+        }
+    }
+
+    /// Gets the doublewrite file's copy of a page that failed verification; false when there is none.
+    fn restore_torn(&self, id: PageId, bytes: &mut [u8], why: &Error) -> Result<bool> {
+        let Some(doublewrite) = &self.doublewrite else { return Ok(false) };
+        if !doublewrite.restore(id, bytes)? {
+            return Ok(false);
+        }
+        self.report(Level::Warning, &format!("{why}; restored from its copy in the doublewrite file"));
+        Ok(true)
+    }
+
+    /// Notes that the frame's page was changed by a mini-transaction that begins at `start`. The caller holds the X
+    /// latch, and its log slot keeps the checkpoint at or below `start`.
+    #[inline]
+    pub(crate) fn mark_dirty(&self, at: u32, start: Lsn) {
+        let frame = self.frames.get(at);
+        // In this order: with the flag gone the dirty list's verdict is final, and nobody can set it while we hold X.
+        if !frame.is_writing() {
+            if frame.is_dirty() {
+                return;
+            }
+        } else if frame.is_dirty_twice() {
+            // However the write ends, one of the two places stays, and both are older than this change.
+            return;
+        }
+        self.shard_of(at).dirty().mark(&self.frames, at, start);
+    }
+
+    /// Puts a frame without page and latch on its free list.
+    pub(crate) fn free_frame(&self, at: u32) {
+        // Counted first: the count is never below what the lists hold.
+        self.free_frames.fetch_add(1, Ordering::AcqRel);
+        self.shard_of(at).push_free(at);
+        self.background.frame_freed();
+    }
+
+    /// A free frame, from the partition of the page's extent if that has one.
+    fn alloc_frame(&self, id: PageId) -> Result<u32> {
+        match self.try_alloc_frame(id) {
+            Some(at) => Ok(at),
+            None => self.wait_for_frame(id),
+        }
+    }
+
+    pub(crate) fn try_alloc_frame(&self, id: PageId) -> Option<u32> {
+        let count = self.shards.len();
+        let home = (id.extent_hash() >> 32) as usize % count;
+        let at = (0..count).find_map(|i| self.shards[(home + i) % count].pop_free())?;
+        let left = self.free_frames.fetch_sub(1, Ordering::AcqRel) - 1;
+        if left < self.background.free_low {
+            self.background.wake_provider();
+        }
+        Some(at)
+    }
+
+    /// Takes the page out of a frame that is clean, cold and not latched. Returns whether that worked.
+    pub(crate) fn try_evict(&self, at: u32) -> bool {
+        let frame = self.frames.get(at);
+        if !frame.latch.try_exclusive() {
+            return false;
+        }
+        let id = frame.page_id.load(Ordering::Relaxed);
+        let victim = id != crate::frame::NO_PAGE
+            && frame.usage.load(Ordering::Relaxed) == crate::frame::USAGE_COLD
+            && !frame.is_writing()
+            && !frame.is_dirty();
+        if !victim {
+            frame.latch.unlock_exclusive_unchanged();
+            return false;
+        }
+        self.table.remove(&self.frames, PageId::from_u64(id), at);
+        frame.latch.unlock_exclusive();
+        self.free_frame(at);
+        self.counters.add(Counter::Evictions);
+        true
+    }
+
+    /// Notes that a tablespace was dropped: its dirty pages will not be written, its frames become free over time (ids
+    /// of tablespaces are never reused, so nobody asks for them again).
+    pub fn discard_space(&self, space: SpaceId) {
+        self.pending.forget_space(space);
+        self.discarded.lock().insert(space, self.log.end_lsn());
+    }
+
+    /// Whether the tablespace was dropped while it may have had dirty pages.
+    pub(crate) fn is_discarded(&self, space: SpaceId) -> bool {
+        self.discarded.lock().contains_key(&space)
+    }
+
+    /// Forgets dropped tablespaces whose last changes are older than a checkpoint: none of their pages is dirty.
+    pub(crate) fn prune_discarded(&self, checkpoint: Lsn) {
+        self.discarded.lock().retain(|_, end| *end >= checkpoint);
+    }
+
+    /// A free frame with `id` published in it, latched exclusively, if that needs no waiting for a frame.
+    pub(crate) fn try_take_frame(&self, id: PageId) -> Option<u32> {
+        let at = self.try_alloc_frame(id)?;
+        self.publish_in(id, at)
+    }
+
+    /// Stops the engine: nothing more is logged or written to data files. The first reason stays.
+    pub fn poison(&self, reason: &str) {
+        let mut kept = self.poison_reason.lock();
+        if !self.poisoned.load(Ordering::Acquire) {
+            kept.push_str(reason);
+            self.poisoned.store(true, Ordering::Release);
+            drop(kept);
+            self.report(Level::Error, &format!("the engine is stopped: {reason}"));
+            self.background.wake_all();
+        }
+    }
+
+    /// Whether the pool is still good.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] with the first cause.
+    #[inline]
+    pub fn check_poison(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(Error::Poisoned { reason: self.poison_reason.lock().clone() });
+        }
+        Ok(())
+    }
+
+    /// Changes the pool's memory.
+    ///
+    /// # Errors
+    /// [`Error::NotSupported`] for now.
+    pub fn resize(&self, _bytes: usize) -> Result<()> {
+        Err(Error::NotSupported { what: "resizing the buffer pool online".into() })
+    }
+
+    #[inline]
+    pub(crate) fn count_mtr(&self) {
+        self.counters.add(Counter::Mtrs);
+    }
+
+    /// Pages changed and not yet durable in their file.
+    pub(crate) fn dirty_pages(&self) -> usize {
+        self.shards.iter().map(|s| s.dirty().len()).sum()
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> PoolStats {
+        let c = &self.counters;
+        PoolStats {
+            frames: self.frames.len() as u64,
+            page_size: self.page_size() as u64,
+            free_frames: self.free_frames.load(Ordering::Relaxed) as u64,
+            dirty_pages: self.dirty_pages() as u64,
+            hits: c.sum(Counter::Hits),
+            misses: c.sum(Counter::Misses),
+            reads: c.sum(Counter::Reads),
+            writes: c.sum(Counter::Writes),
+            write_errors: c.sum(Counter::WriteErrors),
+            evictions: c.sum(Counter::Evictions),
+            free_waits: c.sum(Counter::FreeWaits),
+            batches: c.sum(Counter::Batches),
+            doublewrite_batches: c.sum(Counter::DoublewriteBatches),
+            checkpoints: c.sum(Counter::Checkpoints),
+            checkpoint_age: self.checkpoint_age(),
+            pending_redo_pages: self.pending.len() as u64,
+            redone_pages: c.sum(Counter::Redone),
+            mtrs: c.sum(Counter::Mtrs),
+        }
+    }
+}
+
+/// Partitions of `count` frames: `wanted`, or one for each 4,096 frames, at most 16; never below 32 frames each.
+fn make_shards(count: usize, wanted: usize) -> Box<[Shard]> {
+    let automatic = (count >> 12).clamp(1, 16);
+    let shards = if wanted == 0 { automatic } else { wanted }.clamp(1, 64).min((count / 32).max(1));
+    let each = count.div_ceil(shards);
+    (0..shards)
+        .map(|i| (i * each, ((i + 1) * each).min(count)))
+        .filter(|(start, end)| start < end)
+        .map(|(start, end)| Shard::new(start as u32..end as u32))
+        .collect()
+}

@@ -1,0 +1,454 @@
+//! Recovery: one scan of the log from the checkpoint sorts its records by page (analysis); after that the engine is
+//! open. A page is redone when it is first fixed, or by the background workers, whichever comes first.
+//!
+//! Until a page is redone its records bound the checkpoint; redo marks the page dirty with the start of its first record
+//! before it takes the records away, so the bound never has a gap.
+//!
+//! A page whose redo is impossible (damaged beyond its doublewrite copy, file missing, record refused) is *failed*: every
+//! use of it gives the error, and it no longer bounds the checkpoint. Other pages are not affected.
+
+use crate::config::Level;
+use crate::ops::{replaces_page, Records};
+use crate::pool::BufferPool;
+use crate::stats::Counter;
+use myriad_base::page::{page_lsn, set_page_lsn};
+use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// What analysis found.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RecoverySummary {
+    /// Where the scan began.
+    pub checkpoint_lsn: Lsn,
+    /// End of the valid log.
+    pub end_lsn: Lsn,
+    /// Mini-transactions found.
+    pub mtrs: u64,
+    /// Records found.
+    pub records: u64,
+    /// Pages to redo.
+    pub pages: u64,
+    /// Usable copies in the doublewrite file.
+    pub doublewrite_copies: u64,
+}
+
+/// A record to redo: where its payload lies in the retained bodies.
+struct RedoRecord {
+    end: Lsn,
+    body: u32,
+    start: u32,
+    len: u32,
+    op: u8,
+}
+
+/// The records of one page, oldest first.
+pub(crate) struct PageRedo {
+    first: Lsn,
+    records: Vec<RedoRecord>,
+    bodies: Arc<Vec<Box<[u8]>>>,
+}
+
+impl PageRedo {
+    /// Whether the first record replaces the page, so that nothing need be read.
+    pub fn replaces_page(&self) -> bool {
+        self.records.first().is_some_and(|r| replaces_page(r.op))
+    }
+}
+
+type PendingShard = Mutex<HashMap<PageId, Arc<PageRedo>>>;
+
+const PENDING_SHARDS: usize = 64;
+/// Failed reads of a page before the error log hears of it. It is never given up: its records are in the log alone, which
+/// a checkpoint beyond them would lose.
+const ATTEMPTS_QUIET: u32 = 10;
+/// Pause of a background worker whose pages cannot be read.
+const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+/// Pages a background worker takes at a time.
+const WORKER_PAGES: usize = 32;
+
+/// Pages that recovery has still to redo.
+pub(crate) struct Pending {
+    count: AtomicUsize,
+    failed_count: AtomicUsize,
+    pages: Box<[PendingShard]>,
+    failed: Mutex<HashMap<PageId, Error>>,
+    order: Mutex<Order>,
+    /// End of the log that recovery found.
+    recovered_end: AtomicU64,
+    /// Whether every tablespace can be asked for, so that redo may be driven from here.
+    started: AtomicBool,
+}
+
+/// Pages in order of their first record.
+#[derive(Default)]
+struct Order {
+    list: Vec<(Lsn, PageId)>,
+    /// Everything before is done.
+    floor: usize,
+    /// Next for the background workers.
+    next: usize,
+    /// Pages to be tried again, and how often they failed.
+    again: Vec<(PageId, u32)>,
+}
+
+impl Pending {
+    pub fn new() -> Pending {
+        Pending {
+            count: AtomicUsize::new(0),
+            failed_count: AtomicUsize::new(0),
+            pages: (0..PENDING_SHARDS).map(|_| Mutex::default()).collect(),
+            failed: Mutex::default(),
+            order: Mutex::default(),
+            recovered_end: AtomicU64::new(0),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    fn shard(&self, id: PageId) -> &PendingShard {
+        &self.pages[id.hash() as usize % PENDING_SHARDS]
+    }
+
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// End of the log that recovery found.
+    pub fn recovered_end(&self) -> Lsn {
+        Lsn(self.recovered_end.load(Ordering::Relaxed))
+    }
+
+    /// The page's records, if it has any.
+    ///
+    /// # Errors
+    /// Why its redo failed, if it did.
+    pub fn get(&self, id: PageId) -> Result<Option<Arc<PageRedo>>> {
+        if self.failed_count.load(Ordering::Acquire) != 0 {
+            if let Some(error) = self.failed.lock().get(&id) {
+                return Err(error.clone());
+            }
+        }
+        if self.len() == 0 {
+            return Ok(None);
+        }
+        Ok(self.shard(id).lock().get(&id).cloned())
+    }
+
+    fn contains(&self, id: PageId) -> bool {
+        self.len() != 0 && self.shard(id).lock().contains_key(&id)
+    }
+
+    fn remove(&self, id: PageId) {
+        if self.shard(id).lock().remove(&id).is_some() {
+            self.count.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The page begins a new life: its records and its failure no longer matter.
+    pub fn forget(&self, id: PageId) {
+        if self.failed_count.load(Ordering::Acquire) != 0 && self.failed.lock().remove(&id).is_some() {
+            self.failed_count.fetch_sub(1, Ordering::AcqRel);
+        }
+        if self.len() != 0 {
+            self.remove(id);
+        }
+    }
+
+    /// The tablespace is gone.
+    pub fn forget_space(&self, space: SpaceId) {
+        if self.failed_count.load(Ordering::Acquire) != 0 {
+            let mut failed = self.failed.lock();
+            failed.retain(|id, _| id.space != space);
+            self.failed_count.store(failed.len(), Ordering::Release);
+        }
+        if self.len() == 0 {
+            return;
+        }
+        for shard in &self.pages {
+            let mut pages = shard.lock();
+            let before = pages.len();
+            pages.retain(|id, _| id.space != space);
+            self.count.fetch_sub(before - pages.len(), Ordering::AcqRel);
+        }
+    }
+
+    /// Gives the page up: every use of it will give `error`.
+    fn fail(&self, id: PageId, error: Error) {
+        let mut failed = self.failed.lock();
+        if failed.insert(id, error).is_none() {
+            self.failed_count.fetch_add(1, Ordering::AcqRel);
+        }
+        drop(failed);
+        self.remove(id);
+    }
+
+    /// The oldest record not yet redone bounds the checkpoint.
+    pub fn oldest(&self) -> Option<Lsn> {
+        if self.len() == 0 {
+            return None;
+        }
+        let mut order = self.order.lock();
+        while let Some(&(lsn, id)) = order.list.get(order.floor) {
+            if self.contains(id) {
+                return Some(lsn);
+            }
+            order.floor += 1;
+        }
+        None
+    }
+
+    /// Pages for a worker, oldest first, with how often each failed.
+    fn take_work(&self, max: usize) -> Vec<(PageId, u32)> {
+        let mut order = self.order.lock();
+        let mut work = Vec::new();
+        while work.len() < max {
+            let Some(&(_, id)) = order.list.get(order.next) else { break };
+            order.next += 1;
+            if self.contains(id) {
+                work.push((id, 0));
+            }
+        }
+        while work.is_empty() && !order.again.is_empty() {
+            let keep = order.again.len().saturating_sub(max);
+            work = order.again.split_off(keep);
+            work.retain(|&(id, _)| self.contains(id));
+        }
+        work
+    }
+
+    fn install(&self, analysis: Analysis, end: Lsn) {
+        let bodies = Arc::new(analysis.bodies);
+        let mut order: Vec<(Lsn, PageId)> = Vec::with_capacity(analysis.pages.len());
+        self.recovered_end.store(end.0, Ordering::Relaxed);
+        self.count.store(analysis.pages.len(), Ordering::Release);
+        for (id, (first, records)) in analysis.pages {
+            order.push((first, id));
+            self.shard(id).lock().insert(id, Arc::new(PageRedo { first, records, bodies: Arc::clone(&bodies) }));
+        }
+        order.sort_unstable();
+        *self.order.lock() = Order { list: order, ..Order::default() };
+    }
+}
+
+/// The log, sorted by page.
+#[derive(Default)]
+struct Analysis {
+    bodies: Vec<Box<[u8]>>,
+    pages: HashMap<PageId, (Lsn, Vec<RedoRecord>)>,
+    mtrs: u64,
+    records: u64,
+}
+
+impl Analysis {
+    /// Adds a mini-transaction.
+    fn add(&mut self, pool: &BufferPool, start: Lsn, end: Lsn, body: &[u8]) -> Result<()> {
+        let at = u32::try_from(self.bodies.len())
+            .map_err(|_| Error::CorruptLog { lsn: start, reason: "too many mini-transactions".into() })?;
+        for record in Records::new(body) {
+            let record = record.map_err(|e| at_lsn(e, start))?;
+            if !pool.redo_table().knows(record.op) {
+                let reason = format!("unknown operation {} for {}", record.op, record.id);
+                return Err(Error::CorruptLog { lsn: start, reason });
+            }
+            let page = self.pages.entry(record.id).or_insert_with(|| (start, Vec::new()));
+            if replaces_page(record.op) {
+                // Whatever came before no longer matters.
+                *page = (start, Vec::new());
+            }
+            // Bodies are far below 4 GiB: the log's buffer bounds them.
+            let (payload, len) = (record.payload.start as u32, record.payload.len() as u32);
+            page.1.push(RedoRecord { end, body: at, start: payload, len, op: record.op });
+            self.records += 1;
+        }
+        self.bodies.push(body.into());
+        self.mtrs += 1;
+        Ok(())
+    }
+}
+
+/// Fills in the position of an error about a record.
+fn at_lsn(error: Error, at: Lsn) -> Error {
+    match error {
+        Error::CorruptLog { lsn: Lsn(0), reason } => Error::CorruptLog { lsn: at, reason },
+        other => other,
+    }
+}
+
+impl BufferPool {
+    /// Analysis: reads the log from the last checkpoint and notes what each page needs; changes nothing on disk. The
+    /// pool is usable afterwards, its pages are redone as they are fixed. Once, before anything else uses the pool.
+    ///
+    /// # Errors
+    /// [`Error::CorruptLog`] naming the position of a record that makes no sense or has no redo function;
+    /// [`Error::Io`].
+    pub fn recover(&self) -> Result<RecoverySummary> {
+        let (checkpoint, _) = self.log().last_checkpoint();
+        self.background.set_last_checkpoint(checkpoint);
+        let mut analysis = Analysis::default();
+        let mut reported = checkpoint;
+        let end = self.log().scan(checkpoint, &mut |start, end, body| {
+            const STEP_BYTES: u64 = 256 << 20;
+            if start.0 - reported.0 >= STEP_BYTES {
+                reported = start;
+                let mib = (start.0 - checkpoint.0) >> 20;
+                self.report(Level::Info, &format!("recovery: {mib} MiB of log read"));
+            }
+            analysis.add(self, start, end, body)
+        })?;
+        let (copies, beyond) = match &self.doublewrite {
+            Some(doublewrite) => doublewrite.find_copies(checkpoint, end)?,
+            None => (0, None),
+        };
+        self.log().resume_at(end)?;
+        let summary = RecoverySummary {
+            checkpoint_lsn: checkpoint,
+            end_lsn: end,
+            mtrs: analysis.mtrs,
+            records: analysis.records,
+            pages: analysis.pages.len() as u64,
+            doublewrite_copies: copies as u64,
+        };
+        self.pending.install(analysis, end);
+        if let Some((lsn, id)) = beyond {
+            self.report_short_log(&format!("the doublewrite file's copy of {id}"), lsn);
+        }
+        Ok(summary)
+    }
+
+    /// Redoes a page whose frame the caller holds exclusively. `restored`: the page came from the doublewrite file.
+    pub(crate) fn redo_page(
+        &self,
+        id: PageId,
+        at: u32,
+        bytes: &mut [u8],
+        pending: &PageRedo,
+        restored: bool,
+    ) -> Result<()> {
+        if pending.replaces_page() {
+            bytes.fill(0);
+        }
+        let base = page_lsn(bytes);
+        let mut last = base;
+        for record in &pending.records {
+            if record.end <= base {
+                continue;
+            }
+            let body = &pending.bodies[record.body as usize];
+            let payload = &body[record.start as usize..(record.start + record.len) as usize];
+            if let Err(error) = self.redo_table().redo(id, record.op, bytes, payload) {
+                let error = at_lsn(error, record.end);
+                self.report(Level::Error, &format!("redo of {id} failed, the page cannot be used: {error}"));
+                self.pending.fail(id, error.clone());
+                return Err(error);
+            }
+            last = record.end;
+        }
+        set_page_lsn(bytes, last);
+        if last > base || restored {
+            // Before the records go, so that the checkpoint stays behind them.
+            self.mark_dirty(at, pending.first);
+        }
+        self.pending.remove(id);
+        self.counters.add(Counter::Redone);
+        Ok(())
+    }
+
+    /// Redoes up to `max` pages that nobody has fixed yet, oldest first. Returns how many were settled, one way or the
+    /// other: 0 when recovery is complete, or when none of those tried can be read for now. Background workers and
+    /// simulations call this.
+    pub fn redo_some(&self, max: usize) -> usize {
+        let mut work = self.pending.take_work(max);
+        work.sort_unstable();
+        let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
+        self.load_batch(&ids);
+        let mut missing: BTreeMap<SpaceId, (usize, Error)> = BTreeMap::new();
+        for &(id, failures) in &work {
+            if !self.pending.contains(id) {
+                continue;
+            }
+            match self.fix_shared(id) {
+                Ok(_) => {}
+                Err(error) => self.redo_failed(id, failures, error, &mut missing),
+            }
+        }
+        for (space, (pages, error)) in missing {
+            let text = format!("recovery: {pages} pages of tablespace {space} are not redone: {error}");
+            self.report(Level::Warning, &text);
+        }
+        work.iter().filter(|w| !self.pending.contains(w.0)).count()
+    }
+
+    fn redo_failed(&self, id: PageId, failures: u32, error: Error, missing: &mut BTreeMap<SpaceId, (usize, Error)>) {
+        match error {
+            Error::TablespaceUnavailable { .. } => {
+                missing.entry(id.space).or_insert_with(|| (0, error.clone())).0 += 1;
+                self.pending.fail(id, error);
+            }
+            Error::CorruptPage { .. } | Error::CorruptFile { .. } | Error::CorruptLog { .. } | Error::Format { .. } => {
+                if self.pending.contains(id) {
+                    self.report(Level::Error, &format!("recovery: {error}; the page cannot be used"));
+                    self.pending.fail(id, error);
+                }
+            }
+            Error::Poisoned { .. } | Error::ShuttingDown => {}
+            error => {
+                if failures + 1 == ATTEMPTS_QUIET {
+                    let text = format!("recovery: {id} cannot be redone yet, the checkpoint waits for it: {error}");
+                    self.report(Level::Error, &text);
+                }
+                // Behind the others that wait, so that each has its turn.
+                self.pending.order.lock().again.insert(0, (id, failures + 1));
+            }
+        }
+    }
+
+    /// Number of pages that recovery has still to redo.
+    pub fn pending_redo(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Redoes everything left in threads of its own (in this call without background threads). To be called once the
+    /// tablespace registry can answer for every tablespace.
+    pub fn redo_in_background(self: &Arc<Self>, threads: usize) {
+        self.pending.started.store(true, Ordering::Release);
+        if self.pending.len() == 0 {
+            return;
+        }
+        if !self.config.background_threads {
+            self.redo_all();
+            return;
+        }
+        for i in 0..threads.max(1) {
+            self.background.spawn(self, &format!("myriad-redo-{i}"), None, |pool| match pool.redo_some(WORKER_PAGES) {
+                0 if pool.pending.len() == 0 => None,
+                0 => Some(RETRY_PAUSE),
+                _ => Some(std::time::Duration::ZERO),
+            });
+        }
+    }
+
+    /// Redoes some pages, when that has been allowed: pages not redone hold the checkpoint back. Returns how many.
+    pub(crate) fn redo_if_started(&self) -> usize {
+        if self.pending.len() == 0 || !self.pending.started.load(Ordering::Acquire) {
+            return 0;
+        }
+        self.redo_some(WORKER_PAGES)
+    }
+
+    /// Redoes everything left, in this call, but for what cannot be read.
+    pub(crate) fn redo_all(&self) {
+        loop {
+            let rounds = self.pending.len().div_ceil(WORKER_PAGES);
+            if (0..rounds).map(|_| self.redo_some(WORKER_PAGES)).sum::<usize>() == 0 {
+                return;
+            }
+        }
+    }
+}
+
+/// Spaces that occur in a set of pages.
+pub(crate) fn spaces_of(ids: &[PageId]) -> HashSet<SpaceId> {
+    ids.iter().map(|id| id.space).collect()
+}

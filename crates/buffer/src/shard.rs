@@ -1,0 +1,279 @@
+//! Partitions: each owns a range of frames, with their free list, dirty list and clock hand.
+
+use crate::frame::{Frames, NIL, STATE_SECOND, STATE_WRITING};
+use myriad_base::latch::{count_acquired, count_contended, LatchClass};
+use myriad_base::Lsn;
+use parking_lot::{Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Locks, with the class's counters.
+pub(crate) fn lock_counted<T>(mutex: &Mutex<T>, class: LatchClass) -> MutexGuard<'_, T> {
+    count_acquired(class);
+    if let Some(guard) = mutex.try_lock() {
+        return guard;
+    }
+    let start = Instant::now();
+    let guard = mutex.lock();
+    count_contended(class, start);
+    guard
+}
+
+/// A partition.
+#[repr(align(128))]
+pub(crate) struct Shard {
+    /// Its frames.
+    pub frames: Range<u32>,
+    /// Frames without a page, the longest free first: a reader that was led astray to a frame is gone before the frame
+    /// is used again.
+    free: Mutex<VecDeque<u32>>,
+    dirty: Mutex<DirtyList>,
+    hand: AtomicU32,
+}
+
+impl Shard {
+    /// A partition of `frames`, all free.
+    pub fn new(frames: Range<u32>) -> Shard {
+        let free = frames.clone().collect();
+        Shard {
+            hand: AtomicU32::new(frames.start),
+            frames,
+            free: Mutex::new(free),
+            dirty: Mutex::new(DirtyList { head: NIL, tail: NIL, len: 0 }),
+        }
+    }
+
+    pub fn pop_free(&self) -> Option<u32> {
+        lock_counted(&self.free, LatchClass::FreeList).pop_front()
+    }
+
+    pub fn push_free(&self, frame: u32) {
+        lock_counted(&self.free, LatchClass::FreeList).push_back(frame);
+    }
+
+    pub fn dirty(&self) -> MutexGuard<'_, DirtyList> {
+        lock_counted(&self.dirty, LatchClass::DirtyList)
+    }
+
+    /// Moves the clock hand by one; the frame it pointed at.
+    pub fn next_by_hand(&self) -> u32 {
+        let at = self.hand.load(Ordering::Relaxed);
+        let next = if at + 1 >= self.frames.end { self.frames.start } else { at + 1 };
+        self.hand.store(next, Ordering::Relaxed);
+        at
+    }
+}
+
+/// Dirty frames in order of their recovery LSN, oldest at the head. A frame whose page is being written stays where it is
+/// until the write is durable, so that the checkpoint never passes a change that could still be lost. A change meanwhile
+/// takes the frame's second place, near the tail; when the write is durable the first place is given up. So every
+/// insertion of new changes is near the tail, and every removal takes no search.
+///
+/// A place is named by `2 * frame + (0 or 1)`.
+pub(crate) struct DirtyList {
+    head: u32,
+    tail: u32,
+    /// Places taken.
+    len: usize,
+}
+
+fn mark(frames: &Frames, place: u32) -> &AtomicU64 {
+    &frames.get(place / 2).recovery_mark[place as usize % 2]
+}
+
+fn prev(frames: &Frames, place: u32) -> &AtomicU32 {
+    &frames.get(place / 2).dirty_prev[place as usize % 2]
+}
+
+fn next(frames: &Frames, place: u32) -> &AtomicU32 {
+    &frames.get(place / 2).dirty_next[place as usize % 2]
+}
+
+impl DirtyList {
+    /// Dirty frames; those changed while being written count twice.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The oldest change not durable in its file.
+    pub fn oldest(&self, frames: &Frames) -> Option<Lsn> {
+        (self.head != NIL).then(|| Lsn(mark(frames, self.head).load(Ordering::Relaxed) - 1))
+    }
+
+    /// The frame's places, older first, and whether each is taken.
+    fn places(frames: &Frames, at: u32) -> (Option<u32>, Option<u32>) {
+        let (a, b) = (2 * at, 2 * at + 1);
+        let (mark_a, mark_b) = (mark(frames, a).load(Ordering::Relaxed), mark(frames, b).load(Ordering::Relaxed));
+        match (mark_a, mark_b) {
+            (0, 0) => (None, None),
+            (_, 0) => (Some(a), None),
+            (0, _) => (Some(b), None),
+            // The older is the one that is being written, whatever LSN the newer was given.
+            _ if frames.get(at).state.load(Ordering::Relaxed) & STATE_SECOND == 0 => (Some(a), Some(b)),
+            _ => (Some(b), Some(a)),
+        }
+    }
+
+    /// Notes a change that began at `start`. The caller holds the frame's X latch.
+    pub fn mark(&mut self, frames: &Frames, at: u32, start: Lsn) {
+        let writing = frames.get(at).state.load(Ordering::Relaxed) & STATE_WRITING != 0;
+        match DirtyList::places(frames, at) {
+            (None, _) => self.insert(frames, 2 * at, start.0 + 1),
+            (Some(first), None) if writing => {
+                // Remember which of the two is the older.
+                let state = &frames.get(at).state;
+                if first % 2 == 0 {
+                    state.fetch_and(!STATE_SECOND, Ordering::Relaxed);
+                } else {
+                    state.fetch_or(STATE_SECOND, Ordering::Relaxed);
+                }
+                self.insert(frames, first ^ 1, start.0 + 1);
+            }
+            _ => {}
+        }
+    }
+
+    /// A write of the frame's page has become durable, or has failed: then the frame is as dirty as before.
+    pub fn written(&mut self, frames: &Frames, at: u32, durable: bool) {
+        let frame = frames.get(at);
+        assert!(frame.state.load(Ordering::Relaxed) & STATE_WRITING != 0, "frame {at} was not being written");
+        match (durable, DirtyList::places(frames, at)) {
+            (true, (Some(older), _)) => self.remove(frames, older),
+            (false, (Some(_), Some(newer))) => self.remove(frames, newer),
+            (false, (Some(_), None)) => {}
+            (_, (None, _)) => panic!("frame {at} was written without being dirty"),
+        }
+        // Last, and with release: who sees the flag gone sees the list as it is now.
+        frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
+    }
+
+    /// Frames older than `limit` that are not being written, oldest first, at most `max`.
+    pub fn collect(&self, frames: &Frames, limit: Lsn, max: usize, out: &mut Vec<u32>) {
+        let mut at = self.head;
+        let mut left = max;
+        while at != NIL && left > 0 {
+            if mark(frames, at).load(Ordering::Relaxed) > limit.0 {
+                break;
+            }
+            if !frames.get(at / 2).is_writing() {
+                out.push(at / 2);
+                left -= 1;
+            }
+            at = next(frames, at).load(Ordering::Relaxed);
+        }
+    }
+
+    /// The neighbours between which a mark belongs.
+    fn position(&self, frames: &Frames, new: u64) -> (u32, u32) {
+        if self.head == NIL {
+            return (NIL, NIL);
+        }
+        let of = |place: u32| mark(frames, place).load(Ordering::Relaxed);
+        // New changes belong at the tail, pages redone by recovery near the head: walk from the nearer end.
+        if new.saturating_sub(of(self.head)) < of(self.tail).saturating_sub(new) {
+            let mut after = self.head;
+            while after != NIL && of(after) <= new {
+                after = next(frames, after).load(Ordering::Relaxed);
+            }
+            let before = if after == NIL { self.tail } else { prev(frames, after).load(Ordering::Relaxed) };
+            return (before, after);
+        }
+        let mut before = self.tail;
+        while before != NIL && of(before) > new {
+            before = prev(frames, before).load(Ordering::Relaxed);
+        }
+        let after = if before == NIL { self.head } else { next(frames, before).load(Ordering::Relaxed) };
+        (before, after)
+    }
+
+    fn insert(&mut self, frames: &Frames, at: u32, new: u64) {
+        debug_assert_eq!(mark(frames, at).load(Ordering::Relaxed), 0);
+        let (before, after) = self.position(frames, new);
+        prev(frames, at).store(before, Ordering::Relaxed);
+        next(frames, at).store(after, Ordering::Relaxed);
+        match before {
+            NIL => self.head = at,
+            _ => next(frames, before).store(at, Ordering::Relaxed),
+        }
+        match after {
+            NIL => self.tail = at,
+            _ => prev(frames, after).store(at, Ordering::Relaxed),
+        }
+        mark(frames, at).store(new, Ordering::Release);
+        self.len += 1;
+    }
+
+    fn remove(&mut self, frames: &Frames, at: u32) {
+        let (before, after) = (prev(frames, at).load(Ordering::Relaxed), next(frames, at).load(Ordering::Relaxed));
+        match before {
+            NIL => self.head = after,
+            _ => next(frames, before).store(after, Ordering::Relaxed),
+        }
+        match after {
+            NIL => self.tail = before,
+            _ => prev(frames, after).store(before, Ordering::Relaxed),
+        }
+        prev(frames, at).store(NIL, Ordering::Relaxed);
+        next(frames, at).store(NIL, Ordering::Relaxed);
+        mark(frames, at).store(0, Ordering::Release);
+        self.len -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_base::random::Random;
+    use std::collections::BTreeMap;
+
+    /// The list against a model: order by recovery LSN, changes during a write remembered.
+    #[test]
+    fn dirty_list_keeps_order_and_changes_during_a_write() {
+        let frames = Frames::new(40, 4096).unwrap();
+        let shard = Shard::new(0..40);
+        let mut random = Random::from_seed(7);
+        let mut model: BTreeMap<u32, (u64, bool, u64)> = BTreeMap::new(); // frame -> (recovery, writing, again)
+        for step in 1..50_000u64 {
+            let at = random.below(40) as u32;
+            let mut list = shard.dirty();
+            match random.below(4) {
+                0 | 1 => {
+                    let lsn = if random.one_in(5) { 1 + random.below(step) } else { step };
+                    list.mark(&frames, at, Lsn(lsn));
+                    let entry = model.entry(at).or_insert((lsn, false, 0));
+                    if entry.1 && entry.2 == 0 {
+                        entry.2 = lsn;
+                    }
+                }
+                2 => {
+                    if let Some(entry) = model.get_mut(&at) {
+                        frames.get(at).state.fetch_or(STATE_WRITING, Ordering::Relaxed);
+                        entry.1 = true;
+                    }
+                }
+                _ => {
+                    if let Some(&(recovery, true, again)) = model.get(&at) {
+                        let durable = random.one_in(2);
+                        list.written(&frames, at, durable);
+                        match (durable, again) {
+                            (true, 0) => drop(model.remove(&at)),
+                            (true, _) => drop(model.insert(at, (again, false, 0))),
+                            (false, _) => drop(model.insert(at, (recovery, false, 0))),
+                        }
+                    }
+                }
+            }
+            assert_eq!(list.len(), model.values().map(|e| 1 + usize::from(e.2 != 0)).sum::<usize>());
+            assert_eq!(
+                list.oldest(&frames).map(|l| l.0),
+                model.values().flat_map(|e| [e.0, if e.2 == 0 { u64::MAX } else { e.2 }]).min()
+            );
+            let mut out = Vec::new();
+            list.collect(&frames, Lsn(u64::MAX), usize::MAX, &mut out);
+            assert_eq!(out.len(), model.values().filter(|e| !e.1).count());
+            assert!(out.iter().zip(out.iter().skip(1)).all(|(&a, &b)| model[&a].0 <= model[&b].0));
+        }
+    }
+}

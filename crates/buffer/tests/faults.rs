@@ -1,0 +1,226 @@
+//! Failing calls, flipped bits, missing pieces: clear errors, other pages usable, nothing acknowledged lost.
+
+mod rig;
+
+use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::{Error, SpaceId};
+use myriad_buffer::{BufferPool, Level, Mtr};
+use myriad_io::{CallKind, Fault, Io, OpenMode};
+use rig::{create, id, open, small, DIR, SPACE};
+use std::path::Path;
+
+fn put(pool: &BufferPool, page: u32, value: u64, new: bool) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let at = if new { mtr.init(id(page), PageKind::Index).unwrap() } else { mtr.fix(id(page)).unwrap() };
+    mtr.write(at, HEADER_BYTES, &value.to_le_bytes());
+    mtr.commit().unwrap();
+}
+
+fn get(pool: &BufferPool, page: u32) -> Result<u64, Error> {
+    let page = pool.fix_shared(id(page))?;
+    Ok(u64::from_le_bytes(page[HEADER_BYTES..HEADER_BYTES + 8].try_into().unwrap()))
+}
+
+#[test]
+fn a_flipped_bit_harms_one_page_only() {
+    let config = small(32);
+    let rig = create(1, &config);
+    for page in 1..=20 {
+        put(&rig.pool, page, u64::from(page), true);
+    }
+    rig.pool.checkpoint_now().unwrap();
+    let sim = rig.sim.crash(1);
+    drop(rig);
+    sim.flip_bit(&Path::new(DIR).join("#myriad/a.myr"), 5 * 4096 + 1000, 3).unwrap();
+    let rig = open(sim, &config).unwrap();
+    for page in 1..=20 {
+        match get(&rig.pool, page) {
+            Ok(v) => assert!(v == u64::from(page) && page != 5),
+            Err(Error::CorruptPage { page: p, .. }) => assert!(p == id(5) && page == 5),
+            Err(other) => panic!("{other}"),
+        }
+    }
+    assert!(get(&rig.pool, 5).is_err(), "again an error, not a stale frame");
+    // A new life of the page is fine.
+    put(&rig.pool, 5, 55, true);
+    assert_eq!(get(&rig.pool, 5), Ok(55));
+}
+
+#[test]
+fn a_page_never_written_is_an_error_and_leaves_no_trace() {
+    let rig = create(2, &small(32));
+    let free = rig.pool.stats().free_frames;
+    assert!(matches!(rig.pool.fix_shared(id(700)), Err(Error::CorruptPage { .. })));
+    assert!(rig.pool.fix_exclusive(id(701)).is_err());
+    assert!(rig.pool.optimistic(id(702)).is_err());
+    rig.pool.prefetch(&[id(703), id(704)]);
+    assert_eq!(rig.pool.stats().free_frames, free);
+}
+
+#[test]
+fn failed_page_writes_are_retried_and_nothing_is_lost() {
+    for (fault, kind) in [
+        (Fault::Eio, CallKind::Write),
+        (Fault::Enospc, CallKind::Write),
+        (Fault::ShortWrite, CallKind::Write),
+        (Fault::Eio, CallKind::Sync),
+    ] {
+        for file in ["a.myr", "doublewrite"] {
+            for nth in 0..3 {
+                let config = small(48);
+                let rig = create(nth, &config);
+                for page in 1..=30 {
+                    put(&rig.pool, page, u64::from(page), true);
+                }
+                rig.pool.checkpoint_now().unwrap();
+                rig.sim.inject(kind, file, nth, fault, true);
+                let mut failed = false;
+                for page in 1..=30 {
+                    put(&rig.pool, page, u64::from(page) + 100, false);
+                    failed |= rig.pool.step_background().is_err();
+                }
+                assert!(failed, "{fault:?} {file} {nth}");
+                assert!(rig.pool.check_poison().is_ok());
+                assert!(rig.messages.lock().unwrap().iter().any(|m| m.0 == Level::Error));
+                let durable = rig.pool.log().end_lsn();
+                rig.pool.log().flush_to(durable).unwrap();
+                if nth == 0 {
+                    // The device recovers.
+                    rig.sim.clear_faults();
+                    rig.pool.checkpoint_now().unwrap();
+                    assert_eq!(rig.pool.stats().dirty_pages, 0);
+                }
+                // The machine goes down.
+                let sim = rig.sim.crash(nth + 77);
+                drop(rig);
+                sim.clear_faults();
+                let rig = open(sim, &config).unwrap();
+                for page in 1..=30 {
+                    assert_eq!(get(&rig.pool, page), Ok(u64::from(page) + 100), "{fault:?} {kind:?} {file} {nth}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_log_write_poisons_and_no_page_is_written() {
+    let config = small(48);
+    let rig = create(4, &config);
+    put(&rig.pool, 1, 1, true);
+    rig.pool.checkpoint_now().unwrap();
+    rig.sim.inject(CallKind::Write, "redo.log", 0, Fault::Eio, true);
+    put(&rig.pool, 1, 2, false);
+    assert!(rig.pool.log().flush_to(rig.pool.log().end_lsn()).is_err());
+    assert!(rig.pool.step_background().is_err());
+    assert!(rig.pool.checkpoint_now().is_err());
+    let sim = rig.sim.crash(5);
+    sim.clear_faults();
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    assert_eq!(get(&rig.pool, 1), Ok(1));
+}
+
+#[test]
+fn an_abandoned_mini_transaction_poisons() {
+    let rig = create(5, &small(48));
+    put(&rig.pool, 1, 1, true);
+    {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        let _ = mtr.fix(id(1)).unwrap();
+    }
+    assert!(rig.pool.check_poison().is_ok(), "nothing was changed");
+    {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        let at = mtr.fix(id(1)).unwrap();
+        mtr.write(at, 100, b"x");
+    }
+    assert!(matches!(rig.pool.check_poison(), Err(Error::Poisoned { .. })));
+    assert!(matches!(Mtr::start(&rig.pool), Err(Error::Poisoned { .. })));
+    assert!(rig.pool.checkpoint_now().is_err());
+}
+
+#[test]
+fn redo_for_a_missing_tablespace_does_not_stop_the_others() {
+    let config = small(48);
+    let rig = create(6, &config);
+    let ghost = myriad_base::PageId::new(SpaceId(99), myriad_base::PageNo(1));
+    let mut mtr = Mtr::start(&rig.pool).unwrap();
+    let at = mtr.init(ghost, PageKind::Index).unwrap();
+    mtr.write(at, 100, b"ghost");
+    mtr.commit().unwrap();
+    put(&rig.pool, 1, 11, true);
+    rig.pool.discard_space(SpaceId(99));
+    put(&rig.pool, 2, 22, true);
+    let mut mtr = Mtr::start(&rig.pool).unwrap();
+    let at = mtr.fix(id(1)).unwrap();
+    mtr.write(at, 200, b"more");
+    let end = mtr.commit().unwrap();
+    rig.pool.log().flush_to(end).unwrap();
+    let sim = rig.sim.crash(6);
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    assert_eq!(rig.recovered.pages, 3);
+    rig.pool.discard_space(SpaceId(99));
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!(rig.pool.stats().pending_redo_pages, 0);
+    assert_eq!(rig.pool.stats().dirty_pages, 0);
+    assert_eq!((get(&rig.pool, 1), get(&rig.pool, 2)), (Ok(11), Ok(22)));
+}
+
+#[test]
+fn dirty_pages_of_a_dropped_tablespace_are_not_written() {
+    let rig = create(7, &small(48));
+    for page in 1..=30 {
+        put(&rig.pool, page, 1, true);
+    }
+    rig.pool.spaces().drop_space(SPACE).unwrap();
+    rig.pool.discard_space(SPACE);
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!(rig.pool.stats().dirty_pages, 0);
+    assert_eq!(rig.pool.stats().writes, 0);
+}
+
+/// A log damaged in the middle: pages from beyond its end are refused and the error log says why; the others are as the
+/// log left them.
+#[test]
+fn pages_beyond_the_end_of_a_damaged_log_are_refused() {
+    for doublewrite in [true, false] {
+        let config = myriad_buffer::PoolConfig { doublewrite, ..small(48) };
+        let rig = create(8, &config);
+        for page in 1..=20 {
+            put(&rig.pool, page, u64::from(page), true);
+        }
+        rig.pool.checkpoint_now().unwrap();
+        let damaged = rig.pool.log().end_lsn();
+        let log = Path::new(DIR).join("#myriad/redo.log");
+        let mut headers = [0; 8192];
+        rig.sim.open(&log, OpenMode::READ).unwrap().read_at(&mut headers, 0).unwrap();
+        for page in 1..=10 {
+            put(&rig.pool, page, 100, false);
+        }
+        rig.pool.checkpoint_now().unwrap();
+        let sim = rig.sim.crash(9);
+        drop(rig);
+        // As after a crash between the writing of the pages and the checkpoint.
+        sim.open(&log, OpenMode::WRITE).unwrap().write_at(&headers, 0).unwrap();
+        sim.flip_bit(&log, 8192 + damaged.0 % (1 << 20) + 13, 2).unwrap();
+        let rig = open(sim, &config).unwrap();
+        let short = |m: &(Level, String)| m.0 == Level::Error && m.1.contains("the log ended at LSN");
+        if doublewrite {
+            assert_eq!(rig.messages.lock().unwrap().iter().filter(|m| short(m)).count(), 1, "told at the start");
+        }
+        for page in 1..=10 {
+            match get(&rig.pool, page) {
+                Err(Error::CorruptPage { reason, .. }) => assert!(reason.contains("beyond the log's end"), "{reason}"),
+                other => panic!("{page}: {other:?}"),
+            }
+        }
+        for page in 11..=20 {
+            assert_eq!(get(&rig.pool, page), Ok(u64::from(page)));
+        }
+        assert_eq!(rig.messages.lock().unwrap().iter().filter(|m| short(m)).count(), 1);
+        put(&rig.pool, 1, 1, true);
+        assert_eq!(get(&rig.pool, 1), Ok(1), "a new life");
+    }
+}

@@ -1,0 +1,72 @@
+//! A pool with its log and one tablespace on a simulated disk.
+#![allow(dead_code)]
+
+use myriad_base::{Lsn, PageId, PageNo, Result, SpaceId};
+use myriad_buffer::{BufferPool, Level, PoolConfig, RecoverySummary, RedoTable, Reporter};
+use myriad_io::{Io, SimIo};
+use myriad_log::{Log, LogConfig};
+use myriad_space::SpaceRegistry;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+pub const SPACE: SpaceId = SpaceId(16);
+pub const DIR: &str = "/data";
+pub const UUID: [u8; 16] = [7; 16];
+
+/// An open engine room: what the tests work with.
+pub struct Rig {
+    pub sim: SimIo,
+    pub pool: Arc<BufferPool>,
+    pub recovered: RecoverySummary,
+    pub messages: Arc<Mutex<Vec<(Level, String)>>>,
+}
+
+pub fn id(page: u32) -> PageId {
+    PageId::new(SPACE, PageNo(page))
+}
+
+/// Single-threaded, tiny, 4 KiB pages.
+pub fn small(frames: usize) -> PoolConfig {
+    PoolConfig {
+        bytes: frames * 4096,
+        instances: 2,
+        page_size: 4096,
+        background_threads: false,
+        ..PoolConfig::default()
+    }
+}
+
+pub fn log_config() -> LogConfig {
+    LogConfig { capacity_bytes: 1 << 20, buffer_bytes: 256 << 10 }
+}
+
+/// Creates a data directory with a log and tablespace 16.
+pub fn create(seed: u64, config: &PoolConfig) -> Rig {
+    let sim = SimIo::new(seed);
+    let io: Arc<dyn Io> = Arc::new(sim.clone());
+    let dir = Path::new(DIR);
+    io.create_dir(dir).unwrap();
+    io.sync_dir(Path::new("/")).unwrap();
+    io.create_dir(&dir.join("#myriad")).unwrap();
+    io.sync_dir(dir).unwrap();
+    Log::create(&io, dir, log_config(), UUID).unwrap();
+    let spaces = SpaceRegistry::new(Arc::clone(&io), dir, config.page_size, 16);
+    spaces.create(SPACE, "a.myr", UUID, Lsn(0)).unwrap();
+    open(sim, config).unwrap()
+}
+
+/// Opens an existing one and analyses its log.
+pub fn open(sim: SimIo, config: &PoolConfig) -> Result<Rig> {
+    let io: Arc<dyn Io> = Arc::new(sim.clone());
+    let dir = Path::new(DIR);
+    let log = Arc::new(Log::open(&io, dir, log_config())?);
+    let spaces = Arc::new(SpaceRegistry::new(Arc::clone(&io), dir, config.page_size, 16));
+    spaces.register(SPACE, "a.myr", Some(UUID));
+    let messages = Arc::new(Mutex::new(Vec::new()));
+    let sink = Arc::clone(&messages);
+    let reporter: Reporter = Arc::new(move |level, text: &str| sink.lock().unwrap().push((level, text.to_string())));
+    let pool = BufferPool::new(config.clone(), io, dir, log, spaces, RedoTable::new(), reporter)?;
+    let recovered = pool.recover()?;
+    pool.start_background();
+    Ok(Rig { sim, pool, recovered, messages })
+}

@@ -1,0 +1,153 @@
+//! Many threads on a pool much smaller than the data, with background threads.
+
+mod rig;
+
+use myriad_base::codec::get_u64;
+use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::random::Random;
+use myriad_buffer::{BufferPool, Mtr, PoolConfig};
+use rig::{create, id, open, small};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGES: u64 = 300;
+const AT: usize = HEADER_BYTES + 40;
+const TWIN: usize = 4096 - 8;
+
+fn config() -> PoolConfig {
+    PoolConfig { background_threads: true, page_cleaners: 2, ..small(64) }
+}
+
+fn sum(pool: &BufferPool) -> u64 {
+    (1..=PAGES).map(|p| get_u64(&pool.fix_shared(id(p as u32)).unwrap(), AT)).sum()
+}
+
+/// Adds 1 to two pages; both ends of each page always agree.
+fn add(pool: &BufferPool, random: &mut Random) {
+    let (a, b) = (1 + random.below(PAGES), 1 + random.below(PAGES));
+    let mut mtr = Mtr::start(pool).unwrap();
+    for page in [a.min(b), a.max(b)] {
+        let at = mtr.fix(id(page as u32)).unwrap();
+        let next = (get_u64(mtr.page(at), AT) + 1).to_le_bytes();
+        mtr.write(at, AT, &next);
+        mtr.write(at, TWIN, &next);
+    }
+    mtr.commit().unwrap();
+}
+
+fn look(pool: &BufferPool, random: &mut Random) {
+    let page = id(1 + random.below(PAGES) as u32);
+    if random.one_in(2) {
+        let seen = pool.fix_shared(page).unwrap();
+        assert_eq!(get_u64(&seen, AT), get_u64(&seen, TWIN));
+        let (frame, version) = (seen.frame(), seen.version());
+        let value = get_u64(&seen, AT);
+        drop(seen);
+        if let Some(again) = pool.try_reuse(frame, page, version) {
+            assert_eq!(get_u64(&again, AT), value);
+        }
+        return;
+    }
+    let seen = pool.optimistic(page).unwrap();
+    let (a, b) = (seen.u64(AT), seen.u64(TWIN));
+    let mut copy = [0u8; 8];
+    seen.copy_to(&mut copy, AT, 8);
+    if seen.validate() {
+        assert_eq!(a, b);
+        assert_eq!(a.to_le_bytes(), copy);
+    }
+    if let Some(held) = seen.lock_shared() {
+        assert_eq!(get_u64(&held, AT), a);
+    }
+}
+
+#[test]
+fn no_update_is_lost() {
+    let rig = create(1, &config());
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        mtr.init(id(page as u32), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    let added = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for t in 0..4 {
+            let (rig, added) = (&rig, &added);
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                for i in 0..3_000u64 {
+                    if i % 3 == 0 {
+                        look(&rig.pool, &mut random);
+                    } else {
+                        add(&rig.pool, &mut random);
+                        added.fetch_add(2, Ordering::Relaxed);
+                    }
+                    if i % 1000 == 999 && t == 0 {
+                        rig.pool.checkpoint_now().unwrap();
+                    }
+                    if i % 100 == 0 {
+                        let ids: Vec<_> = (0..16).map(|_| id(1 + random.below(PAGES) as u32)).collect();
+                        rig.pool.prefetch(&ids);
+                    }
+                }
+            });
+        }
+    });
+    let expected = added.load(Ordering::Relaxed);
+    assert_eq!(sum(&rig.pool), expected);
+    let stats = rig.pool.stats();
+    assert!(stats.evictions > 0 && stats.writes > 0 && stats.checkpoints > 0, "{stats:?}");
+    // A crash without a shutdown, then a clean one.
+    rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+    rig.pool.stop_background();
+    let sim = rig.sim.crash(9);
+    drop(rig);
+    let rig = open(sim, &config()).unwrap();
+    rig.pool.redo_in_background(2);
+    assert_eq!(sum(&rig.pool), expected);
+    rig.pool.checkpoint_now().unwrap();
+    rig.pool.stop_background();
+    let sim = rig.sim.crash(9);
+    drop(rig);
+    let rig = open(sim, &config()).unwrap();
+    assert_eq!(rig.recovered.mtrs, 0);
+    assert_eq!(sum(&rig.pool), expected);
+}
+
+#[test]
+fn optimistic_reads_equal_latched_reads() {
+    let rig = create(2, &config());
+    let mut mtr = Mtr::start(&rig.pool).unwrap();
+    let at = mtr.init(id(1), PageKind::Index).unwrap();
+    let mut random = Random::from_seed(5);
+    let bytes: Vec<u8> = (0..4096 - HEADER_BYTES).map(|_| random.next_u64() as u8).collect();
+    mtr.write(at, HEADER_BYTES, &bytes);
+    mtr.commit().unwrap();
+    let held = rig.pool.fix_shared(id(1)).unwrap();
+    let seen = rig.pool.optimistic(id(1)).unwrap();
+    for _ in 0..20_000 {
+        let at = random.below(4096 - 8) as usize;
+        let len = random.below(60) as usize;
+        assert_eq!(seen.u64(at), get_u64(&held, at));
+        assert_eq!(seen.u32(at), get_u64(&held, at) as u32);
+        assert_eq!(seen.u16(at), get_u64(&held, at) as u16);
+        assert_eq!(seen.u8(at), held[at]);
+        let end = (at + len).min(4096);
+        let mut out = vec![0; 60];
+        assert_eq!(seen.copy_to(&mut out, at, len), end - at);
+        assert_eq!(out[..end - at], held[at..end]);
+        let mut other = held[at..end].to_vec();
+        assert_eq!(seen.compare(at, len, &other), std::cmp::Ordering::Equal);
+        if !other.is_empty() && random.one_in(2) {
+            let i = random.below(other.len() as u64) as usize;
+            other[i] ^= 1 << random.below(8);
+        } else {
+            other.push(0);
+        }
+        assert_eq!(seen.compare(at, len, &other), held[at..end].cmp(&other[..]));
+        // Offsets of torn data stay within the page.
+        let wild = random.next_u64() as usize;
+        let _ = (seen.u8(wild), seen.u16(wild), seen.u32(wild), seen.u64(wild), seen.compare(wild, wild, b"abc"));
+        assert!(seen.copy_to(&mut out, wild, usize::MAX) <= 60);
+    }
+    assert!(seen.validate());
+}

@@ -1,0 +1,169 @@
+//! Reports.
+
+use crate::error::guard_value;
+use crate::types::{CLatchInfo, CLockInfo, CSpaceInfo, CStartupInfo, CTrxInfo, EngineHandle, TextFn};
+use std::ffi::{c_char, c_void, CString};
+
+fn c_string(s: &str) -> CString {
+    CString::new(s.replace('\0', " ")).unwrap_or_default()
+}
+
+/// `SHOW ENGINE MYRIAD STATUS`.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_status_text(e: *mut EngineHandle, give: Option<TextFn>, arg: *mut c_void) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let text = c_string(&e.engine.status_text());
+        if let Some(give) = give {
+            // SAFETY: the callback is the caller's.
+            unsafe { give(arg, text.as_ptr(), text.as_bytes().len()) };
+        }
+    });
+}
+
+/// Counters and gauges.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_metrics(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const c_char, u64, bool)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        e.engine.metrics(&mut |name, value, is_gauge| {
+            let name = c_string(name);
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, name.as_ptr(), value, is_gauge) };
+        });
+    });
+}
+
+/// Transactions.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_list_trx(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CTrxInfo)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        for t in e.engine.transactions() {
+            let (state, isolation) = (c_string(t.state), c_string(t.isolation));
+            let info = CTrxInfo {
+                trx_id: t.trx_id,
+                start_wall_us: t.start_wall_us,
+                undo_records: t.undo_records,
+                locks_held: t.locks_held,
+                wait_start_wall_us: t.wait_start_wall_us,
+                thread_id: t.thread_id,
+                state: state.as_ptr(),
+                isolation: isolation.as_ptr(),
+                recovered: t.recovered,
+            };
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, &info) };
+        }
+    });
+}
+
+/// Locks.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_list_locks(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CLockInfo)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        for l in e.engine.locks() {
+            let (mode, table) = (c_string(l.mode), c_string(&l.table));
+            let info = CLockInfo {
+                trx_id: l.trx_id,
+                mode: mode.as_ptr(),
+                granted: l.granted,
+                table: table.as_ptr(),
+                index_no: l.index_no,
+                key: l.key.as_ptr(),
+                key_len: l.key.len(),
+                waiting_for_trx_id: l.waiting_for_trx_id,
+            };
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, &info) };
+        }
+    });
+}
+
+/// Latch classes.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_list_latches(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CLatchInfo)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        for l in e.engine.latches() {
+            let name = c_string(l.name);
+            let info =
+                CLatchInfo { name: name.as_ptr(), acquired: l.acquired, contended: l.contended, wait_ns: l.wait_ns };
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, &info) };
+        }
+    });
+}
+
+/// Tablespaces.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_list_spaces(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CSpaceInfo)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        // A listing has no way to tell an error; what could not be read is left out.
+        for s in e.engine.spaces().unwrap_or_default() {
+            let (path, database) = (c_string(&s.path), c_string(&s.database));
+            let info = CSpaceInfo {
+                space_id: s.space_id,
+                path: path.as_ptr(),
+                database: database.as_ptr(),
+                file_bytes: s.file_bytes,
+                open: s.open,
+            };
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, &info) };
+        }
+    });
+}
+
+/// What the start did.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_list_startup(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CStartupInfo)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        for p in e.engine.startup() {
+            let phase = c_string(p.phase);
+            let info = CStartupInfo { phase: phase.as_ptr(), microseconds: p.microseconds, bytes_read: p.bytes_read };
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, &info) };
+        }
+    });
+}

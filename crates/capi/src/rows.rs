@@ -1,0 +1,268 @@
+//! Rows: the hot calls. No allocation, no lock of their own.
+
+use crate::error::{guard, guard_value};
+use crate::session::{parts, SessionHandle};
+use crate::table::TableHandle;
+use crate::types::{bytes, lock, maybe_bytes, wait, CCursorOptions, COp, CRow, Status};
+use myriad::{ApplyMode, Cursor, CursorOptions, Engine, Error, Op, OpKind, Result, Row, Seek, Session};
+
+const APPLY_BULK: u32 = 1;
+const APPLY_DUPLICATE_X: u32 = 2;
+
+/// # Safety
+/// The operation's pointers must be valid for `'a`.
+#[inline]
+unsafe fn op<'a>(op: &COp) -> Op<'a> {
+    Op {
+        kind: match op.kind {
+            0 => OpKind::Insert,
+            1 => OpKind::Update,
+            _ => OpKind::Delete,
+        },
+        index_no: op.index_no as usize,
+        // SAFETY: valid by contract.
+        key: unsafe { bytes(op.key, op.key_len) },
+        unique_len: op.unique_len,
+        // SAFETY: valid by contract.
+        value: unsafe { bytes(op.value, op.value_len) },
+    }
+}
+
+/// All of the row's operations or none.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_apply(
+    s: *mut SessionHandle,
+    t: *mut TableHandle,
+    ops: *const COp,
+    count: u32,
+    flags: u32,
+    failed: *mut u32,
+    dup_key: *mut *const u8,
+    dup_key_len: *mut usize,
+) -> Status {
+    // SAFETY: a live session and table by contract.
+    let ((engine, session), t) = unsafe { (parts(s), &*t) };
+    guard(Some(engine), || {
+        if count == 0 {
+            return Ok(Status::Ok);
+        }
+        // SAFETY: valid for `count` operations by contract.
+        let ops = unsafe { std::slice::from_raw_parts(ops, count as usize) };
+        let mode = ApplyMode { bulk: flags & APPLY_BULK != 0, duplicate_exclusive: flags & APPLY_DUPLICATE_X != 0 };
+        // SAFETY: the operations' bytes are valid during the call by contract.
+        match session.apply(&t.table, ops.iter().map(|o| unsafe { op(o) }), mode) {
+            Ok(()) => Ok(Status::Ok),
+            Err(e) => {
+                if matches!(e, Error::DuplicateKey { .. }) {
+                    let (position, key) = session.last_duplicate();
+                    // SAFETY: each is null or valid by contract.
+                    unsafe {
+                        if !failed.is_null() {
+                            *failed = position as u32;
+                        }
+                        if !dup_key.is_null() {
+                            *dup_key = key.as_ptr();
+                            *dup_key_len = key.len();
+                        }
+                    }
+                }
+                Err(e)
+            }
+        }
+    })
+}
+
+/// # Safety
+/// `out` must be valid.
+#[inline]
+unsafe fn give(row: Option<Row<'_>>, out: *mut CRow) -> Status {
+    match row {
+        Some(r) => {
+            let row =
+                CRow { key: r.key.as_ptr(), key_len: r.key.len(), value: r.value.as_ptr(), value_len: r.value.len() };
+            // SAFETY: valid by contract.
+            unsafe { *out = row };
+            Status::Ok
+        }
+        None => Status::End,
+    }
+}
+
+/// The row with this key.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_get(
+    s: *mut SessionHandle,
+    t: *mut TableHandle,
+    index_no: u32,
+    key: *const u8,
+    key_len: usize,
+    prefix: bool,
+    lock_mode: u32,
+    wait_mode: u32,
+    out: *mut CRow,
+) -> Status {
+    // SAFETY: a live session, a live table and a valid key by contract.
+    let ((engine, session), t, key) = unsafe { (parts(s), &*t, bytes(key, key_len)) };
+    guard(Some(engine), || {
+        let row = session.get(&t.table, index_no as usize, key, prefix, lock(lock_mode), wait(wait_mode))?;
+        // SAFETY: `out` is valid by contract.
+        Ok(unsafe { give(row, out) })
+    })
+}
+
+/// `myriad_cursor`.
+pub struct CursorHandle {
+    session: *mut SessionHandle,
+    cursor: Cursor,
+}
+
+fn options(o: &CCursorOptions) -> CursorOptions {
+    CursorOptions { lock: lock(o.lock), wait: wait(o.wait), semi_consistent: o.semi_consistent, full_scan: o.full_scan }
+}
+
+/// Opens a cursor; the session and the table must outlive it.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_open(
+    s: *mut SessionHandle,
+    t: *mut TableHandle,
+    index_no: u32,
+    o: *const CCursorOptions,
+    out: *mut *mut CursorHandle,
+) -> Status {
+    // SAFETY: a live session and table by contract.
+    let ((engine, session), t) = unsafe { (parts(s), &*t) };
+    guard(Some(engine), || {
+        // SAFETY: null or valid by contract.
+        let options = unsafe { o.as_ref() }.map(options).unwrap_or_default();
+        let cursor = Cursor::open(session, &t.table, index_no as usize, options)?;
+        // SAFETY: `out` is valid by contract.
+        unsafe { *out = Box::into_raw(Box::new(CursorHandle { session: s, cursor })) };
+        Ok(Status::Ok)
+    })
+}
+
+/// Closes it.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_close(c: *mut CursorHandle) {
+    if c.is_null() {
+        return;
+    }
+    // SAFETY: a live cursor by contract, given up here.
+    let c = unsafe { Box::from_raw(c) };
+    guard_value(None, (), || drop(c));
+}
+
+/// The parts of a cursor and its session.
+///
+/// # Safety
+/// A live cursor of a live session that no other thread uses.
+#[inline]
+unsafe fn cursor_parts<'a>(c: *mut CursorHandle) -> (&'a Engine, &'a mut Session, &'a mut Cursor) {
+    // SAFETY: by contract.
+    unsafe {
+        let (engine, session) = parts((*c).session);
+        (engine, session, &mut (*c).cursor)
+    }
+}
+
+/// Changes how it reads from now on.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_set_options(c: *mut CursorHandle, o: *const CCursorOptions) {
+    // SAFETY: a live cursor and valid options by contract.
+    let ((engine, _, cursor), o) = unsafe { (cursor_parts(c), &*o) };
+    guard_value(Some(engine), (), || cursor.set_options(options(o)));
+}
+
+/// Bounds of what will be read.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_set_bounds(
+    c: *mut CursorHandle,
+    low: *const u8,
+    low_len: usize,
+    high: *const u8,
+    high_len: usize,
+) {
+    // SAFETY: a live cursor and valid keys by contract.
+    let ((engine, _, cursor), low, high) =
+        unsafe { (cursor_parts(c), maybe_bytes(low, low_len), maybe_bytes(high, high_len)) };
+    guard_value(Some(engine), (), || cursor.set_bounds(low, high));
+}
+
+fn seek_mode(v: u32) -> Result<Seek> {
+    Ok(match v {
+        0 => Seek::First,
+        1 => Seek::Last,
+        2 => Seek::Ge,
+        3 => Seek::Gt,
+        4 => Seek::Le,
+        5 => Seek::Lt,
+        6 => Seek::ExactUnique,
+        7 => Seek::Exact,
+        other => return Err(Error::invalid(format!("seek mode {other}"))),
+    })
+}
+
+/// Goes to a key.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_seek(
+    c: *mut CursorHandle,
+    seek: u32,
+    key: *const u8,
+    key_len: usize,
+    out: *mut CRow,
+) -> Status {
+    // SAFETY: a live cursor and a valid key by contract.
+    let ((engine, session, cursor), key) = unsafe { (cursor_parts(c), bytes(key, key_len)) };
+    guard(Some(engine), || {
+        let row = cursor.seek(session, seek_mode(seek)?, key)?;
+        // SAFETY: `out` is valid by contract.
+        Ok(unsafe { give(row, out) })
+    })
+}
+
+/// The next row.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_next(c: *mut CursorHandle, out: *mut CRow) -> Status {
+    // SAFETY: a live cursor by contract.
+    let (engine, session, cursor) = unsafe { cursor_parts(c) };
+    // SAFETY: `out` is valid by contract.
+    guard(Some(engine), || Ok(unsafe { give(cursor.next(session)?, out) }))
+}
+
+/// The previous row.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_prev(c: *mut CursorHandle, out: *mut CRow) -> Status {
+    // SAFETY: a live cursor by contract.
+    let (engine, session, cursor) = unsafe { cursor_parts(c) };
+    // SAFETY: `out` is valid by contract.
+    guard(Some(engine), || Ok(unsafe { give(cursor.prev(session)?, out) }))
+}
+
+/// Whether the last row was given without its lock.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_was_semi_consistent(c: *const CursorHandle) -> bool {
+    // SAFETY: a live cursor by contract.
+    let cursor = unsafe { &(*c).cursor };
+    guard_value(None, false, || cursor.was_semi_consistent())
+}
+
+/// At READ COMMITTED: releases the last row's locks.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_unlock_row(c: *mut CursorHandle) {
+    // SAFETY: a live cursor by contract.
+    let (engine, session, cursor) = unsafe { cursor_parts(c) };
+    guard_value(Some(engine), (), || cursor.unlock_row(session));
+}
+
+/// Rows the session sees.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_count_rows(s: *mut SessionHandle, t: *mut TableHandle, out: *mut u64) -> Status {
+    // SAFETY: a live session and table by contract.
+    let ((engine, session), t) = unsafe { (parts(s), &*t) };
+    guard(Some(engine), || {
+        let n = session.count_rows(&t.table)?;
+        // SAFETY: `out` is valid by contract.
+        unsafe { *out = n };
+        Ok(Status::Ok)
+    })
+}

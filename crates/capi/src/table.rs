@@ -1,0 +1,187 @@
+//! Open tables.
+
+use crate::error::{guard, guard_value};
+use crate::session::{parts, SessionHandle};
+use crate::types::{maybe_bytes, name, CTableStats, EngineHandle, Status, TextFn};
+use myriad::{Engine, Table};
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+
+/// `myriad_table`.
+pub struct TableHandle {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) table: Table,
+}
+
+/// Opens a table.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_open(
+    e: *mut EngineHandle,
+    table: *const c_char,
+    out: *mut *mut TableHandle,
+) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || {
+        // SAFETY: a valid name by contract.
+        let table = e.engine.open_table(unsafe { name(table) }?)?;
+        // SAFETY: `out` is valid by contract.
+        unsafe { *out = Box::into_raw(Box::new(TableHandle { engine: Arc::clone(&e.engine), table })) };
+        Ok(Status::Ok)
+    })
+}
+
+/// Closes it.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_close(t: *mut TableHandle) {
+    if t.is_null() {
+        return;
+    }
+    // SAFETY: a live table by contract, given up here.
+    let t = unsafe { Box::from_raw(t) };
+    let engine = Arc::clone(&t.engine);
+    guard_value(Some(&engine), (), || drop(t));
+}
+
+/// False once dropped or redefined since it was opened.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_is_current(t: *const TableHandle) -> bool {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard_value(Some(&t.engine), false, || t.table.is_current())
+}
+
+/// Statistics.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_info(
+    t: *mut TableHandle,
+    _exact_not_needed: bool,
+    out: *mut CTableStats,
+) -> Status {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard(Some(&t.engine), || {
+        let s = t.table.info()?;
+        let stats = CTableStats {
+            rows: s.rows,
+            data_bytes: s.data_bytes,
+            index_bytes: s.index_bytes,
+            free_bytes: s.free_bytes,
+            mean_row_bytes: s.mean_row_bytes,
+            create_time_s: s.create_time_s,
+            update_time_s: s.update_time_s,
+            auto_increment_next: s.auto_increment_next,
+        };
+        // SAFETY: `out` is valid by contract.
+        unsafe { *out = stats };
+        Ok(Status::Ok)
+    })
+}
+
+/// Entries from random places, in key order.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_sample_index(
+    t: *mut TableHandle,
+    index_no: u32,
+    pages: u32,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const u8, usize, bool) -> bool>,
+    arg: *mut c_void,
+) -> Status {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard(Some(&t.engine), || {
+        let Some(visit) = visit else { return Ok(Status::Ok) };
+        t.table.sample_index(index_no as usize, pages, &mut |key, new_page| {
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, key.as_ptr(), key.len(), new_page) }
+        })?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Estimated entries between two keys.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_records_in_range(
+    t: *mut TableHandle,
+    index_no: u32,
+    low: *const u8,
+    low_len: usize,
+    high: *const u8,
+    high_len: usize,
+    out: *mut u64,
+) -> Status {
+    // SAFETY: a live table and valid keys by contract.
+    let (t, low, high) = unsafe { (&*t, maybe_bytes(low, low_len), maybe_bytes(high, high_len)) };
+    guard(Some(&t.engine), || {
+        let n = t.table.records_in_range(index_no as usize, low, high)?;
+        // SAFETY: `out` is valid by contract.
+        unsafe { *out = n };
+        Ok(Status::Ok)
+    })
+}
+
+/// Reserves AUTO_INCREMENT values.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_auto_increment_reserve(
+    s: *mut SessionHandle,
+    t: *mut TableHandle,
+    offset: u64,
+    increment: u64,
+    count: u64,
+    first: *mut u64,
+) -> Status {
+    // SAFETY: a live session and table by contract.
+    let ((engine, session), t) = unsafe { (parts(s), &*t) };
+    guard(Some(engine), || {
+        let value = session.auto_increment_reserve(&t.table, offset, increment, count)?;
+        // SAFETY: `first` is valid by contract.
+        unsafe { *first = value };
+        Ok(Status::Ok)
+    })
+}
+
+/// An explicit value was stored.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_auto_increment_at_least(s: *mut SessionHandle, t: *mut TableHandle, next: u64) {
+    // SAFETY: a live session and table by contract.
+    let ((engine, session), t) = unsafe { (parts(s), &*t) };
+    guard_value(Some(engine), (), || session.auto_increment_at_least(&t.table, next));
+}
+
+/// `ALTER TABLE ... AUTO_INCREMENT=`.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_auto_increment_set(t: *mut TableHandle, next: u64) -> Status {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard(Some(&t.engine), || t.table.auto_increment_set(next).map(|()| Status::Ok))
+}
+
+/// The next hidden row id; 0 after an error.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_next_row_id(t: *mut TableHandle) -> u64 {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    let mut id = 0;
+    guard(Some(&t.engine), || {
+        id = t.table.next_row_id()?;
+        Ok(Status::Ok)
+    });
+    id
+}
+
+/// `CHECK TABLE`.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_check_table(t: *mut TableHandle, finding: Option<TextFn>, arg: *mut c_void) -> Status {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard(Some(&t.engine), || {
+        t.table.check(&mut |text| {
+            if let Some(finding) = finding {
+                let text = std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
+                // SAFETY: the callback is the caller's.
+                unsafe { finding(arg, text.as_ptr(), text.as_bytes().len()) };
+            }
+        })?;
+        Ok(Status::Ok)
+    })
+}

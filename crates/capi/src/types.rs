@@ -1,0 +1,271 @@
+//! The header's types. Field order and widths are the header's.
+
+use myriad::{AboutToWait, Engine, Level, Lock, Wait};
+use std::ffi::{c_char, c_void};
+use std::sync::Arc;
+
+/// The header's `myriad_status`.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub enum Status {
+    Ok = 0,
+    End,
+    DuplicateKey,
+    LockWaitTimeout,
+    Deadlock,
+    Interrupted,
+    NoSuchTable,
+    TableExists,
+    DefinitionChanged,
+    TooLong,
+    Io,
+    DiskFull,
+    Corrupt,
+    Tablespace,
+    Format,
+    DirectoryLocked,
+    BufferPool,
+    Poisoned,
+    NotSupported,
+    Invalid,
+    ShuttingDown,
+    XaUnknown,
+    RecordChanged,
+}
+
+/// `myriad_engine`.
+pub struct EngineHandle {
+    pub(crate) engine: Arc<Engine>,
+}
+
+/// `myriad_config`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct Config {
+    pub data_dir: *const c_char,
+    pub buffer_pool_size: u64,
+    pub buffer_pool_instances: u32,
+    pub page_cleaners: u32,
+    pub io_capacity: u32,
+    pub io_capacity_max: u32,
+    pub io_method: u32,
+    pub page_size: u32,
+    pub log_capacity: u64,
+    pub flush_log_at_trx_commit: u32,
+    pub doublewrite: bool,
+    pub deadlock_detect: bool,
+    pub max_open_files: u32,
+    pub tablespace_per: u32,
+    pub report: Option<unsafe extern "C" fn(i32, *const c_char)>,
+    pub about_to_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+}
+
+/// `myriad_index_spec`.
+#[repr(C)]
+#[allow(missing_docs)]
+#[derive(Clone, Copy)]
+pub struct CIndexSpec {
+    pub unique: bool,
+}
+
+/// `myriad_table_spec`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CTableSpec {
+    pub frm: *const u8,
+    pub frm_len: usize,
+    pub indexes: *const CIndexSpec,
+    pub index_count: u32,
+    pub hidden_row_id: bool,
+    pub has_auto_increment: bool,
+    pub auto_increment_next: u64,
+    pub temporary: bool,
+    pub tablespace_per: i32,
+}
+
+/// `myriad_table_stats`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CTableStats {
+    pub rows: u64,
+    pub data_bytes: u64,
+    pub index_bytes: u64,
+    pub free_bytes: u64,
+    pub mean_row_bytes: u64,
+    pub create_time_s: u64,
+    pub update_time_s: u64,
+    pub auto_increment_next: u64,
+}
+
+/// `myriad_op`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct COp {
+    pub kind: u32,
+    pub index_no: u32,
+    pub key: *const u8,
+    pub key_len: usize,
+    pub unique_len: usize,
+    pub value: *const u8,
+    pub value_len: usize,
+}
+
+/// `myriad_row`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CRow {
+    pub key: *const u8,
+    pub key_len: usize,
+    pub value: *const u8,
+    pub value_len: usize,
+}
+
+/// `myriad_cursor_options`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CCursorOptions {
+    pub lock: u32,
+    pub wait: u32,
+    pub semi_consistent: bool,
+    pub full_scan: bool,
+}
+
+/// `myriad_trx_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CTrxInfo {
+    pub trx_id: u64,
+    pub start_wall_us: u64,
+    pub undo_records: u64,
+    pub locks_held: u64,
+    pub wait_start_wall_us: u64,
+    pub thread_id: u64,
+    pub state: *const c_char,
+    pub isolation: *const c_char,
+    pub recovered: bool,
+}
+
+/// `myriad_lock_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CLockInfo {
+    pub trx_id: u64,
+    pub mode: *const c_char,
+    pub granted: bool,
+    pub table: *const c_char,
+    pub index_no: u32,
+    pub key: *const u8,
+    pub key_len: usize,
+    pub waiting_for_trx_id: u64,
+}
+
+/// `myriad_latch_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CLatchInfo {
+    pub name: *const c_char,
+    pub acquired: u64,
+    pub contended: u64,
+    pub wait_ns: u64,
+}
+
+/// `myriad_space_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CSpaceInfo {
+    pub space_id: u32,
+    pub path: *const c_char,
+    pub database: *const c_char,
+    pub file_bytes: u64,
+    pub open: bool,
+}
+
+/// `myriad_startup_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CStartupInfo {
+    pub phase: *const c_char,
+    pub microseconds: u64,
+    pub bytes_read: u64,
+}
+
+/// `myriad_text_fn`.
+pub type TextFn = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
+
+/// The bytes a caller names by pointer and length; a null pointer is an empty string.
+///
+/// # Safety
+/// `ptr` must be null or valid for `len` bytes for as long as `'a`.
+#[inline]
+pub(crate) unsafe fn bytes<'a>(ptr: *const u8, len: usize) -> &'a [u8] {
+    if ptr.is_null() || len == 0 {
+        &[]
+    } else {
+        // SAFETY: not null; valid for `len` bytes by contract.
+        unsafe { std::slice::from_raw_parts(ptr, len) }
+    }
+}
+
+/// As [`bytes`], with null told apart.
+///
+/// # Safety
+/// As for [`bytes`].
+pub(crate) unsafe fn maybe_bytes<'a>(ptr: *const u8, len: usize) -> Option<&'a [u8]> {
+    // SAFETY: passed on.
+    (!ptr.is_null()).then(|| unsafe { bytes(ptr, len) })
+}
+
+/// A NUL-terminated name.
+///
+/// # Safety
+/// `ptr` must be a NUL-terminated string, valid for as long as `'a`.
+pub(crate) unsafe fn name<'a>(ptr: *const c_char) -> myriad::Result<&'a str> {
+    if ptr.is_null() {
+        return Err(myriad::Error::invalid("null name"));
+    }
+    // SAFETY: not null; NUL-terminated by contract.
+    unsafe { std::ffi::CStr::from_ptr(ptr) }.to_str().map_err(|_| myriad::Error::invalid("name is not UTF-8"))
+}
+
+#[inline]
+pub(crate) fn lock(v: u32) -> Lock {
+    match v {
+        0 => Lock::None,
+        1 => Lock::Shared,
+        _ => Lock::Exclusive,
+    }
+}
+
+#[inline]
+pub(crate) fn wait(v: u32) -> Wait {
+    match v {
+        0 => Wait::Wait,
+        1 => Wait::NoWait,
+        _ => Wait::SkipLocked,
+    }
+}
+
+/// The C callbacks of a configuration as closures.
+pub(crate) fn reporter(f: Option<unsafe extern "C" fn(i32, *const c_char)>) -> myriad::Reporter {
+    Arc::new(move |level, text| {
+        if let Some(f) = f {
+            let text = std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
+            let level = match level {
+                Level::Info => 0,
+                Level::Warning => 1,
+                Level::Error => 2,
+            };
+            // SAFETY: the function and its contract come from the caller of `myriad_engine_open`.
+            unsafe { f(level, text.as_ptr()) };
+        }
+    })
+}
+
+pub(crate) fn about_to_wait(f: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>) -> Option<AboutToWait> {
+    let f = f?;
+    Some(Arc::new(move |waiter, holder| {
+        // SAFETY: as above; the pointers are those given to `myriad_session_new`.
+        unsafe { f(waiter as *mut c_void, holder as *mut c_void) }
+    }))
+}

@@ -1,0 +1,162 @@
+//! A table's life through the C functions, as the shim calls them.
+
+use myriad_capi::*;
+use std::ffi::{c_void, CStr, CString};
+use std::ptr::{null, null_mut};
+
+unsafe extern "C" fn collect(arg: *mut c_void, text: *const std::ffi::c_char, len: usize) {
+    // SAFETY: the tests pass a `Vec<u8>` as argument, the functions valid bytes.
+    unsafe { (*arg.cast::<Vec<u8>>()).extend_from_slice(std::slice::from_raw_parts(text.cast(), len)) };
+}
+
+unsafe extern "C" fn collect_name(arg: *mut c_void, name: *const std::ffi::c_char, _len: usize) -> bool {
+    // SAFETY: as above; names are NUL-terminated.
+    unsafe { (*arg.cast::<Vec<String>>()).push(CStr::from_ptr(name).to_str().unwrap().into()) };
+    true
+}
+
+fn config(dir: &CStr) -> Config {
+    Config {
+        data_dir: dir.as_ptr(),
+        buffer_pool_size: 8 << 20,
+        buffer_pool_instances: 0,
+        page_cleaners: 1,
+        io_capacity: 1000,
+        io_capacity_max: 2000,
+        io_method: 2,
+        page_size: 16384,
+        log_capacity: 8 << 20,
+        flush_log_at_trx_commit: 1,
+        doublewrite: true,
+        deadlock_detect: true,
+        max_open_files: 100,
+        tablespace_per: 0,
+        report: None,
+        about_to_wait: None,
+    }
+}
+
+fn insert_op(key: &[u8], value: &[u8]) -> COp {
+    COp {
+        kind: 0,
+        index_no: 0,
+        key: key.as_ptr(),
+        key_len: key.len(),
+        unique_len: key.len(),
+        value: value.as_ptr(),
+        value_len: value.len(),
+    }
+}
+
+const EMPTY: CRow = CRow { key: null(), key_len: 0, value: null(), value_len: 0 };
+
+#[test]
+fn a_tables_life() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = CString::new(dir.path().to_str().unwrap()).unwrap();
+    let name = c"d/t";
+    // SAFETY: every pointer given is valid for the call; handles are used by this thread and freed once.
+    unsafe {
+        let mut engine = null_mut();
+        assert_eq!(myriad_engine_open(&config(&path), &mut engine), Status::Ok);
+        myriad_engine_start_background(engine);
+        let indexes = [CIndexSpec { unique: true }];
+        let spec = CTableSpec {
+            frm: b"image".as_ptr(),
+            frm_len: 5,
+            indexes: indexes.as_ptr(),
+            index_count: 1,
+            hidden_row_id: false,
+            has_auto_increment: true,
+            auto_increment_next: 10,
+            temporary: false,
+            tablespace_per: -1,
+        };
+        assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::Ok);
+        assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::TableExists);
+        assert!(CStr::from_ptr(myriad_last_error()).to_str().unwrap().contains("d/t"));
+        let mut frm: Vec<u8> = Vec::new();
+        assert_eq!(myriad_get_frm(engine, name.as_ptr(), Some(collect), (&raw mut frm).cast()), Status::Ok);
+        assert_eq!(frm, b"image");
+
+        let (mut session, mut table) = (null_mut(), null_mut());
+        assert_eq!(myriad_session_new(engine, null_mut(), 7, &mut session), Status::Ok);
+        assert_eq!(myriad_table_open(engine, name.as_ptr(), &mut table), Status::Ok);
+        myriad_statement_begin(session, 2, false, 1000);
+        let mut first = 0;
+        assert_eq!(myriad_auto_increment_reserve(session, table, 1, 1, 1, &mut first), Status::Ok);
+        assert_eq!(first, 10);
+        let (mut failed, mut dup, mut dup_len) = (9, null(), 0);
+        for key in [b"a", b"b", b"c"] {
+            let op = insert_op(key, b"value");
+            assert_eq!(myriad_apply(session, table, &op, 1, 0, &mut failed, &mut dup, &mut dup_len), Status::Ok);
+        }
+        let op = insert_op(b"b", b"again");
+        assert_eq!(myriad_apply(session, table, &op, 1, 0, &mut failed, &mut dup, &mut dup_len), Status::DuplicateKey);
+        assert_eq!((failed, std::slice::from_raw_parts(dup, dup_len)), (0, &b"b"[..]));
+        myriad_statement_end(session);
+        assert!(myriad_in_transaction(session) && myriad_has_changes(session));
+        assert_eq!(myriad_commit(session), Status::Ok);
+        assert!(!myriad_in_transaction(session));
+
+        myriad_statement_begin(session, 2, true, 1000);
+        let mut row = EMPTY;
+        assert_eq!(myriad_get(session, table, 0, b"c".as_ptr(), 1, false, 0, 0, &mut row), Status::Ok);
+        assert_eq!(std::slice::from_raw_parts(row.value, row.value_len), b"value");
+        assert_eq!(myriad_get(session, table, 0, b"x".as_ptr(), 1, false, 0, 0, &mut row), Status::End);
+        let mut cursor = null_mut();
+        assert_eq!(myriad_cursor_open(session, table, 0, null(), &mut cursor), Status::Ok);
+        let mut keys = Vec::new();
+        let mut status = myriad_cursor_seek(cursor, 0, null(), 0, &mut row);
+        while status == Status::Ok {
+            keys.extend_from_slice(std::slice::from_raw_parts(row.key, row.key_len));
+            status = myriad_cursor_next(cursor, &mut row);
+        }
+        assert_eq!((status, keys.as_slice()), (Status::End, &b"abc"[..]));
+        assert_eq!(myriad_cursor_seek(cursor, 99, null(), 0, &mut row), Status::Invalid);
+        myriad_cursor_close(cursor);
+        let mut count = 0;
+        assert_eq!(myriad_count_rows(session, table, &mut count), Status::Ok);
+        assert_eq!(count, 3);
+        assert_eq!(myriad_get(session, table, 5, b"c".as_ptr(), 1, false, 0, 0, &mut row), Status::Invalid);
+        myriad_statement_end(session);
+        assert_eq!(myriad_commit(session), Status::Ok);
+
+        let mut names: Vec<String> = Vec::new();
+        myriad_list_tables(engine, c"d".as_ptr(), Some(collect_name), (&raw mut names).cast());
+        assert_eq!(names, ["t"]);
+        assert_eq!(myriad_commit_by_xid(engine, b"?".as_ptr(), 1), Status::XaUnknown);
+        let mut text: Vec<u8> = Vec::new();
+        myriad_status_text(engine, Some(collect), (&raw mut text).cast());
+        assert!(text.len() > 500);
+        assert!(myriad_table_is_current(table));
+        assert_eq!(myriad_drop_table(engine, name.as_ptr()), Status::Ok);
+        assert!(!myriad_table_is_current(table));
+        assert_eq!(myriad_drop_table(engine, name.as_ptr()), Status::NoSuchTable);
+        myriad_table_close(table);
+        myriad_session_free(session);
+        assert_eq!(myriad_engine_close(engine, 0), Status::Ok);
+    }
+}
+
+unsafe extern "C" fn ignore(_: *mut c_void, _: *const std::ffi::c_char, _: usize) {}
+
+#[test]
+fn a_mistake_is_an_error_not_a_crash() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = CString::new(dir.path().to_str().unwrap()).unwrap();
+    // SAFETY: as above.
+    unsafe {
+        let mut engine = null_mut();
+        let bad = Config { page_size: 100, ..config(&path) };
+        assert_eq!(myriad_engine_open(&bad, &mut engine), Status::Invalid);
+        assert_eq!(myriad_engine_open(&Config { io_method: 9, ..config(&path) }, &mut engine), Status::Invalid);
+        assert_eq!(myriad_engine_open(&config(&path), &mut engine), Status::Ok);
+        assert_eq!(myriad_drop_table(engine, c"no slash".as_ptr()), Status::Invalid);
+        assert_eq!(myriad_drop_table(engine, null()), Status::Invalid);
+        assert!(!myriad_table_exists(engine, c"a/b".as_ptr()));
+        assert_eq!(myriad_get_frm(engine, c"a/b".as_ptr(), Some(ignore), null_mut()), Status::NoSuchTable);
+        assert_eq!(myriad_engine_set(engine, 77, 0), Status::Invalid);
+        assert_eq!(myriad_engine_close(engine, 1), Status::Ok);
+    }
+}

@@ -1,0 +1,441 @@
+//! Changes of definitions. Each is one transaction, committed durably before the call returns.
+
+use crate::def::{IndexDef, IndexSpec, Placement, TableDef, TableRef, TableSpec};
+use crate::rows::{self, Pending, SpaceState};
+use crate::spaces::{add_pending, apply_one, get_locked, space_number};
+use crate::store::{index, scan_options, seek_prefix, Catalog, Counter};
+use myriad_base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
+use myriad_btree::alloc::PACK_ROOT;
+use myriad_txn::{OpKind, Strength, Trx};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Indexes a table can have: the server's 64 keys, a hidden one, the counter's.
+pub const INDEXES_MAX: usize = 66;
+
+/// Where the new list of indexes gets one from, in [`Catalog::alter_indexes`].
+#[derive(Clone, Copy, Debug)]
+pub enum IndexSource {
+    /// The table's index of this number.
+    Old(usize),
+    /// One built under [`Catalog::begin_build`].
+    Built(IndexDef),
+}
+
+/// What the server calls tables that it makes to take another's place.
+const COPY_PREFIX: &str = "#sql";
+
+fn table_key(name: &str) -> Result<Vec<u8>> {
+    let mut key = Vec::new();
+    rows::push_table_key(&mut key, name)?;
+    Ok(key)
+}
+
+/// What a change of one table leaves behind.
+pub struct Changed {
+    /// The definition as it was; its open tables are no longer current.
+    pub old: TableRef,
+    /// The definition as it is; `None` once dropped.
+    pub new: Option<TableRef>,
+}
+
+impl Catalog {
+    /// Creates a table. Gives its definition.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`]; [`Error::Invalid`] for an impossible specification; those of writing.
+    pub fn create_table(&self, name: &str, spec: &TableSpec<'_>) -> Result<TableRef> {
+        let key = table_key(name)?;
+        if spec.indexes.is_empty() || spec.indexes.len() > INDEXES_MAX {
+            return Err(Error::invalid(format!("{} indexes", spec.indexes.len())));
+        }
+        if self.find_table(name)?.is_some() {
+            return Err(Error::TableExists { name: name.into() });
+        }
+        let (shape, frm_patch) = self.intern(spec.frm)?;
+        let mut def = TableDef {
+            name: name.into(),
+            id: TableId(0),
+            version: 1,
+            space: SpaceId(0),
+            indexes: Vec::new(),
+            hidden_row_id: spec.hidden_row_id,
+            auto_increment: None,
+            temporary: spec.temporary,
+            own_space: false,
+            create_time_s: self.clock.wall_us() / 1_000_000,
+            shape,
+            frm_patch,
+            frm_len: u32::try_from(spec.frm.len()).map_err(|_| Error::TooLong {
+                what: "table image",
+                len: spec.frm.len(),
+                max: u32::MAX as usize,
+            })?,
+        };
+        let auto_increment = spec.auto_increment_next.is_some();
+        self.give_index_ids(&mut def, spec.indexes.iter().map(|i| i.unique), auto_increment)?;
+        def.id = TableId(def.indexes[0].id.0);
+        let placement = match def.database() {
+            rows::TEMPORARY_DATABASE => Placement::Database,
+            _ => spec.placement.unwrap_or(self.placement()),
+        };
+        let created = match placement {
+            Placement::Table => self.create_in_own_space(&mut def, &key, spec),
+            _ => self.change(|trx| {
+                def.space = self.space_for(trx, def.database(), placement)?;
+                self.insert_table(trx, &def, &key, spec.auto_increment_next)
+            }),
+        };
+        self.forget(name);
+        created.map_err(|e| exists(e, name))?;
+        self.contents_replaced(&def)?;
+        Ok(Arc::new(def))
+    }
+
+    fn create_in_own_space(&self, def: &mut TableDef, key: &[u8], spec: &TableSpec<'_>) -> Result<()> {
+        let (space, row) = self.create_space_file(def.database())?;
+        def.space = space;
+        def.own_space = true;
+        let created = self.change(|trx| {
+            self.finish_space(trx, space, &row)?;
+            self.insert_table(trx, def, key, spec.auto_increment_next)
+        });
+        if created.is_err() {
+            self.abandon_space(space);
+        }
+        created
+    }
+
+    fn insert_table(&self, trx: &mut Trx, def: &TableDef, key: &[u8], auto_increment: Option<u64>) -> Result<()> {
+        self.store_auto_increment(def, auto_increment)?;
+        apply_one(trx, OpKind::Insert, &index(rows::TABLES), key, &rows::encode_table(def))
+    }
+
+    /// Gives the definition new indexes, all in the tablespace's pack tree.
+    fn give_index_ids(
+        &self,
+        def: &mut TableDef,
+        unique: impl ExactSizeIterator<Item = bool>,
+        auto: bool,
+    ) -> Result<()> {
+        let count = unique.len() as u32;
+        let first = self.allocate(Counter::Index, count + u32::from(auto))?;
+        def.indexes =
+            unique.zip(first..).map(|(unique, id)| IndexDef { id: IndexId(id), root: PACK_ROOT, unique }).collect();
+        def.auto_increment = auto.then_some(IndexDef { id: IndexId(first + count), root: PACK_ROOT, unique: true });
+        Ok(())
+    }
+
+    /// Stores a first AUTO_INCREMENT value other than 1, in an index nobody knows yet.
+    fn store_auto_increment(&self, def: &TableDef, next: Option<u64>) -> Result<()> {
+        match (def.auto_increment, next) {
+            (Some(counter), Some(next)) if next > 1 => {
+                let counter = crate::open_index(def.space, &counter, counter.id);
+                self.trx.put_unversioned(&counter, crate::AUTO_INCREMENT_KEY, &next.to_le_bytes())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks a table's row and reads it.
+    fn table_locked(&self, trx: &mut Trx, name: &str, key: &[u8]) -> Result<TableRef> {
+        let value = get_locked(trx, &index(rows::TABLES), key, Strength::X)?;
+        let value = value.ok_or_else(|| Error::NoSuchTable { name: name.into() })?;
+        Ok(Arc::new(rows::decode_table(name.into(), &value)?))
+    }
+
+    /// Changes one table's definition in place: `f` edits the copy.
+    fn alter(&self, name: &str, f: impl FnOnce(&mut Trx, &mut TableDef) -> Result<()>) -> Result<Changed> {
+        let key = table_key(name)?;
+        let changed = self.change(|trx| {
+            let old = self.table_locked(trx, name, &key)?;
+            let mut new = TableDef { version: old.version.wrapping_add(1), ..(*old).clone() };
+            f(trx, &mut new)?;
+            apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&new))?;
+            Ok(Changed { old, new: Some(Arc::new(new)) })
+        });
+        self.forget(name);
+        changed
+    }
+
+    /// Drops a table. Its space is reclaimed in the background.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn drop_table(&self, name: &str) -> Result<Changed> {
+        let key = table_key(name)?;
+        let changed = self.change(|trx| {
+            let old = self.table_locked(trx, name, &key)?;
+            apply_one(trx, OpKind::Delete, &index(rows::TABLES), &key, &[])?;
+            self.release_storage(trx, &old)?;
+            Ok(Changed { old, new: None })
+        });
+        self.forget(name);
+        changed
+    }
+
+    /// Gives up what a dropped table used.
+    fn release_storage(&self, trx: &mut Trx, def: &TableDef) -> Result<()> {
+        let mut row = self.space_locked_if(trx, def)?;
+        if let Some(row) = row.take_if(|_| def.own_space) {
+            return self.drop_space(trx, def.space, row);
+        }
+        if let Some(mut row) = row {
+            row.guests = row.guests.saturating_sub(1);
+            if row.state == SpaceState::Orphan && row.guests == 0 {
+                return self.drop_space(trx, def.space, row);
+            }
+            self.put_space(trx, def.space, &row)?;
+        }
+        self.release_indexes(trx, def, def.indexes.iter().chain(&def.auto_increment))
+    }
+
+    /// The row of a table's tablespace, locked, if dropping or moving the table changes it: it is the table's own, or the
+    /// table is a guest.
+    fn space_locked_if(&self, trx: &mut Trx, def: &TableDef) -> Result<Option<rows::SpaceRow>> {
+        // Read first: a lock on the row of a shared tablespace would make its users wait for each other.
+        let (path_known, is_guest) = self.space_role(def)?;
+        if !path_known || !(def.own_space || is_guest) {
+            return Ok(None);
+        }
+        self.space_locked(trx, def.space).map(Some)
+    }
+
+    /// Whether the catalog knows the table's tablespace, and whether the table is a guest there. Stable while the table's
+    /// row is locked, but for the tablespace's database being dropped, which makes no difference to a guest.
+    fn space_role(&self, def: &TableDef) -> Result<(bool, bool)> {
+        let mut value = Vec::new();
+        if !self.trx.get_newest(&index(rows::SPACES), &def.space.0.to_be_bytes(), &mut value)? {
+            return Ok((false, false));
+        }
+        Ok((true, rows::SpaceRow::decode(&value)?.is_guest(def.database())))
+    }
+
+    fn release_indexes<'a>(
+        &self,
+        trx: &mut Trx,
+        def: &TableDef,
+        indexes: impl Iterator<Item = &'a IndexDef>,
+    ) -> Result<()> {
+        for i in indexes {
+            add_pending(trx, Pending::Index { id: i.id, space: def.space, root: i.root })?;
+        }
+        Ok(())
+    }
+
+    /// Renames a table; never overwrites.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::TableExists`]; those of writing.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<Changed> {
+        let (from_key, to_key) = (table_key(from)?, table_key(to)?);
+        let changed = self.change(|trx| {
+            let old = self.table_locked(trx, from, &from_key)?;
+            let new = TableDef { name: to.into(), version: old.version.wrapping_add(1), ..(*old).clone() };
+            if old.database() != new.database() && !old.own_space {
+                self.move_guest(trx, &old, &new)?;
+            }
+            apply_one(trx, OpKind::Insert, &index(rows::TABLES), &to_key, &rows::encode_table(&new))?;
+            apply_one(trx, OpKind::Delete, &index(rows::TABLES), &from_key, &[])?;
+            Ok(Changed { old, new: Some(Arc::new(new)) })
+        });
+        self.forget(from);
+        self.forget(to);
+        let changed = changed.map_err(|e| exists(e, to))?;
+        // A copy takes the place of the table it was made from.
+        if from.split_once('/').is_some_and(|(_, table)| table.starts_with(COPY_PREFIX)) {
+            self.contents_replaced(&changed.old)?;
+        }
+        Ok(changed)
+    }
+
+    /// A table changes its database and stays where it is: its tablespace counts its guests.
+    fn move_guest(&self, trx: &mut Trx, old: &TableDef, new: &TableDef) -> Result<()> {
+        let mut row = self.space_locked(trx, old.space)?;
+        let (was, is) = (row.is_guest(old.database()), row.is_guest(new.database()));
+        if was != is {
+            row.guests = if is { row.guests + 1 } else { row.guests.saturating_sub(1) };
+            self.put_space(trx, old.space, &row)?;
+        }
+        Ok(())
+    }
+
+    /// Empties a table: it gets new indexes, the old ones are reclaimed in the background.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn truncate_table(&self, name: &str, auto_increment_next: u64) -> Result<Changed> {
+        let changed = self.alter(name, |trx, def| {
+            let old = def.clone();
+            self.release_indexes(trx, &old, old.indexes.iter().chain(&old.auto_increment))?;
+            let auto = old.auto_increment.is_some();
+            self.give_index_ids(def, old.indexes.iter().map(|i| i.unique), auto)?;
+            self.store_auto_increment(def, auto.then_some(auto_increment_next))
+        })?;
+        self.contents_replaced(&changed.old)?;
+        Ok(changed)
+    }
+
+    /// Replaces the server's image, nothing else.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn replace_frm(&self, name: &str, frm: &[u8]) -> Result<Changed> {
+        let (shape, patch) = self.intern(frm)?;
+        self.alter(name, |_, def| {
+            def.set_image(shape, patch, frm.len());
+            Ok(())
+        })
+    }
+
+    /// Replaces the server's image and the list of indexes. Indexes left out are dropped; those built are adopted.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; [`Error::Invalid`] for a list that does not fit the table; those of writing.
+    pub fn alter_indexes(
+        &self,
+        name: &str,
+        frm: &[u8],
+        specs: &[IndexSpec],
+        sources: &[IndexSource],
+    ) -> Result<Changed> {
+        let (shape, patch) = self.intern(frm)?;
+        let changed = self.alter(name, |trx, def| {
+            let old = std::mem::take(&mut def.indexes);
+            let mut kept = vec![false; old.len()];
+            for (spec, source) in specs.iter().zip(sources) {
+                let from = match *source {
+                    IndexSource::Old(no) => {
+                        let from = old.get(no).ok_or_else(|| Error::invalid(format!("no index {no} in {name}")))?;
+                        if std::mem::replace(&mut kept[no], true) {
+                            return Err(Error::invalid(format!("index {no} of {name} named twice")));
+                        }
+                        *from
+                    }
+                    IndexSource::Built(built) => {
+                        let pending = Pending::Index { id: built.id, space: def.space, root: built.root };
+                        apply_one(trx, OpKind::Delete, &index(rows::PENDING), &pending.key(), &[])?;
+                        built
+                    }
+                };
+                def.indexes.push(IndexDef { unique: spec.unique, ..from });
+            }
+            if specs.len() != sources.len() || kept.first() != Some(&true) || def.indexes.len() > INDEXES_MAX {
+                return Err(Error::invalid(format!("list of indexes of {name}")));
+            }
+            self.release_indexes(trx, def, old.iter().zip(&kept).filter(|(_, kept)| !**kept).map(|(i, _)| i))?;
+            def.set_image(shape, patch, frm.len());
+            Ok(())
+        })?;
+        if sources.iter().any(|s| matches!(s, IndexSource::Built(_))) {
+            self.contents_replaced(&changed.old)?;
+        }
+        Ok(changed)
+    }
+
+    fn contents_replaced(&self, def: &TableDef) -> Result<()> {
+        // A temporary table has one user, who may create it with a snapshot open.
+        if def.temporary {
+            return Ok(());
+        }
+        self.note_contents(def.id)
+    }
+
+    /// An id for an index to be built for a table. What is built is reclaimed unless it is adopted by
+    /// [`Catalog::alter_indexes`]: call [`Catalog::note_build`] before its first page, [`Catalog::end_build`] at the end.
+    ///
+    /// # Errors
+    /// Those of writing the catalog.
+    pub fn begin_build(&self) -> Result<IndexId> {
+        self.allocate(Counter::Index, 1).map(IndexId)
+    }
+
+    /// Notes where an index is being built, so that a crash leaves nothing behind.
+    ///
+    /// # Errors
+    /// Those of writing the catalog.
+    pub fn note_build(&self, id: IndexId, space: SpaceId, root: PageNo) -> Result<()> {
+        self.building.lock().insert(id.0);
+        let pending = Pending::Index { id, space, root };
+        self.trx.put_unversioned(&index(rows::PENDING), &pending.key(), &pending.value())
+    }
+
+    /// The build is over, adopted or not.
+    pub fn end_build(&self, id: IndexId) {
+        self.building.lock().remove(&id.0);
+    }
+
+    /// Drops all tables of a database in one transaction; tells how many and whether its tablespace went too.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn drop_database(&self, db: &str) -> Result<u64> {
+        let mut prefix = Vec::new();
+        rows::push_database_key(&mut prefix, db)?;
+        let dropped = self.change(|trx| self.drop_database_in(trx, &prefix));
+        self.forget_all();
+        dropped
+    }
+
+    fn drop_database_in(&self, trx: &mut Trx, prefix: &[u8]) -> Result<u64> {
+        // The database's row first: it keeps new tables out.
+        let space = get_locked(trx, &index(rows::DATABASES), prefix, Strength::X)?;
+        let space = space.map(|value| space_number(&value)).transpose()?;
+        let mut row = space.map(|space| self.space_locked(trx, space)).transpose()?;
+        let whole = row.as_ref().is_some_and(|row| row.guests == 0);
+        let mut guests_less: HashMap<SpaceId, u64> = HashMap::new();
+        let mut count = 0;
+        let tables = index(rows::TABLES);
+        let mut cursor = myriad_txn::Cursor::new(tables, scan_options(Some(Strength::X)));
+        let mut found = seek_prefix(&mut cursor, trx, prefix)?;
+        let mut key = Vec::new();
+        while found {
+            key.clear();
+            key.extend_from_slice(cursor.key());
+            let (db, table) = rows::parse_table_key(&key)?;
+            let def = rows::decode_table(format!("{db}/{table}"), cursor.value())?;
+            apply_one(trx, OpKind::Delete, &tables, &key, &[])?;
+            count += 1;
+            if def.own_space {
+                let row = self.space_locked(trx, def.space)?;
+                self.drop_space(trx, def.space, row)?;
+            } else if Some(def.space) != space || !whole {
+                self.release_indexes(trx, &def, def.indexes.iter().chain(&def.auto_increment))?;
+                if Some(def.space) != space && self.space_role(&def)?.1 {
+                    *guests_less.entry(def.space).or_default() += 1;
+                }
+            }
+            found = cursor.next(trx)?;
+        }
+        self.take_guests_off(trx, guests_less)?;
+        if let (Some(space), Some(row)) = (space, row.take()) {
+            apply_one(trx, OpKind::Delete, &index(rows::DATABASES), prefix, &[])?;
+            if whole {
+                self.drop_space(trx, space, row)?;
+            } else {
+                self.put_space(trx, space, &rows::SpaceRow { state: SpaceState::Orphan, ..row })?;
+            }
+        }
+        Ok(count)
+    }
+
+    fn take_guests_off(&self, trx: &mut Trx, guests_less: HashMap<SpaceId, u64>) -> Result<()> {
+        for (space, n) in guests_less {
+            let mut row = self.space_locked(trx, space)?;
+            row.guests = row.guests.saturating_sub(n);
+            if row.state == SpaceState::Orphan && row.guests == 0 {
+                self.drop_space(trx, space, row)?;
+            } else {
+                self.put_space(trx, space, &row)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn exists(e: Error, name: &str) -> Error {
+    match e {
+        Error::DuplicateKey { .. } => Error::TableExists { name: name.into() },
+        e => e,
+    }
+}

@@ -1,0 +1,120 @@
+//! Table definitions as the rest of the engine sees them.
+
+use myriad_base::{IndexId, PageNo, ShapeId, SpaceId, TableId};
+use std::sync::Arc;
+
+/// Where a new table's pages go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Placement {
+    /// One file for each database, created at its first table.
+    Database = 0,
+    /// One file for all databases.
+    Server = 1,
+    /// One file for the table.
+    Table = 2,
+}
+
+impl Placement {
+    /// The placement of this number, if there is one.
+    pub fn from_u8(v: u8) -> Option<Placement> {
+        match v {
+            0 => Some(Placement::Database),
+            1 => Some(Placement::Server),
+            2 => Some(Placement::Table),
+            _ => None,
+        }
+    }
+}
+
+/// What a new index needs to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexSpec {
+    /// No two entries with the same unique prefix.
+    pub unique: bool,
+}
+
+/// A table to be created.
+#[derive(Clone, Debug, Default)]
+pub struct TableSpec<'a> {
+    /// The server's image of the table; may be empty.
+    pub frm: &'a [u8],
+    /// Index 0 is the clustered one, always unique.
+    pub indexes: &'a [IndexSpec],
+    /// The clustered key is an 8-byte counter of the engine's own.
+    pub hidden_row_id: bool,
+    /// First AUTO_INCREMENT value to give (0 counts as 1); `None` without such a column.
+    pub auto_increment_next: Option<u64>,
+    /// Gone at the next start.
+    pub temporary: bool,
+    /// Where it goes; `None` = the engine's setting.
+    pub placement: Option<Placement>,
+}
+
+/// One index of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexDef {
+    /// The first four bytes of its keys.
+    pub id: IndexId,
+    /// Root page of the tree that holds it, which it may share.
+    pub root: PageNo,
+    /// No two entries with the same unique prefix.
+    pub unique: bool,
+}
+
+/// A table's definition: immutable; a change makes a new one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TableDef {
+    /// `db/table`, as the server encodes file names.
+    pub name: String,
+    /// The id of the first clustered index it had; stays when indexes or contents are replaced.
+    pub id: TableId,
+    /// Grows with each redefinition.
+    pub version: u32,
+    /// Where its pages are.
+    pub space: SpaceId,
+    /// Index 0 is the clustered one.
+    pub indexes: Vec<IndexDef>,
+    /// The clustered key is an 8-byte counter of the engine's own.
+    pub hidden_row_id: bool,
+    /// Where the AUTO_INCREMENT counter is kept, if there is one.
+    pub auto_increment: Option<IndexDef>,
+    /// Gone at the next start.
+    pub temporary: bool,
+    /// The tablespace holds only this table.
+    pub own_space: bool,
+    /// Seconds since 1970.
+    pub create_time_s: u64,
+    /// The interned image.
+    pub shape: ShapeId,
+    /// What the image has in its 16 bytes that differ from the shape's.
+    pub frm_patch: [u8; 16],
+    /// Length of the image in bytes; 0 = none.
+    pub frm_len: u32,
+}
+
+impl TableDef {
+    /// The database part of its name.
+    pub fn database(&self) -> &str {
+        self.name.split('/').next().unwrap_or("")
+    }
+
+    /// Approximate memory it takes in bytes.
+    pub fn memory_bytes(&self) -> usize {
+        std::mem::size_of::<TableDef>()
+            + self.name.capacity()
+            + self.indexes.capacity() * std::mem::size_of::<IndexDef>()
+    }
+}
+
+/// A shared definition.
+pub type TableRef = Arc<TableDef>;
+
+impl TableDef {
+    pub(crate) fn set_image(&mut self, shape: ShapeId, patch: [u8; 16], len: usize) {
+        self.shape = shape;
+        self.frm_patch = patch;
+        // Interning has accepted the image, and values are shorter than 4 GiB.
+        self.frm_len = u32::try_from(len).unwrap_or(u32::MAX);
+    }
+}

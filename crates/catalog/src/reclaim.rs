@@ -1,0 +1,165 @@
+//! Background removal of what was dropped, in bounded steps that a crash may interrupt anywhere.
+
+use crate::rows::{self, Pending};
+use crate::store::{index, Catalog};
+use myriad_base::{Error, IndexId, PageNo, Result, SpaceId};
+use myriad_btree::{alloc::PACK_ROOT, RemoveProgress, Tree};
+use myriad_txn::IndexAlive;
+#[allow(unused_imports)] // named in documentation
+use myriad_txn::TrxSystem;
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// Leaves removed in a step.
+const STEP_LEAVES: usize = 64;
+
+impl Catalog {
+    /// Finishes, right after recovery and before any client, what a crash interrupted in the creation or removal of
+    /// tablespaces, and drops the temporary tables of the last run. Tells how many files went.
+    ///
+    /// # Errors
+    /// Those of the catalog; a file that cannot be removed is left to [`Catalog::reclaim_step`].
+    pub fn finish_interrupted(&self) -> Result<u64> {
+        // Their own locks must not keep clients waiting, nor us.
+        self.trx.rollback_losers_in(SpaceId::SYSTEM)?;
+        self.look_for_destroyed()?;
+        let mut removed = 0;
+        for pending in self.pending_spaces()? {
+            removed += u64::from(match pending {
+                Pending::SpaceCreate(space) => self.remove_unfinished(space)?,
+                Pending::SpaceDrop(space) => self.remove_space(space, pending).is_ok(),
+                Pending::Index { .. } => false,
+            });
+        }
+        self.drop_database(rows::TEMPORARY_DATABASE)?;
+        Ok(removed)
+    }
+
+    /// Tablespaces that are to be removed or were not finished.
+    fn pending_spaces(&self) -> Result<Vec<Pending>> {
+        let mut found = Vec::new();
+        // Their kinds follow the indexes', of which there may be many.
+        for kind in [Pending::SpaceCreate(SpaceId(0)), Pending::SpaceDrop(SpaceId(0))] {
+            self.scan(rows::PENDING, &kind.key()[..1], &mut |key, value| {
+                found.push(Pending::decode(key, value)?);
+                Ok(true)
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Does one portion of the pending work; whether there may be more now (see also [`Catalog::awaits_checkpoint`]).
+    ///
+    /// # Errors
+    /// Those of the pool and of removing files; the work stays pending.
+    pub fn reclaim_step(&self) -> Result<bool> {
+        let mut drop_space = None;
+        self.scan(rows::PENDING, &Pending::SpaceDrop(SpaceId(0)).key()[..1], &mut |key, value| {
+            drop_space = Some(Pending::decode(key, value)?);
+            Ok(false)
+        })?;
+        if let Some(pending @ Pending::SpaceDrop(space)) = drop_space {
+            self.remove_space(space, pending)?;
+            return Ok(true);
+        }
+        match self.next_dropped_index()? {
+            Some(pending) => self.reclaim_index(pending).map(|()| true),
+            None => self.punch_step(),
+        }
+    }
+
+    fn next_dropped_index(&self) -> Result<Option<Pending>> {
+        let building = self.building.lock().clone();
+        let mut found = None;
+        let kind = Pending::Index { id: IndexId(0), space: SpaceId(0), root: PACK_ROOT };
+        self.scan(rows::PENDING, &kind.key()[..1], &mut |key, value| {
+            let pending = Pending::decode(key, value)?;
+            let busy = matches!(pending, Pending::Index { id, .. } if building.contains(&id.0));
+            if !busy {
+                found = Some(pending);
+            }
+            Ok(busy)
+        })?;
+        Ok(found)
+    }
+
+    /// Removes some of a dropped index; its note goes when nothing is left.
+    fn reclaim_index(&self, pending: Pending) -> Result<()> {
+        let Pending::Index { id, space, root } = pending else { return Ok(()) };
+        // The whole tablespace may have gone meanwhile.
+        let done = match self.space_exists(space)? {
+            false => true,
+            true => match self.remove_entries(Tree { space, root }, id) {
+                Ok(progress) => progress == RemoveProgress::Done,
+                Err(Error::TablespaceUnavailable { .. }) if !self.space_exists(space)? => true,
+                Err(e) => return Err(e),
+            },
+        };
+        if !done {
+            return Ok(());
+        }
+        let own_root = root != PACK_ROOT && self.space_exists(space)?;
+        if own_root {
+            self.trx.put_unversioned(&index(rows::DESTROYED), &id.0.to_be_bytes(), &[])?;
+            self.destroyed.store(true, Ordering::Release);
+        }
+        // The note goes before the root: a root freed twice might be another tree's by then. A crash in between costs a page.
+        self.trx.remove_unversioned(&index(rows::PENDING), &pending.key())?;
+        if own_root {
+            self.trx.wait_for_tree_users();
+            while (Tree { space, root }).destroy(&self.pool, STEP_LEAVES)? == RemoveProgress::More {}
+        }
+        self.want_punch(space);
+        Ok(())
+    }
+
+    /// What [`TrxSystem::set_index_alive`] wants: false for an index whose root page is no longer its own. Where that
+    /// cannot be read it says true, which is safe: keys begin with the index id, so nothing is found in another's tree.
+    pub fn index_alive(self: &Arc<Self>) -> IndexAlive {
+        let (trx, destroyed) = (Arc::downgrade(&self.trx), Arc::clone(&self.destroyed));
+        Box::new(move |id| {
+            if id.0 < rows::FIRST_INDEX || !destroyed.load(Ordering::Acquire) {
+                return true;
+            }
+            let Some(trx) = trx.upgrade() else { return true };
+            let found = trx.get_newest(&index(rows::DESTROYED), &id.0.to_be_bytes(), &mut Vec::new());
+            !matches!(found, Ok(true))
+        })
+    }
+
+    /// Notes whether any index was ever destroyed.
+    fn look_for_destroyed(&self) -> Result<()> {
+        let mut any = false;
+        self.scan(rows::DESTROYED, &[], &mut |_, _| {
+            any = true;
+            Ok(false)
+        })?;
+        self.destroyed.store(any, Ordering::Release);
+        Ok(())
+    }
+
+    fn remove_entries(&self, tree: Tree, id: IndexId) -> Result<RemoveProgress> {
+        let (lo, hi) = (id.0.to_be_bytes(), id.0.wrapping_add(1).to_be_bytes());
+        let mut chains = Vec::new();
+        let progress = tree.remove_range(&self.pool, &lo, &hi, STEP_LEAVES, &mut |_, value| {
+            chains.extend(overflow_chain(value));
+        })?;
+        for first in chains {
+            myriad_btree::overflow::free_overflow(&self.pool, tree.space, first)?;
+        }
+        Ok(progress)
+    }
+
+    fn space_exists(&self, space: SpaceId) -> Result<bool> {
+        let mut value = Vec::new();
+        self.trx.get_newest(&index(rows::SPACES), &space.0.to_be_bytes(), &mut value)
+    }
+}
+
+/// First page of the overflow chain of an entry's value (see `myriad_txn`: flags, version if bit 1, then for bit 2 the
+/// payload's length and the chain's first page).
+fn overflow_chain(value: &[u8]) -> Option<PageNo> {
+    let flags = *value.first()?;
+    let body = if flags & 2 != 0 { value.get(13..)? } else { &value[1..] };
+    (flags & 4 != 0 && body.len() == 8).then(|| PageNo(myriad_base::codec::get_u32(body, 4)))
+}

@@ -1,0 +1,531 @@
+//! The catalog's rows on disk.
+//!
+//! The catalog is a few indexes in the pack tree of tablespace 0. Their ids are reserved (below [`FIRST_INDEX`]); keys are
+//! memcmp-ordered; every value begins with the version of its row format, 1 today. Integers in values are LEB128 unless a
+//! width is given; byte strings have their length (LEB128) in front.
+//!
+//! | index | holds | key | value after the version byte |
+//! |---|---|---|---|
+//! | 1 | tables | database, 0, table, 0 | flags u8, table id, definition version, tablespace, shape, image length, \[patch 16 bytes\], creation time (s), number of indexes, for each: id, root page, flags u8; \[AUTO_INCREMENT index id, root page\] |
+//! | 2 | shapes | shape id u32 | image, bytes 66..82 zeroed if it has them |
+//! | 3 | tablespaces | tablespace id u32 | state u8, UUID 16 bytes, guests, path, database |
+//! | 4 | databases | database, 0 | tablespace |
+//! | 5 | pending work | kind u8, id u32 | kind 1: tablespace, root page; others: nothing |
+//! | 6 | counters | counter u8 | next value to give |
+//! | 7 | shapes by content | hash u64, shape id u32 | nothing |
+//! | 8 | destroyed indexes that had a root of their own | index id u32 | nothing |
+//!
+//! Integers in keys are big endian. Parts in brackets are there if the flags say so.
+
+use crate::def::{IndexDef, TableDef};
+use myriad_base::codec::{push_bytes, push_varint, Reader};
+use myriad_base::{Error, IndexId, PageNo, Result, ShapeId, SpaceId, TableId};
+
+/// First index id given to a table; those below are the engine's own.
+pub const FIRST_INDEX: u32 = 1024;
+/// Tables by name.
+pub const TABLES: IndexId = IndexId(1);
+/// Shapes by id.
+pub const SHAPES: IndexId = IndexId(2);
+/// Tablespaces by id.
+pub const SPACES: IndexId = IndexId(3);
+/// Databases by name.
+pub const DATABASES: IndexId = IndexId(4);
+/// Work that must be finished in the background or after a crash.
+pub const PENDING: IndexId = IndexId(5);
+/// Counters.
+pub const COUNTERS: IndexId = IndexId(6);
+/// Shapes by content.
+pub const SHAPE_HASHES: IndexId = IndexId(7);
+/// Indexes whose own root page was freed: undo records that name it must not be followed.
+pub const DESTROYED: IndexId = IndexId(8);
+
+const ROW_VERSION: u8 = 1;
+
+const TABLE_HIDDEN_ROW_ID: u8 = 1;
+const TABLE_TEMPORARY: u8 = 2;
+const TABLE_OWN_SPACE: u8 = 4;
+const TABLE_AUTO_INCREMENT: u8 = 8;
+const TABLE_PATCH: u8 = 16;
+const INDEX_UNIQUE: u8 = 1;
+
+/// The server's image keeps a UUID of the definition here: all that differs between tables of one shape.
+pub const PATCH: std::ops::Range<usize> = 66..82;
+
+fn corrupt(what: &str) -> Error {
+    Error::CorruptFile { path: "catalog".into(), reason: format!("unreadable {what} row") }
+}
+
+fn versioned<'a>(value: &'a [u8], what: &str) -> Result<Reader<'a>> {
+    let mut r = Reader::new(value);
+    match r.u8() {
+        Some(ROW_VERSION) => Ok(r),
+        Some(v) => Err(Error::Format {
+            path: "catalog".into(),
+            reason: format!("{what} row of version {v}, known is {ROW_VERSION}"),
+        }),
+        None => Err(corrupt(what)),
+    }
+}
+
+fn u32_field(r: &mut Reader<'_>) -> Option<u32> {
+    u32::try_from(r.varint()?).ok()
+}
+
+/// Stands for a database in the rows of the tablespace that all databases share.
+pub const SHARED_DATABASE: &str = "*";
+/// The database of temporary tables: dropped at every start.
+pub const TEMPORARY_DATABASE: &str = "#tmp";
+
+/// Longest database or table part of a name, in bytes: the server's 64 characters, five bytes each in its file name
+/// encoding, and room for partition suffixes.
+pub const NAME_BYTES_MAX: usize = 1024;
+
+/// Splits `db/table` and appends its key.
+pub fn push_table_key(out: &mut Vec<u8>, name: &str) -> Result<()> {
+    let (db, table) =
+        name.split_once('/').ok_or_else(|| Error::invalid(format!("table name {name} has no database")))?;
+    push_database_key(out, db)?;
+    check_part(table)?;
+    out.extend_from_slice(table.as_bytes());
+    out.push(0);
+    Ok(())
+}
+
+/// Appends a database's key, which is the prefix of its tables' keys.
+pub fn push_database_key(out: &mut Vec<u8>, db: &str) -> Result<()> {
+    check_part(db)?;
+    out.extend_from_slice(db.as_bytes());
+    out.push(0);
+    Ok(())
+}
+
+fn check_part(part: &str) -> Result<()> {
+    if part.is_empty() || part.bytes().any(|b| b == 0 || b == b'/') {
+        return Err(Error::invalid(format!("name {part:?}")));
+    }
+    if part.len() > NAME_BYTES_MAX {
+        return Err(Error::TooLong { what: "name", len: part.len(), max: NAME_BYTES_MAX });
+    }
+    Ok(())
+}
+
+/// Reads a table's key back: `(database, table)`.
+pub fn parse_table_key(key: &[u8]) -> Result<(&str, &str)> {
+    let mut parts = key.split(|&b| b == 0);
+    let mut part = || parts.next().and_then(|p| std::str::from_utf8(p).ok()).ok_or_else(|| corrupt("table"));
+    Ok((part()?, part()?))
+}
+
+/// Encodes a table's row.
+pub fn encode_table(def: &TableDef) -> Vec<u8> {
+    let has_patch = def.frm_len as usize >= PATCH.end;
+    let mut flags = 0;
+    for (bit, set) in [
+        (TABLE_HIDDEN_ROW_ID, def.hidden_row_id),
+        (TABLE_TEMPORARY, def.temporary),
+        (TABLE_OWN_SPACE, def.own_space),
+        (TABLE_AUTO_INCREMENT, def.auto_increment.is_some()),
+        (TABLE_PATCH, has_patch),
+    ] {
+        if set {
+            flags |= bit;
+        }
+    }
+    let mut out = vec![ROW_VERSION, flags];
+    for v in [def.id.0, def.version, def.space.0, def.shape.0, def.frm_len] {
+        push_varint(&mut out, u64::from(v));
+    }
+    if has_patch {
+        out.extend_from_slice(&def.frm_patch);
+    }
+    push_varint(&mut out, def.create_time_s);
+    push_varint(&mut out, def.indexes.len() as u64);
+    for index in &def.indexes {
+        push_varint(&mut out, u64::from(index.id.0));
+        push_varint(&mut out, u64::from(index.root.0));
+        out.push(if index.unique { INDEX_UNIQUE } else { 0 });
+    }
+    if let Some(index) = &def.auto_increment {
+        push_varint(&mut out, u64::from(index.id.0));
+        push_varint(&mut out, u64::from(index.root.0));
+    }
+    out
+}
+
+/// Decodes the row of the table called `name`.
+///
+/// # Errors
+/// [`Error::Format`] for a row of another version, [`Error::CorruptFile`] for one that cannot be read.
+pub fn decode_table(name: String, value: &[u8]) -> Result<TableDef> {
+    let r = versioned(value, "table")?;
+    table_fields(name, r).ok_or_else(|| corrupt("table"))
+}
+
+fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
+    let flags = r.u8()?;
+    let id = TableId(u32_field(&mut r)?);
+    let version = u32_field(&mut r)?;
+    let space = SpaceId(u32_field(&mut r)?);
+    let shape = ShapeId(u32_field(&mut r)?);
+    let frm_len = u32_field(&mut r)?;
+    let mut frm_patch = [0; 16];
+    if flags & TABLE_PATCH != 0 {
+        frm_patch.copy_from_slice(r.take(16)?);
+    }
+    let create_time_s = r.varint()?;
+    let count = usize::try_from(r.varint()?).ok()?;
+    // Three bytes at least for each: a damaged count must not reserve memory.
+    if count == 0 || count > r.rest().len() / 3 {
+        return None;
+    }
+    let mut indexes = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (id, root) = (IndexId(u32_field(&mut r)?), PageNo(u32_field(&mut r)?));
+        indexes.push(IndexDef { id, root, unique: r.u8()? & INDEX_UNIQUE != 0 });
+    }
+    let auto_increment = if flags & TABLE_AUTO_INCREMENT != 0 {
+        let (id, root) = (IndexId(u32_field(&mut r)?), PageNo(u32_field(&mut r)?));
+        Some(IndexDef { id, root, unique: true })
+    } else {
+        None
+    };
+    Some(TableDef {
+        name,
+        id,
+        version,
+        space,
+        indexes,
+        hidden_row_id: flags & TABLE_HIDDEN_ROW_ID != 0,
+        auto_increment,
+        temporary: flags & TABLE_TEMPORARY != 0,
+        own_space: flags & TABLE_OWN_SPACE != 0,
+        create_time_s,
+        shape,
+        frm_patch,
+        frm_len,
+    })
+}
+
+/// Life of a tablespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SpaceState {
+    /// Its row is durable, its file perhaps not yet there.
+    Creating = 1,
+    /// In use.
+    Normal = 2,
+    /// Its file is being removed.
+    Dropping = 3,
+    /// Its database is gone; it lives on for its guests.
+    Orphan = 4,
+}
+
+/// A tablespace's row.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpaceRow {
+    /// Where it is in its life.
+    pub state: SpaceState,
+    /// As in the file's header.
+    pub uuid: [u8; 16],
+    /// Tables in it whose database is another: they outlive their tablespace's database.
+    pub guests: u64,
+    /// File, relative to the engine's directory.
+    pub path: String,
+    /// The database it belongs to; [`SHARED_DATABASE`] if to all.
+    pub database: String,
+}
+
+impl SpaceRow {
+    /// Whether a table of `database` is a guest here.
+    pub fn is_guest(&self, database: &str) -> bool {
+        match self.state {
+            SpaceState::Orphan => true,
+            _ => self.database != SHARED_DATABASE && self.database != database,
+        }
+    }
+
+    /// Encodes it.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = vec![ROW_VERSION, self.state as u8];
+        out.extend_from_slice(&self.uuid);
+        push_varint(&mut out, self.guests);
+        push_bytes(&mut out, self.path.as_bytes());
+        push_bytes(&mut out, self.database.as_bytes());
+        out
+    }
+
+    /// Decodes it.
+    ///
+    /// # Errors
+    /// As [`decode_table`].
+    pub fn decode(value: &[u8]) -> Result<SpaceRow> {
+        let r = versioned(value, "tablespace")?;
+        Self::fields(r).ok_or_else(|| corrupt("tablespace"))
+    }
+
+    fn fields(mut r: Reader<'_>) -> Option<SpaceRow> {
+        let state = match r.u8()? {
+            1 => SpaceState::Creating,
+            2 => SpaceState::Normal,
+            3 => SpaceState::Dropping,
+            4 => SpaceState::Orphan,
+            _ => return None,
+        };
+        let uuid = r.take(16)?.try_into().ok()?;
+        let guests = r.varint()?;
+        let mut text = || String::from_utf8(r.bytes()?.to_vec()).ok();
+        Some(SpaceRow { state, uuid, guests, path: text()?, database: text()? })
+    }
+}
+
+/// A row that is one number: a database's tablespace, a counter.
+pub fn encode_number(v: u64) -> Vec<u8> {
+    let mut out = vec![ROW_VERSION];
+    push_varint(&mut out, v);
+    out
+}
+
+/// Reverse of [`encode_number`].
+///
+/// # Errors
+/// As [`decode_table`].
+pub fn decode_number(value: &[u8]) -> Result<u64> {
+    versioned(value, "number")?.varint().ok_or_else(|| corrupt("number"))
+}
+
+/// Work that must be finished in the background or after a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// A dropped index: its entries are to be removed.
+    Index {
+        /// Which.
+        id: IndexId,
+        /// Its tablespace.
+        space: SpaceId,
+        /// Root of the tree that holds it.
+        root: PageNo,
+    },
+    /// A tablespace under creation: after a crash its file is to be removed.
+    SpaceCreate(SpaceId),
+    /// A dropped tablespace: its file is to be removed.
+    SpaceDrop(SpaceId),
+}
+
+impl Pending {
+    const INDEX: u8 = 1;
+    const SPACE_CREATE: u8 = 2;
+    const SPACE_DROP: u8 = 3;
+
+    /// Its key.
+    pub fn key(&self) -> [u8; 5] {
+        let (kind, id) = match *self {
+            Pending::Index { id, .. } => (Pending::INDEX, id.0),
+            Pending::SpaceCreate(id) => (Pending::SPACE_CREATE, id.0),
+            Pending::SpaceDrop(id) => (Pending::SPACE_DROP, id.0),
+        };
+        let mut key = [kind, 0, 0, 0, 0];
+        key[1..].copy_from_slice(&id.to_be_bytes());
+        key
+    }
+
+    /// Its value.
+    pub fn value(&self) -> Vec<u8> {
+        let mut out = vec![ROW_VERSION];
+        if let Pending::Index { space, root, .. } = *self {
+            push_varint(&mut out, u64::from(space.0));
+            push_varint(&mut out, u64::from(root.0));
+        }
+        out
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// As [`decode_table`].
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<Pending> {
+        let r = versioned(value, "pending work")?;
+        Self::fields(key, r).ok_or_else(|| corrupt("pending work"))
+    }
+
+    fn fields(key: &[u8], mut r: Reader<'_>) -> Option<Pending> {
+        let (&kind, id) = key.split_first()?;
+        let id = u32::from_be_bytes(id.try_into().ok()?);
+        Some(match kind {
+            Pending::INDEX => {
+                Pending::Index { id: IndexId(id), space: SpaceId(u32_field(&mut r)?), root: PageNo(u32_field(&mut r)?) }
+            }
+            Pending::SPACE_CREATE => Pending::SpaceCreate(SpaceId(id)),
+            Pending::SPACE_DROP => Pending::SpaceDrop(SpaceId(id)),
+            _ => return None,
+        })
+    }
+}
+
+/// Encodes a shape's image.
+pub fn encode_shape(image: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(image.len() + 1);
+    out.push(ROW_VERSION);
+    out.extend_from_slice(image);
+    out
+}
+
+/// Reverse of [`encode_shape`].
+///
+/// # Errors
+/// As [`decode_table`].
+pub fn decode_shape(value: &[u8]) -> Result<&[u8]> {
+    Ok(versioned(value, "shape")?.rest())
+}
+
+/// A 64-bit hash of an image. On disk: must never change.
+pub fn content_hash(image: &[u8]) -> u64 {
+    let mut h = image.len() as u64;
+    for chunk in image.chunks(8) {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        h = myriad_base::ids::mix(h.rotate_left(5) ^ u64::from_le_bytes(word)).wrapping_add(0x9e37_79b9_7f4a_7c15);
+    }
+    h
+}
+
+/// Splits an image into its shape (patch zeroed) and its patch.
+pub fn split_image(frm: &[u8]) -> (Vec<u8>, [u8; 16]) {
+    let (mut image, mut patch) = (frm.to_vec(), [0; 16]);
+    if image.len() >= PATCH.end {
+        patch.copy_from_slice(&image[PATCH]);
+        image[PATCH].fill(0);
+    }
+    (image, patch)
+}
+
+/// Reverse of [`split_image`].
+pub fn join_image(shape: &[u8], patch: &[u8; 16]) -> Vec<u8> {
+    let mut image = shape.to_vec();
+    if image.len() >= PATCH.end {
+        image[PATCH].copy_from_slice(patch);
+    }
+    image
+}
+
+/// File name of a new tablespace: as much of the database's name as is safe in any file system, and the id, which makes
+/// it unique.
+pub fn file_name(database: &str, id: SpaceId) -> String {
+    let safe = |c: char| if c.is_ascii_alphanumeric() || "_@#$-".contains(c) { c } else { '_' };
+    let stem: String = database.chars().map(safe).take(160).collect();
+    format!("{stem}.{id}.myr")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn index(id: u32) -> IndexDef {
+        IndexDef { id: IndexId(id), root: PageNo(id / 2), unique: id.is_multiple_of(2) }
+    }
+
+    proptest! {
+        #[test]
+        fn table_rows_round_trip(
+            ids in proptest::collection::vec(any::<u32>(), 1..70),
+            numbers: [u32; 4], frm_len in 0u32..200, flags: [bool; 3], auto: Option<u32>, time: u64, patch: [u8; 16],
+        ) {
+            let def = TableDef {
+                name: "d/t".into(),
+                id: TableId(numbers[0]),
+                version: numbers[1],
+                space: SpaceId(numbers[2]),
+                indexes: ids.into_iter().map(index).collect(),
+                hidden_row_id: flags[0],
+                auto_increment: auto.map(|id| IndexDef { unique: true, ..index(id) }),
+                temporary: flags[1],
+                own_space: flags[2],
+                create_time_s: time,
+                shape: ShapeId(numbers[3]),
+                frm_patch: if frm_len >= 82 { patch } else { [0; 16] },
+                frm_len,
+            };
+            prop_assert_eq!(decode_table("d/t".into(), &encode_table(&def)).unwrap(), def);
+        }
+
+        #[test]
+        fn any_bytes_decode_without_panic(bytes: Vec<u8>, key: Vec<u8>) {
+            let _ = decode_table("x/y".into(), &bytes);
+            let _ = SpaceRow::decode(&bytes);
+            let _ = Pending::decode(&key, &bytes);
+            let _ = decode_number(&bytes);
+            let _ = parse_table_key(&key);
+        }
+
+        #[test]
+        fn images_round_trip(frm in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let (shape, patch) = split_image(&frm);
+            prop_assert_eq!(join_image(&shape, &patch), frm);
+        }
+
+        #[test]
+        fn file_names_are_safe(db: String, id: u32) {
+            let name = file_name(&db, SpaceId(id));
+            prop_assert!(name.len() < 200 && !name.contains('/') && !name.contains('\0') && !name.starts_with(".."));
+        }
+    }
+
+    #[test]
+    fn an_ordinary_table_takes_little() {
+        let def = TableDef {
+            name: "shop_000123/customer_orders".into(),
+            id: TableId(3_000_000),
+            version: 1,
+            space: SpaceId(1_000_000),
+            indexes: (3_000_000..3_000_004).map(index).collect(),
+            hidden_row_id: false,
+            auto_increment: Some(index(3_000_005)),
+            temporary: false,
+            own_space: false,
+            create_time_s: 1_900_000_000,
+            shape: ShapeId(300),
+            frm_patch: [7; 16],
+            frm_len: 700,
+        };
+        let mut key = Vec::new();
+        push_table_key(&mut key, &def.name).unwrap();
+        assert!(key.len() + encode_table(&def).len() < 128);
+    }
+
+    #[test]
+    fn names_are_checked() {
+        for bad in ["t", "/t", "d/", "d/a/b", "d/\0", "\0/t"] {
+            assert!(push_table_key(&mut Vec::new(), bad).is_err(), "{bad:?}");
+        }
+        let mut key = Vec::new();
+        push_table_key(&mut key, "d/t#P#p0").unwrap();
+        assert_eq!(parse_table_key(&key).unwrap(), ("d", "t#P#p0"));
+    }
+
+    #[test]
+    fn pending_and_space_rows_round_trip() {
+        for p in [
+            Pending::Index { id: IndexId(5000), space: SpaceId(16), root: PageNo(2) },
+            Pending::SpaceCreate(SpaceId(17)),
+            Pending::SpaceDrop(SpaceId(18)),
+        ] {
+            assert_eq!(Pending::decode(&p.key(), &p.value()).unwrap(), p);
+        }
+        let row = SpaceRow {
+            state: SpaceState::Normal,
+            uuid: [9; 16],
+            guests: 3,
+            path: "d.16.myr".into(),
+            database: "d".into(),
+        };
+        assert_eq!(SpaceRow::decode(&row.encode()).unwrap(), row);
+    }
+
+    #[test]
+    fn hash_on_disk_never_changes() {
+        assert_eq!(content_hash(b""), 0);
+        assert_eq!(content_hash(b"myriad shape"), content_hash(b"myriad shape"));
+        assert_ne!(content_hash(b"a"), content_hash(b"a\0"));
+    }
+}

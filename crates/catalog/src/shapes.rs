@@ -1,0 +1,76 @@
+//! Interned images.
+//!
+//! A shape is stored once, by its content, outside of transactions: one that nobody uses after a failed CREATE is found
+//! again by the next. Shapes are never removed.
+
+use crate::rows;
+use crate::store::{index, Catalog, Counter};
+use myriad_base::{Error, Result, ShapeId};
+use std::sync::Arc;
+
+impl Catalog {
+    /// The shape of this image, stored if it is new; and the image's patch.
+    pub(crate) fn intern(&self, frm: &[u8]) -> Result<(ShapeId, [u8; 16])> {
+        if frm.is_empty() {
+            return Ok((ShapeId(0), [0; 16]));
+        }
+        let (image, patch) = rows::split_image(frm);
+        let hash = rows::content_hash(&image);
+        let epoch = match self.shape_ids.get(&hash) {
+            Ok(id) if *self.shape(id)? == *image => return Ok((id, patch)),
+            Ok(_) => None,
+            Err(epoch) => Some(epoch),
+        };
+        let _one_at_a_time = self.interning.lock();
+        let id = match self.find_shape(hash, &image)? {
+            Some(id) => id,
+            None => self.store_shape(hash, &image)?,
+        };
+        if let Some(epoch) = epoch {
+            self.shape_ids.insert(hash, id, 32, epoch);
+        }
+        Ok((id, patch))
+    }
+
+    /// The stored shape with this content.
+    fn find_shape(&self, hash: u64, image: &[u8]) -> Result<Option<ShapeId>> {
+        let mut candidates = Vec::new();
+        self.scan(rows::SHAPE_HASHES, &hash.to_be_bytes(), &mut |key, _| {
+            let id = key.get(8..).and_then(|id| <[u8; 4]>::try_from(id).ok());
+            candidates.push(ShapeId(u32::from_be_bytes(id.ok_or_else(|| Error::invalid("shape key"))?)));
+            Ok(true)
+        })?;
+        for id in candidates {
+            if *self.shape(id)? == *image {
+                return Ok(Some(id));
+            }
+        }
+        Ok(None)
+    }
+
+    fn store_shape(&self, hash: u64, image: &[u8]) -> Result<ShapeId> {
+        let id = ShapeId(self.allocate(Counter::Shape, 1)?);
+        let mut hash_key = [0; 12];
+        hash_key[..8].copy_from_slice(&hash.to_be_bytes());
+        hash_key[8..].copy_from_slice(&id.0.to_be_bytes());
+        // The shape before the way to it: a crash in between costs the space, nothing else.
+        self.trx.put_unversioned(&index(rows::SHAPES), &id.0.to_be_bytes(), &rows::encode_shape(image))?;
+        self.trx.put_unversioned(&index(rows::SHAPE_HASHES), &hash_key, &[])?;
+        Ok(id)
+    }
+
+    /// A shape's image, its patch zeroed.
+    pub(crate) fn shape(&self, id: ShapeId) -> Result<Arc<[u8]>> {
+        let epoch = match self.shapes.get(&id.0) {
+            Ok(image) => return Ok(image),
+            Err(epoch) => epoch,
+        };
+        let mut value = Vec::new();
+        if !self.trx.get_newest(&index(rows::SHAPES), &id.0.to_be_bytes(), &mut value)? {
+            return Err(Error::CorruptFile { path: "catalog".into(), reason: format!("shape {id} is missing") });
+        }
+        let image: Arc<[u8]> = rows::decode_shape(&value)?.into();
+        self.shapes.insert(id.0, Arc::clone(&image), image.len() + 64, epoch);
+        Ok(image)
+    }
+}

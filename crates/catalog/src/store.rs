@@ -1,0 +1,335 @@
+//! The catalog object: its indexes, reading, id allocation.
+
+use crate::cache::Cache;
+use crate::def::{Placement, TableDef, TableRef};
+use crate::punch::Punching;
+use crate::rows::{self, SpaceRow};
+use crate::spaces::Turns;
+use myriad_base::clock::Clock;
+use myriad_base::random::Random;
+use myriad_base::{Csn, Error, IndexId, Result, ShapeId, SpaceId, TableId};
+use myriad_btree::Tree;
+use myriad_buffer::BufferPool;
+use myriad_space::SpaceRegistry;
+use myriad_txn::{Durability, Index, Isolation, LockWait, RowBuf, Strength, Trx, TrxSystem};
+use parking_lot::Mutex;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Sees a row's key and value; whether to go on.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<bool>;
+
+/// Settings of a [`Catalog`].
+pub struct CatalogConfig {
+    /// Where tables go that do not say.
+    pub placement: Placement,
+    /// Memory for definitions and shapes in bytes.
+    pub cache_bytes: usize,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Source of tablespaces' UUIDs.
+    pub random: Random,
+}
+
+/// An index of the catalog.
+pub(crate) const fn index(id: IndexId) -> Index {
+    Index { id, tree: Tree::pack(SpaceId::SYSTEM), clustered: true, table: id }
+}
+
+/// A batch of reserved numbers.
+#[derive(Default)]
+struct Batch {
+    next: u32,
+    end: u32,
+}
+
+/// The counters of index [`rows::COUNTERS`].
+#[derive(Clone, Copy)]
+pub(crate) enum Counter {
+    Index = 1,
+    Space = 2,
+    Shape = 3,
+}
+
+impl Counter {
+    const fn first(self) -> u32 {
+        match self {
+            Counter::Index => rows::FIRST_INDEX,
+            Counter::Space => SpaceId::FIRST_USER.0,
+            Counter::Shape => 1,
+        }
+    }
+
+    const fn batch(self) -> u32 {
+        match self {
+            Counter::Index => 1024,
+            Counter::Space => 8,
+            Counter::Shape => 32,
+        }
+    }
+}
+
+/// Table definitions and where everything is. One for an open data directory.
+pub struct Catalog {
+    pub(crate) trx: Arc<TrxSystem>,
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) spaces: Arc<SpaceRegistry>,
+    pub(crate) clock: Arc<dyn Clock>,
+    definitions: Cache<String, TableRef>,
+    pub(crate) shapes: Cache<u32, Arc<[u8]>>,
+    pub(crate) shape_ids: Cache<u64, ShapeId>,
+    pub(crate) interning: Mutex<()>,
+    pub(crate) creating_space: Turns,
+    pub(crate) random: Mutex<Random>,
+    batches: [Mutex<Batch>; 3],
+    placement: AtomicU8,
+    readers: Mutex<Vec<Trx>>,
+    /// Tables whose contents were replaced as a whole, and the first snapshot that may read them, see
+    /// [`Catalog::contents_since`].
+    contents: Mutex<HashMap<u32, Csn>>,
+    /// Indexes being built: noted as pending, not to be reclaimed yet.
+    pub(crate) building: Mutex<HashSet<u32>>,
+    /// Whether index [`rows::DESTROYED`] may have rows.
+    pub(crate) destroyed: Arc<AtomicBool>,
+    pub(crate) punching: Mutex<Punching>,
+}
+
+/// Longest wait of a definition change for another one, in seconds.
+const DDL_LOCK_WAIT_S: u64 = 50;
+const READERS_MAX: usize = 64;
+
+impl Catalog {
+    /// The catalog of an open data directory. Reads nothing. The system tablespace's layout must be there
+    /// ([`myriad_btree::alloc::create_space_layout`]); an empty tree is an empty catalog.
+    pub fn open(
+        trx: Arc<TrxSystem>,
+        pool: Arc<BufferPool>,
+        spaces: Arc<SpaceRegistry>,
+        config: CatalogConfig,
+    ) -> Catalog {
+        Catalog {
+            trx,
+            pool,
+            spaces,
+            clock: config.clock,
+            definitions: Cache::new(config.cache_bytes / 4 * 3),
+            shapes: Cache::new(config.cache_bytes / 4),
+            shape_ids: Cache::new(64 << 10),
+            interning: Mutex::new(()),
+            creating_space: Turns::default(),
+            random: Mutex::new(config.random),
+            batches: Default::default(),
+            placement: AtomicU8::new(config.placement as u8),
+            readers: Mutex::new(Vec::new()),
+            contents: Mutex::new(HashMap::new()),
+            building: Mutex::new(HashSet::new()),
+            punching: Mutex::default(),
+            destroyed: Arc::new(AtomicBool::new(true)),
+        }
+    }
+
+    /// Where tables go that do not say.
+    pub fn placement(&self) -> Placement {
+        Placement::from_u8(self.placement.load(Ordering::Relaxed)).expect("only placements are stored")
+    }
+
+    /// Changes [`Catalog::placement`].
+    pub fn set_placement(&self, placement: Placement) {
+        self.placement.store(placement as u8, Ordering::Relaxed);
+    }
+
+    /// Definitions and bytes in the cache.
+    pub fn cache_usage(&self) -> (usize, usize) {
+        self.definitions.usage()
+    }
+
+    /// `n` consecutive numbers; the first of them. Never given again, not even after a crash.
+    pub(crate) fn allocate(&self, counter: Counter, n: u32) -> Result<u32> {
+        let mut batch = self.batches[counter as usize - 1].lock();
+        if batch.end - batch.next < n {
+            let (index, key) = (index(rows::COUNTERS), [counter as u8]);
+            let mut stored = Vec::new();
+            let next = match self.trx.get_newest(&index, &key, &mut stored)? {
+                true => u32::try_from(rows::decode_number(&stored)?).unwrap_or(u32::MAX),
+                false => counter.first(),
+            };
+            let end = next.checked_add(n.max(counter.batch())).ok_or_else(|| Error::invalid("ids are used up"))?;
+            // In the log before anything that uses the numbers, so as durable as their use.
+            self.trx.put_unversioned(&index, &key, &rows::encode_number(u64::from(end)))?;
+            *batch = Batch { next, end };
+        }
+        let first = batch.next;
+        batch.next += n;
+        Ok(first)
+    }
+
+    /// Runs `f` with a transaction object that reads what is committed.
+    pub(crate) fn read<R>(&self, f: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
+        let reader = self.readers.lock().pop();
+        let mut trx = reader.unwrap_or_else(|| self.trx.begin(Isolation::ReadCommitted));
+        trx.start();
+        let result = f(&mut trx);
+        trx.commit(Durability::None)?;
+        let mut readers = self.readers.lock();
+        if readers.len() < READERS_MAX {
+            readers.push(trx);
+        }
+        result
+    }
+
+    /// Runs `f` in a transaction and commits it durably; rolls it back after an error.
+    pub(crate) fn change<R>(&self, f: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
+        let mut trx = self.trx.begin(Isolation::ReadCommitted);
+        trx.set_lock_wait_timeout(Duration::from_secs(DDL_LOCK_WAIT_S));
+        trx.start();
+        match f(&mut trx) {
+            Ok(r) => {
+                trx.commit(Durability::Sync)?;
+                Ok(r)
+            }
+            Err(e) => {
+                trx.rollback()?;
+                Err(e)
+            }
+        }
+    }
+
+    /// The definition of a table.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of reading the catalog.
+    pub fn table(&self, name: &str) -> Result<TableRef> {
+        self.find_table(name)?.ok_or_else(|| Error::NoSuchTable { name: name.into() })
+    }
+
+    /// The definition of a table, or `None`.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn find_table(&self, name: &str) -> Result<Option<TableRef>> {
+        let epoch = match self.definitions.get(name) {
+            Ok(def) => return Ok(Some(def)),
+            Err(epoch) => epoch,
+        };
+        let mut key = Vec::new();
+        rows::push_table_key(&mut key, name)?;
+        let Some(value) = self.get_committed(rows::TABLES, &key)? else { return Ok(None) };
+        let def = Arc::new(rows::decode_table(name.into(), &value)?);
+        self.definitions.insert(name.into(), Arc::clone(&def), def.memory_bytes() + name.len(), epoch);
+        Ok(Some(def))
+    }
+
+    /// The table's contents are new as a whole (created, emptied, copied, an index built): entries without versions, which
+    /// every snapshot would see. So older snapshots must not read it. Called after the change was committed; kept while
+    /// there are such snapshots, so in memory only.
+    pub(crate) fn note_contents(&self, id: TableId) -> Result<()> {
+        let since = self.read(|trx| {
+            trx.open_snapshot();
+            Ok(trx.snapshot_csn().expect("just opened"))
+        })?;
+        let oldest = self.trx.oldest_snapshot();
+        let mut contents = self.contents.lock();
+        contents.retain(|_, since| *since > oldest);
+        contents.insert(id.0, since);
+        Ok(())
+    }
+
+    /// The oldest snapshot that may read the table.
+    pub fn contents_since(&self, id: TableId) -> Csn {
+        self.contents.lock().get(&id.0).copied().unwrap_or_default()
+    }
+
+    /// Forgets a cached definition; call after its change was committed or rolled back.
+    pub(crate) fn forget(&self, name: &str) {
+        self.definitions.invalidate(name);
+    }
+
+    /// Forgets all cached definitions.
+    pub(crate) fn forget_all(&self) {
+        self.definitions.clear();
+    }
+
+    fn get_committed(&self, id: IndexId, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.read(|trx| {
+            let mut row = RowBuf::new();
+            let found = trx.get(&index(id), key, false, None, LockWait::Wait, &mut row)?;
+            Ok(found.then(|| row.value().to_vec()))
+        })
+    }
+
+    /// A tablespace's path (relative to the engine's directory) and UUID, by its newest row; for
+    /// [`SpaceRegistry::set_resolver`]. Takes no lock and no snapshot: it is called below everything.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn resolve_space(trx: &TrxSystem, space: SpaceId) -> Result<Option<(String, [u8; 16])>> {
+        let mut value = Vec::new();
+        if !trx.get_newest(&index(rows::SPACES), &space.0.to_be_bytes(), &mut value)? {
+            return Ok(None);
+        }
+        let row = SpaceRow::decode(&value)?;
+        Ok(Some((row.path, row.uuid)))
+    }
+
+    /// All tablespaces: `visit(id, path, database)`. For listings.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn list_spaces(&self, visit: &mut dyn FnMut(SpaceId, &str, &str)) -> Result<()> {
+        self.scan(rows::SPACES, &[], &mut |key, value| {
+            let id: [u8; 4] = key.try_into().map_err(|_| Error::invalid("tablespace key"))?;
+            let row = SpaceRow::decode(value)?;
+            let database = if row.state == rows::SpaceState::Orphan { "" } else { row.database.as_str() };
+            visit(SpaceId(u32::from_be_bytes(id)), &row.path, database);
+            Ok(true)
+        })
+    }
+
+    /// Visits the committed rows whose key begins with `prefix`, in order, until `visit` says false.
+    pub(crate) fn scan(&self, id: IndexId, prefix: &[u8], visit: Visit<'_>) -> Result<()> {
+        self.read(|trx| {
+            let mut cursor = myriad_txn::Cursor::new(index(id), scan_options(None));
+            let mut found = seek_prefix(&mut cursor, trx, prefix)?;
+            while found && visit(cursor.key(), cursor.value())? {
+                found = cursor.next(trx)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Tables of a database in order, by the table part of their names, until `visit` says false.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn list_tables(&self, db: &str, visit: &mut dyn FnMut(&str) -> bool) -> Result<()> {
+        let mut prefix = Vec::new();
+        rows::push_database_key(&mut prefix, db)?;
+        self.scan(rows::TABLES, &prefix, &mut |key, _| Ok(visit(rows::parse_table_key(key)?.1)))
+    }
+
+    /// The server's image of a table, empty if it has none.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn frm(&self, def: &TableDef) -> Result<Vec<u8>> {
+        if def.frm_len == 0 {
+            return Ok(Vec::new());
+        }
+        Ok(rows::join_image(&self.shape(def.shape)?, &def.frm_patch))
+    }
+}
+
+/// How the catalog's cursors read.
+pub(crate) fn scan_options(lock: Option<Strength>) -> myriad_txn::CursorOptions {
+    myriad_txn::CursorOptions { lock, wait: LockWait::Wait, semi_consistent: false, full_scan: false }
+}
+
+/// Goes to the first row whose key begins with `prefix`.
+pub(crate) fn seek_prefix(cursor: &mut myriad_txn::Cursor, trx: &mut Trx, prefix: &[u8]) -> Result<bool> {
+    match prefix {
+        [] => cursor.seek(trx, myriad_txn::Seek::First, &[]),
+        _ => cursor.seek(trx, myriad_txn::Seek::Exact, prefix),
+    }
+}

@@ -1,0 +1,51 @@
+//! The `myriad` command: looks at a data directory from outside the server, and measures the engine without one.
+//!
+//! Every subcommand but `bench`, which works in a folder of its own, is read-only. Exit codes: 0 clean, 1 findings, 2 could not run.
+
+mod bench;
+mod check;
+mod innodb;
+mod report;
+mod verify;
+
+use clap::{Parser, Subcommand};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+#[derive(Parser)]
+#[command(name = "myriad", version, about = "Looks after Myriad data directories")]
+struct Args {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Reads every page of every tablespace and verifies checksum and identity. The server must be stopped.
+    Verify {
+        /// The server's data directory.
+        dir: PathBuf,
+        /// Print the result as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Reads the head of every tablespace (Myriad's or InnoDB's) and finds duplicate ids, damaged and truncated files.
+    CheckTablespaces(check::CheckArgs),
+    /// Runs the embedded engine under load, without a server, and prints its throughput.
+    Bench(bench::BenchArgs),
+}
+
+fn main() -> ExitCode {
+    let result = match Args::parse().command {
+        Command::Verify { dir, json } => verify::run(&dir, json),
+        Command::CheckTablespaces(args) => check::run(&args),
+        Command::Bench(args) => bench::run(&args),
+    };
+    match result {
+        Ok(clean) => ExitCode::from(u8::from(!clean)),
+        Err(why) => {
+            eprintln!("myriad: {why}");
+            ExitCode::from(2)
+        }
+    }
+}

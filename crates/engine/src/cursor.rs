@@ -1,0 +1,117 @@
+//! Cursors over an index.
+
+use crate::session::{Lock, Row, Session, Wait};
+use crate::share::TableShare;
+use crate::table::Table;
+use myriad_base::Result;
+pub use myriad_txn::Seek;
+use std::sync::Arc;
+
+/// How a cursor reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorOptions {
+    /// Lock taken on each row.
+    pub lock: Lock,
+    /// What to do about locked rows.
+    pub wait: Wait,
+    /// At READ COMMITTED and below: gives the last committed version of a locked row instead of waiting.
+    pub semi_consistent: bool,
+    /// The whole index will be read: pages come in cold, with read-ahead.
+    pub full_scan: bool,
+}
+
+impl Default for CursorOptions {
+    fn default() -> CursorOptions {
+        CursorOptions { lock: Lock::None, wait: Wait::Wait, semi_consistent: false, full_scan: false }
+    }
+}
+
+impl CursorOptions {
+    #[inline]
+    fn convert(self) -> myriad_txn::CursorOptions {
+        myriad_txn::CursorOptions {
+            lock: self.lock.strength(),
+            wait: self.wait.lock_wait(),
+            semi_consistent: self.semi_consistent,
+            full_scan: self.full_scan,
+        }
+    }
+}
+
+/// A position in an index. Belongs to the session it was opened with.
+pub struct Cursor {
+    inner: myriad_txn::Cursor,
+    locks: bool,
+    /// Keeps the table open.
+    share: Arc<TableShare>,
+}
+
+impl Cursor {
+    /// Opens a cursor, which stands nowhere yet.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] when there is no such index.
+    pub fn open(_session: &mut Session, table: &Table, index_no: usize, options: CursorOptions) -> Result<Cursor> {
+        let index = *table.share.index(index_no)?;
+        let inner = myriad_txn::Cursor::new(index, options.convert());
+        Ok(Cursor { inner, locks: options.lock != Lock::None, share: Arc::clone(&table.share) })
+    }
+
+    /// Changes how it reads from now on.
+    pub fn set_options(&mut self, options: CursorOptions) {
+        self.locks = options.lock != Lock::None;
+        self.inner.set_options(options.convert());
+    }
+
+    /// Bounds of what will be read (inclusive prefixes; empty = none): bounds batches.
+    pub fn set_bounds(&mut self, low: Option<&[u8]>, high: Option<&[u8]>) {
+        self.inner.set_bounds(low.unwrap_or(&[]), high.unwrap_or(&[]));
+    }
+
+    #[inline]
+    fn row(&self, found: bool) -> Option<Row<'_>> {
+        found.then(|| Row { key: self.inner.key(), value: self.inner.value() })
+    }
+
+    /// Goes to a key.
+    ///
+    /// # Errors
+    /// Lock waits; those of reading pages.
+    pub fn seek(&mut self, session: &mut Session, seek: Seek, key: &[u8]) -> Result<Option<Row<'_>>> {
+        session.engine().pool().check_poison()?;
+        if !self.locks {
+            self.share.check_snapshot(&session.trx)?;
+        }
+        let found = self.inner.seek(&mut session.trx, seek, key)?;
+        Ok(self.row(found))
+    }
+
+    /// The next row.
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    #[allow(clippy::should_implement_trait)] // rows are borrowed from the cursor
+    pub fn next(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
+        let found = self.inner.next(&mut session.trx)?;
+        Ok(self.row(found))
+    }
+
+    /// The previous row.
+    ///
+    /// # Errors
+    /// As [`Cursor::seek`].
+    pub fn prev(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
+        let found = self.inner.prev(&mut session.trx)?;
+        Ok(self.row(found))
+    }
+
+    /// Whether the last row was given without its lock: read it again, locked, before changing it.
+    pub fn was_semi_consistent(&self) -> bool {
+        self.inner.was_semi_consistent()
+    }
+
+    /// At READ COMMITTED and below: the last row does not match; its locks go.
+    pub fn unlock_row(&mut self, session: &mut Session) {
+        self.inner.unlock_row(&mut session.trx);
+    }
+}

@@ -1,0 +1,148 @@
+//! Definitions: the catalog's changes, and word of them to who has the tables open.
+
+use crate::build::IndexBuild;
+use crate::engine::Engine;
+use crate::table::Table;
+use myriad_base::{Error, Result};
+use myriad_catalog::{Changed, IndexSource, IndexSpec, TableSpec};
+use std::sync::Arc;
+
+impl Engine {
+    /// Creates a table. Durable when this returns, as every change of a definition.
+    ///
+    /// # Errors
+    /// [`Error::TableExists`]; [`Error::Invalid`] for an impossible specification; those of writing.
+    pub fn create_table(&self, name: &str, spec: &TableSpec<'_>) -> Result<()> {
+        self.pool().check_poison()?;
+        self.catalog().create_table(name, spec).map(|_| ())
+    }
+
+    fn outdate(&self, changed: Result<Changed>) -> Result<()> {
+        let changed = changed?;
+        self.shares().outdate(changed.old.id.0);
+        self.wake_reclaimer();
+        Ok(())
+    }
+
+    /// Drops a table; its space is reclaimed in the background.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.pool().check_poison()?;
+        self.outdate(self.catalog().drop_table(name))
+    }
+
+    /// Renames a table; never overwrites.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::TableExists`]; those of writing.
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.pool().check_poison()?;
+        self.outdate(self.catalog().rename_table(from, to))
+    }
+
+    /// Empties a table at once; `auto_increment_next` is its first value then.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn truncate_table(&self, name: &str, auto_increment_next: u64) -> Result<()> {
+        self.pool().check_poison()?;
+        self.outdate(self.catalog().truncate_table(name, auto_increment_next))
+    }
+
+    /// Drops all tables of a database in one transaction; tells how many.
+    ///
+    /// # Errors
+    /// Those of writing.
+    pub fn drop_database(&self, db: &str) -> Result<u64> {
+        self.pool().check_poison()?;
+        let dropped = self.catalog().drop_database(db)?;
+        self.shares().outdate_database(db);
+        self.wake_reclaimer();
+        Ok(dropped)
+    }
+
+    /// New image, same indexes.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn replace_frm(&self, name: &str, frm: &[u8]) -> Result<()> {
+        self.pool().check_poison()?;
+        self.outdate(self.catalog().replace_frm(name, frm))
+    }
+
+    /// New image and indexes: `old_index_of_new[i]` is the number index i has today, `None` for the next one of `builds`.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`], [`Error::DefinitionChanged`]; [`Error::Invalid`] for lists that do not fit; those of writing.
+    pub fn alter_indexes(
+        &self,
+        name: &str,
+        frm: &[u8],
+        indexes: &[IndexSpec],
+        old_index_of_new: &[Option<u32>],
+        builds: &mut [&mut IndexBuild],
+    ) -> Result<()> {
+        self.pool().check_poison()?;
+        let table_id = self.catalog().table(name)?.id.0;
+        if builds.iter().any(|b| b.table_id != table_id) {
+            return Err(Error::DefinitionChanged { name: name.into() });
+        }
+        let mut built = builds.iter();
+        let mut sources = Vec::with_capacity(old_index_of_new.len());
+        for old in old_index_of_new {
+            sources.push(match old {
+                Some(no) => IndexSource::Old(*no as usize),
+                None => {
+                    let build = built.next().ok_or_else(|| Error::invalid("more new indexes than were built"))?;
+                    IndexSource::Built(build.built()?)
+                }
+            });
+        }
+        if built.next().is_some() {
+            return Err(Error::invalid("more indexes were built than are used"));
+        }
+        self.outdate(self.catalog().alter_indexes(name, frm, indexes, &sources))?;
+        for build in builds {
+            build.adopted = true;
+        }
+        Ok(())
+    }
+
+    /// Whether there is such a table.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn table_exists(&self, name: &str) -> Result<bool> {
+        Ok(self.catalog().find_table(name)?.is_some())
+    }
+
+    /// The server's image of a table; empty if it has none.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of reading the catalog.
+    pub fn frm(&self, name: &str) -> Result<Vec<u8>> {
+        let def = self.catalog().table(name)?;
+        self.catalog().frm(&def)
+    }
+
+    /// Tables of a database in order, by the table part of their names, until `visit` returns false.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn list_tables(&self, db: &str, visit: &mut dyn FnMut(&str) -> bool) -> Result<()> {
+        self.catalog().list_tables(db, visit)
+    }
+
+    /// Opens a table.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of reading the catalog and the table's counters.
+    pub fn open_table(self: &Arc<Self>, name: &str) -> Result<Table> {
+        self.pool().check_poison()?;
+        let def = self.catalog().table(name)?;
+        let share = self.shares().get(self.trx_system(), self.catalog(), &def)?;
+        Ok(Table { engine: Arc::clone(self), share })
+    }
+}

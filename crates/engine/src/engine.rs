@@ -1,0 +1,258 @@
+//! The engine object: settings, closing, and what its parts share.
+
+use crate::config::{CloseMode, EngineConfig, FlushAtCommit, Setting};
+use crate::reclaimer::Reclaimer;
+use crate::reports::StartupPhase;
+use crate::session::Session;
+use crate::shares::Shares;
+use myriad_base::clock::Clock;
+use myriad_base::Result;
+use myriad_buffer::{BufferPool, Level, Reporter};
+use myriad_catalog::Catalog;
+use myriad_io::{FileLock, Io};
+use myriad_space::SpaceRegistry;
+use myriad_txn::{FlushPolicy, TrxSystem};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// An open data directory. Open it with [`Engine::open`] or [`Engine::open_with`], close it with [`Engine::close`]; one
+/// that is dropped without leaves its pages to the next start's recovery, as a crash would.
+pub struct Engine {
+    pub(crate) parts: Parts,
+    pub(crate) startup: Vec<StartupPhase>,
+    shares: Shares,
+    reclaimer: Reclaimer,
+    closed: AtomicBool,
+    io_capacity: AtomicU64,
+    io_capacity_max: AtomicU64,
+}
+
+/// What an open engine is made of, in the order in which it must go.
+pub(crate) struct Parts {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) trx: Arc<TrxSystem>,
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) spaces: Arc<SpaceRegistry>,
+    pub(crate) io: Arc<dyn Io>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) report: Reporter,
+    pub(crate) config: EngineConfig,
+    /// Given back last.
+    pub(crate) _lock: Box<dyn FileLock>,
+}
+
+pub(crate) fn flush_policy(f: FlushAtCommit) -> FlushPolicy {
+    match f {
+        FlushAtCommit::Lazy => FlushPolicy::EverySecond,
+        FlushAtCommit::Sync => FlushPolicy::Sync,
+        FlushAtCommit::Write => FlushPolicy::Write,
+    }
+}
+
+impl Engine {
+    /// Opens the data directory (creating it on first use) with default settings, and starts background work.
+    ///
+    /// # Errors
+    /// As [`Engine::open_with`].
+    pub fn open(data_dir: impl AsRef<Path>) -> Result<Arc<Engine>> {
+        let engine = Engine::open_with(EngineConfig::new(data_dir.as_ref()), None)?;
+        engine.start_background();
+        Ok(engine)
+    }
+
+    pub(crate) fn new(parts: Parts, startup: Vec<StartupPhase>) -> Engine {
+        Engine {
+            io_capacity: AtomicU64::new(u64::from(parts.config.io_capacity)),
+            io_capacity_max: AtomicU64::new(u64::from(parts.config.io_capacity_max)),
+            parts,
+            startup,
+            shares: Shares::default(),
+            reclaimer: Reclaimer::default(),
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Starts what must wait until the caller's own recovery of definitions is done: rollback of transactions that a crash
+    /// interrupted, purge, reclaiming of dropped tables.
+    pub fn start_background(self: &Arc<Self>) {
+        if !self.parts.config.background_threads || self.closed.load(Ordering::Acquire) {
+            return;
+        }
+        self.parts.trx.start_background();
+        self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
+    }
+
+    /// Does a portion of every kind of background work; whether there may be more. For engines without threads.
+    ///
+    /// # Errors
+    /// Those of the pool; the work is tried again by the next call.
+    pub fn background_step(&self) -> Result<bool> {
+        let mut more = self.parts.trx.rollback_losers_step()?;
+        more |= self.parts.trx.purge_step()?;
+        more |= self.parts.catalog.reclaim_step()?;
+        more |= self.parts.pool.step_background()?;
+        Ok(more)
+    }
+
+    /// Stops. Sessions should be gone; calls of those that are not fail from now on.
+    ///
+    /// # Errors
+    /// Those of purging and of writing pages and log. The data directory is sound all the same: what was not written
+    /// is recovered by the next start.
+    pub fn close(&self, mode: CloseMode) -> Result<()> {
+        if self.closed.swap(true, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.reclaimer.stop();
+        let stopped = self.stop(mode);
+        self.parts.pool.stop_background();
+        stopped
+    }
+
+    fn stop(&self, mode: CloseMode) -> Result<()> {
+        self.parts.trx.shutdown(mode == CloseMode::Purged)?;
+        if mode == CloseMode::Purged {
+            while self.parts.catalog.reclaim_step()? {}
+        }
+        match mode {
+            CloseMode::LogOnly => self.flush_log(),
+            CloseMode::Clean | CloseMode::Purged => self.parts.pool.checkpoint_now().map(|()| self.punch_at_last()),
+        }
+    }
+
+    /// Gives back what waited for the last checkpoint.
+    fn punch_at_last(&self) {
+        loop {
+            match self.parts.catalog.punch_step() {
+                Ok(true) => {}
+                Ok(false) => return,
+                // All is durable; the next drop in that tablespace makes up for it.
+                Err(e) => return (self.parts.report)(Level::Warning, &format!("space of dropped tables is kept: {e}")),
+            }
+        }
+    }
+
+    /// Changes a setting.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::NotSupported`] for one that needs a restart.
+    pub fn set(&self, setting: Setting) -> Result<()> {
+        match setting {
+            Setting::FlushAtCommit(f) => self.parts.trx.set_flush_policy(flush_policy(f)),
+            Setting::IoCapacity(pages) => self.io_capacity.store(u64::from(pages), Ordering::Relaxed),
+            Setting::IoCapacityMax(pages) => self.io_capacity_max.store(u64::from(pages), Ordering::Relaxed),
+            Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
+            Setting::BufferPoolBytes(bytes) => {
+                return self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+            Setting::MaxOpenFiles(files) => self.parts.spaces.set_max_open_files(files),
+            Setting::Placement(placement) => self.parts.catalog.set_placement(placement),
+            Setting::Doublewrite(on) => {
+                if on != self.parts.config.doublewrite {
+                    return Err(myriad_base::Error::NotSupported { what: "changing doublewrite online".into() });
+                }
+            }
+        }
+        if matches!(setting, Setting::IoCapacity(_) | Setting::IoCapacityMax(_)) {
+            let (normal, max) =
+                (self.io_capacity.load(Ordering::Relaxed), self.io_capacity_max.load(Ordering::Relaxed));
+            self.parts.pool.set_io_capacity(normal, max.max(normal));
+        }
+        Ok(())
+    }
+
+    /// Makes all that is in the log durable.
+    ///
+    /// # Errors
+    /// Those of the log; the engine is poisoned then.
+    pub fn flush_log(&self) -> Result<()> {
+        let log = self.parts.pool.log();
+        log.flush_to(log.end_lsn())
+    }
+
+    /// Writes all dirty pages and advances the checkpoint.
+    ///
+    /// # Errors
+    /// Those of writing pages and log.
+    pub fn checkpoint_now(&self) -> Result<()> {
+        self.parts.pool.checkpoint_now()
+    }
+
+    /// Refuses all further work: after a failure that it cannot survive.
+    pub fn poison(&self, reason: &str) {
+        self.parts.pool.poison(reason);
+    }
+
+    /// A new session.
+    pub fn session(self: &Arc<Self>) -> Session {
+        self.session_for(0, 0)
+    }
+
+    /// A new session of a caller that calls itself `owner` (see [`crate::AboutToWait`]) and shows up in reports under
+    /// `thread_id`.
+    pub fn session_for(self: &Arc<Self>, owner: usize, thread_id: u64) -> Session {
+        Session::new(Arc::clone(self), owner, thread_id)
+    }
+
+    /// Ids of prepared transactions without a session: found at start, or left by [`Session::detach_prepared`].
+    pub fn prepared(&self) -> Vec<Vec<u8>> {
+        self.parts.trx.prepared_xids()
+    }
+
+    /// Commits one of [`Engine::prepared`]; false if there is none of that id.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn commit_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        self.parts.trx.commit_by_xid(xid)
+    }
+
+    /// Rolls one of [`Engine::prepared`] back; false if there is none of that id.
+    ///
+    /// # Errors
+    /// Those of reading and writing pages.
+    pub fn rollback_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        self.parts.trx.rollback_by_xid(xid)
+    }
+
+    #[inline]
+    pub(crate) fn pool(&self) -> &BufferPool {
+        &self.parts.pool
+    }
+
+    #[inline]
+    pub(crate) fn trx_system(&self) -> &Arc<TrxSystem> {
+        &self.parts.trx
+    }
+
+    pub(crate) fn catalog(&self) -> &Catalog {
+        &self.parts.catalog
+    }
+
+    pub(crate) fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    pub(crate) fn io(&self) -> &Arc<dyn Io> {
+        &self.parts.io
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.parts.clock
+    }
+
+    pub(crate) fn wake_reclaimer(&self) {
+        self.reclaimer.wake();
+    }
+}
+
+impl Drop for Engine {
+    fn drop(&mut self) {
+        if !self.closed.load(Ordering::Acquire) {
+            if let Err(e) = self.close(CloseMode::LogOnly) {
+                (self.parts.report)(Level::Warning, &format!("engine dropped: {e}"));
+            }
+        }
+    }
+}

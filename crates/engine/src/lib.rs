@@ -1,0 +1,53 @@
+//! Room `engine`, crate `myriad`: the storage engine as a library.
+//!
+//! Holds the order in which an engine opens, recovers and closes ([`Engine`]), sessions and their transactions
+//! ([`Session`]), open tables and their counters ([`Table`]), cursors, in-place index builds and reports. Rows and keys are
+//! byte strings; keys sort by `memcmp`. Knows nothing of SQL, and holds no page, lock or log logic of its own.
+//!
+//! Invariants:
+//! - A data directory is used by one engine at a time (lock file).
+//! - Nothing loops over all tables or tablespaces at open or close.
+//! - An AUTO_INCREMENT counter is in the log before the commit that moved it.
+//!
+//! ```no_run
+//! use myriad::{Engine, IndexSpec, TableSpec};
+//!
+//! # fn main() -> myriad::Result<()> {
+//! let engine = Engine::open("/tmp/shop")?;
+//! engine.create_table("shop/items", &TableSpec { indexes: &[IndexSpec { unique: true }], ..Default::default() })?;
+//! let items = engine.open_table("shop/items")?;
+//! let mut session = engine.session();
+//! session.insert(&items, b"apple", b"red")?;
+//! session.commit()?;
+//! assert_eq!(session.find(&items, b"apple")?.as_deref(), Some(&b"red"[..]));
+//! # Ok(())
+//! # }
+//! ```
+
+mod build;
+mod config;
+mod cursor;
+mod ddl;
+mod embedded;
+mod engine;
+mod format;
+mod open;
+mod reclaimer;
+mod reports;
+mod session;
+mod share;
+mod shares;
+mod sort;
+mod stats;
+mod status;
+mod table;
+
+pub use build::IndexBuild;
+pub use config::{AboutToWait, CloseMode, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting};
+pub use cursor::{Cursor, CursorOptions, Seek};
+pub use engine::Engine;
+pub use myriad_base::{Error, Result};
+pub use myriad_catalog::{IndexSpec, TableSpec};
+pub use reports::{LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
+pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};
+pub use table::{Table, TableStats};

@@ -1,0 +1,279 @@
+//! Opening a data directory: creation on first use, else recovery.
+//!
+//! The order: lock, format file, log (headers), pool, analysis of the log, transactions, catalog, leftovers of a crash.
+//! Nothing here depends on the number of tables or tablespaces: pages are redone when they are first used and by
+//! background workers, tablespaces are opened when they are first used.
+
+use crate::config::EngineConfig;
+use crate::engine::{flush_policy, Engine, Parts};
+use crate::format::{self, Format, Found};
+use crate::reports::StartupPhase;
+use myriad_base::random::Random;
+use myriad_base::{Error, Result, SpaceId};
+use myriad_buffer::{BufferPool, Level, PoolConfig, RedoTable};
+use myriad_catalog::{Catalog, CatalogConfig};
+use myriad_io::Io;
+use myriad_log::{Log, LogConfig};
+use myriad_space::SpaceRegistry;
+use myriad_txn::{TrxConfig, TrxSystem};
+use std::hash::{BuildHasher, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const SYSTEM_FILE: &str = "system.myr";
+const UNDO_FILE: &str = "undo.myr";
+
+/// Measures the start.
+struct Phases<'a> {
+    config: &'a EngineConfig,
+    at: Duration,
+    done: Vec<StartupPhase>,
+}
+
+impl Phases<'_> {
+    fn end(&mut self, phase: &'static str, bytes_read: u64) {
+        let now = self.config.clock.now();
+        let microseconds = now.saturating_sub(self.at).as_micros() as u64;
+        self.at = now;
+        self.done.push(StartupPhase { phase, microseconds, bytes_read });
+    }
+}
+
+fn random_seed() -> u64 {
+    // The standard library seeds this from the operating system.
+    std::collections::hash_map::RandomState::new().build_hasher().finish()
+}
+
+fn redo_table() -> RedoTable {
+    let mut table = RedoTable::new();
+    myriad_btree::register(&mut table);
+    myriad_txn::redo_table_register(&mut table);
+    table
+}
+
+/// UUID of one of the engine's own tablespaces.
+fn own_uuid(directory: [u8; 16], space: SpaceId) -> [u8; 16] {
+    let mut uuid = directory;
+    uuid[15] ^= space.0 as u8 + 1;
+    uuid
+}
+
+/// The log and the pool of a data directory.
+struct Storage {
+    pool: Arc<BufferPool>,
+    spaces: Arc<SpaceRegistry>,
+}
+
+impl Engine {
+    /// Opens a data directory with settings; creates it on first use. `io` overrides the configured method. Rollback of
+    /// interrupted transactions, purge and reclaiming wait for [`Engine::start_background`].
+    ///
+    /// # Errors
+    /// [`Error::DirectoryLocked`] if another engine has it; [`Error::Format`] if it is of another format;
+    /// [`Error::CorruptLog`]; those of reading and writing files.
+    pub fn open_with(config: EngineConfig, io: Option<Arc<dyn Io>>) -> Result<Arc<Engine>> {
+        if !format::valid_page_size(config.page_size) {
+            return Err(Error::invalid(format!("page size {}", config.page_size)));
+        }
+        let io = match io {
+            Some(io) => io,
+            None => open_io(&config)?,
+        };
+        let begun = config.clock.now();
+        let mut phases = Phases { config: &config, at: begun, done: Vec::new() };
+        let folder = config.data_dir.join(format::FOLDER);
+        io.create_dir(&folder)?;
+        let lock = io.lock_file(&folder.join(format::LOCK_FILE))?;
+        let mut random = Random::from_seed(config.seed.unwrap_or_else(random_seed));
+        let found = format::look(&io, &folder)?;
+        phases.end("lock and format", 0);
+
+        let storage = match found {
+            Found::Existing(format) => recover(&config, &io, format, &mut phases)?,
+            Found::New => create(&config, &io, &folder, &mut random, &mut phases)?,
+        };
+        let opened = open_transactions(&config, &storage, random, &mut phases);
+        let (trx, catalog) = match opened {
+            Ok(opened) => opened,
+            Err(e) => {
+                storage.pool.stop_background();
+                return Err(e);
+            }
+        };
+        let total = config.clock.now().saturating_sub(begun);
+        let startup = std::mem::take(&mut phases.done);
+        (config.report)(Level::Info, &format!("opened {} in {} ms", folder.display(), total.as_millis()));
+        let parts = Parts {
+            catalog,
+            trx,
+            pool: storage.pool,
+            spaces: storage.spaces,
+            io,
+            clock: Arc::clone(&config.clock),
+            report: Arc::clone(&config.report),
+            config,
+            _lock: lock,
+        };
+        Ok(Arc::new(Engine::new(parts, startup)))
+    }
+}
+
+/// The operating system's files, by the configured method; the error log hears of it when that was left to us and is not
+/// the faster one.
+fn open_io(config: &EngineConfig) -> Result<Arc<dyn Io>> {
+    let (io, why) = myriad_io::open_io_or_why(config.io_method)?;
+    if let Some(why) = why {
+        (config.report)(Level::Info, &format!("files are read and written by threads, without io_uring: {why}"));
+    }
+    Ok(io)
+}
+
+fn log_config(config: &EngineConfig) -> LogConfig {
+    LogConfig { capacity_bytes: config.log_capacity_bytes, buffer_bytes: config.log_buffer_bytes }
+}
+
+/// Opens log, registry and pool; nothing is recovered yet.
+fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Result<Storage> {
+    let dir: &Path = &config.data_dir;
+    let log = Arc::new(Log::open(io, dir, log_config(config))?);
+    if log.uuid() != format.uuid {
+        return Err(Error::Format {
+            path: dir.join(format::FOLDER).join("redo.log").display().to_string(),
+            reason: "the log belongs to another data directory".into(),
+        });
+    }
+    let spaces = Arc::new(SpaceRegistry::new(Arc::clone(io), dir, format.page_size, config.max_open_files));
+    // The pool is the only cache of pages; with the system's on top each would be in memory twice.
+    spaces.set_direct(true);
+    let pool_config = PoolConfig {
+        bytes: usize::try_from(config.buffer_pool_bytes).unwrap_or(usize::MAX),
+        instances: config.buffer_pool_instances,
+        page_size: format.page_size,
+        page_cleaners: config.page_cleaners,
+        io_capacity: u64::from(config.io_capacity),
+        io_capacity_max: u64::from(config.io_capacity_max),
+        doublewrite: config.doublewrite,
+        background_threads: config.background_threads,
+    };
+    let pool = BufferPool::new(
+        pool_config,
+        Arc::clone(io),
+        dir,
+        log,
+        Arc::clone(&spaces),
+        redo_table(),
+        Arc::clone(&config.report),
+    )?;
+    Ok(Storage { pool, spaces })
+}
+
+fn recover(config: &EngineConfig, io: &Arc<dyn Io>, format: Format, phases: &mut Phases<'_>) -> Result<Storage> {
+    if format.page_size != config.page_size {
+        let text = format!("the data directory keeps its page size of {} bytes", format.page_size);
+        (config.report)(Level::Info, &text);
+    }
+    let storage = open_storage(config, io, format)?;
+    for (id, path) in [(SpaceId::SYSTEM, SYSTEM_FILE), (SpaceId::UNDO, UNDO_FILE)] {
+        storage.spaces.register(id, path, Some(own_uuid(format.uuid, id)));
+    }
+    phases.end("open log and pool", 0);
+    let summary = storage.pool.recover()?;
+    let bytes = summary.end_lsn.0 - summary.checkpoint_lsn.0;
+    phases.end("log analysis", bytes);
+    if summary.mtrs > 0 {
+        let text = format!(
+            "recovery: {bytes} bytes of log from LSN {} to {}, {} pages to redo",
+            summary.checkpoint_lsn, summary.end_lsn, summary.pages
+        );
+        (config.report)(Level::Info, &text);
+    }
+    storage.pool.start_background();
+    Ok(storage)
+}
+
+/// Creates a data directory. A crash at any point leaves one that the next start creates anew.
+fn create(
+    config: &EngineConfig,
+    io: &Arc<dyn Io>,
+    folder: &Path,
+    random: &mut Random,
+    phases: &mut Phases<'_>,
+) -> Result<Storage> {
+    (config.report)(Level::Info, &format!("creating {}", folder.display()));
+    let mut uuid = [0; 16];
+    uuid[..8].copy_from_slice(&random.next_u64().to_le_bytes());
+    uuid[8..].copy_from_slice(&random.next_u64().to_le_bytes());
+    let format = Format { page_size: config.page_size, uuid };
+    format::begin_creation(io, folder)?;
+    Log::create(io, &config.data_dir, log_config(config), uuid)?;
+    let storage = open_storage(config, io, format)?;
+    let lsn = storage.pool.recover()?.end_lsn;
+    for (id, path) in [(SpaceId::SYSTEM, SYSTEM_FILE), (SpaceId::UNDO, UNDO_FILE)] {
+        storage.spaces.create(id, path, own_uuid(uuid, id), lsn)?;
+    }
+    storage.pool.start_background();
+    let laid_out = lay_out(io, folder, &storage, format);
+    if let Err(e) = laid_out {
+        storage.pool.stop_background();
+        return Err(e);
+    }
+    phases.end("creation", 0);
+    Ok(storage)
+}
+
+fn lay_out(io: &Arc<dyn Io>, folder: &Path, storage: &Storage, format: Format) -> Result<()> {
+    myriad_btree::alloc::create_space_layout(&storage.pool, SpaceId::SYSTEM)?;
+    myriad_txn::create_undo(&storage.pool)?;
+    storage.pool.checkpoint_now()?;
+    format::end_creation(io, folder, format)
+}
+
+fn open_transactions(
+    config: &EngineConfig,
+    storage: &Storage,
+    random: Random,
+    phases: &mut Phases<'_>,
+) -> Result<(Arc<TrxSystem>, Arc<Catalog>)> {
+    let about_to_wait =
+        config.about_to_wait.clone().map(|f| -> myriad_txn::AboutToWait { Box::new(move |w, h| f(w, h)) });
+    let trx = TrxSystem::open(
+        Arc::clone(&storage.pool),
+        TrxConfig {
+            flush: flush_policy(config.flush_at_commit),
+            purge_threads: 0,
+            deadlock_detect: config.deadlock_detect,
+            about_to_wait,
+            clock: Arc::clone(&config.clock),
+            reporter: Arc::clone(&config.report),
+        },
+    )?;
+    phases.end("transactions", 0);
+    let resolver = Arc::downgrade(&trx);
+    storage.spaces.set_resolver(Box::new(move |space| match resolver.upgrade() {
+        Some(trx) => Catalog::resolve_space(&trx, space),
+        None => Err(Error::ShuttingDown),
+    }));
+    let catalog = Arc::new(Catalog::open(
+        Arc::clone(&trx),
+        Arc::clone(&storage.pool),
+        Arc::clone(&storage.spaces),
+        CatalogConfig {
+            placement: config.placement,
+            cache_bytes: config.definition_cache_bytes,
+            clock: Arc::clone(&config.clock),
+            random,
+        },
+    ));
+    trx.set_index_alive(catalog.index_alive());
+    let removed = catalog.finish_interrupted()?;
+    if removed > 0 {
+        (config.report)(
+            Level::Info,
+            &format!("removed {removed} tablespace files of interrupted or dropped databases"),
+        );
+    }
+    storage.pool.redo_in_background(2);
+    phases.end("catalog", 0);
+    Ok((trx, catalog))
+}

@@ -1,0 +1,99 @@
+//! The thread that removes what was dropped.
+
+use myriad_buffer::{Level, Reporter};
+use myriad_catalog::Catalog;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// After a failure (a full disk, a file that cannot be removed) the work is tried again this much later.
+const RETRY: Duration = Duration::from_secs(10);
+/// Time between looks whether a checkpoint has made space ready to be given back.
+const CHECKPOINT_LOOK: Duration = Duration::from_secs(2);
+
+#[derive(Default)]
+struct State {
+    work: bool,
+    stop: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+/// Runs [`Catalog::reclaim_step`] while there is work.
+#[derive(Default)]
+pub(crate) struct Reclaimer {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Reclaimer {
+    /// Starts the thread, unless it runs already.
+    pub(crate) fn start(&self, catalog: Arc<Catalog>, report: Reporter) {
+        let mut thread = self.thread.lock();
+        if thread.is_some() || self.shared.state.lock().stop {
+            return;
+        }
+        self.shared.state.lock().work = true;
+        let shared = Arc::clone(&self.shared);
+        let started = std::thread::Builder::new().name("myriad-reclaim".into()).spawn({
+            let report = Arc::clone(&report);
+            move || run(&shared, &catalog, &report)
+        });
+        match started {
+            Ok(handle) => *thread = Some(handle),
+            Err(e) => report(Level::Error, &format!("no thread to reclaim dropped tables: {e}")),
+        }
+    }
+
+    /// There is work.
+    pub(crate) fn wake(&self) {
+        self.shared.state.lock().work = true;
+        self.shared.changed.notify_one();
+    }
+
+    /// Stops after the present step.
+    pub(crate) fn stop(&self) {
+        self.shared.state.lock().stop = true;
+        self.shared.changed.notify_one();
+        if let Some(thread) = self.thread.lock().take() {
+            // It catches nothing: a panic there has poisoned what it worked on, and was reported by the panic handler.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run(shared: &Shared, catalog: &Catalog, report: &Reporter) {
+    loop {
+        {
+            let mut state = shared.state.lock();
+            while !state.work && !state.stop {
+                if !catalog.awaits_checkpoint() {
+                    shared.changed.wait(&mut state);
+                } else if shared.changed.wait_for(&mut state, CHECKPOINT_LOOK).timed_out() {
+                    break;
+                }
+            }
+            if state.stop {
+                return;
+            }
+            state.work = false;
+        }
+        match catalog.reclaim_step() {
+            Ok(true) => shared.state.lock().work = true,
+            Ok(false) => {}
+            Err(e) => {
+                report(Level::Warning, &format!("reclaiming dropped tables paused: {e}"));
+                let mut state = shared.state.lock();
+                state.work = true;
+                if !state.stop {
+                    shared.changed.wait_for(&mut state, RETRY);
+                }
+            }
+        }
+    }
+}

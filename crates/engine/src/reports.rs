@@ -1,0 +1,82 @@
+//! What people look at: rows of the reports.
+
+/// A running transaction.
+#[derive(Clone, Debug, Default)]
+pub struct TrxInfo {
+    /// Its id; 0 if it has changed nothing.
+    pub trx_id: u64,
+    /// Wall clock in microseconds.
+    pub start_wall_us: u64,
+    /// Undo records written.
+    pub undo_records: u64,
+    /// Locks held.
+    pub locks_held: u64,
+    /// Wall clock in microseconds; 0 if it does not wait.
+    pub wait_start_wall_us: u64,
+    /// The session's thread id.
+    pub thread_id: u64,
+    /// `ACTIVE`, `LOCK WAIT`, `PREPARED`, `ROLLING BACK`, `COMMITTING`.
+    pub state: &'static str,
+    /// Isolation level.
+    pub isolation: &'static str,
+    /// Found at start.
+    pub recovered: bool,
+}
+
+/// A lock.
+#[derive(Clone, Debug, Default)]
+pub struct LockInfo {
+    /// Whose.
+    pub trx_id: u64,
+    /// `S`, `X`, `S,GAP`, ...
+    pub mode: &'static str,
+    /// Held or waited for.
+    pub granted: bool,
+    /// Table name.
+    pub table: String,
+    /// Which of its indexes.
+    pub index_no: u32,
+    /// Key without the index id.
+    pub key: Vec<u8>,
+    /// 0: none.
+    pub waiting_for_trx_id: u64,
+}
+
+/// A latch class.
+#[derive(Clone, Copy, Debug)]
+pub struct LatchInfo {
+    /// Class.
+    pub name: &'static str,
+    /// Acquisitions.
+    pub acquired: u64,
+    /// Of these, had to wait.
+    pub contended: u64,
+    /// Nanoseconds waited in all.
+    pub wait_ns: u64,
+}
+
+/// A tablespace.
+#[derive(Clone, Debug)]
+pub struct SpaceInfo {
+    /// Id.
+    pub space_id: u32,
+    /// File relative to the data directory.
+    pub path: String,
+    /// Database, or empty.
+    pub database: String,
+    /// Size in bytes.
+    pub file_bytes: u64,
+    /// Open now.
+    pub open: bool,
+}
+
+/// A phase of the start.
+#[derive(Clone, Debug)]
+pub struct StartupPhase {
+    /// Name.
+    pub phase: &'static str,
+    /// Duration.
+    pub microseconds: u64,
+    /// Bytes read.
+    pub bytes_read: u64,
+}

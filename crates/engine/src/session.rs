@@ -1,0 +1,384 @@
+//! Sessions: one client's transactions.
+
+use crate::engine::Engine;
+use crate::share::TableShare;
+use crate::table::Table;
+#[allow(unused_imports)] // named in documentation
+use myriad_base::Error;
+use myriad_base::Result;
+use myriad_txn::{Durability, LockWait, RowBuf, Strength, Trx, TrxHandle, TrxState};
+pub use myriad_txn::{Isolation, OpKind, Savepoint};
+use smallvec::SmallVec;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The lock that a read takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lock {
+    /// None: reads its snapshot.
+    None,
+    /// Shared.
+    Shared,
+    /// Exclusive.
+    Exclusive,
+}
+
+impl Lock {
+    #[inline]
+    pub(crate) fn strength(self) -> Option<Strength> {
+        match self {
+            Lock::None => None,
+            Lock::Shared => Some(Strength::S),
+            Lock::Exclusive => Some(Strength::X),
+        }
+    }
+}
+
+/// What a read does about a row that another transaction has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Waits.
+    Wait,
+    /// Fails at once with [`myriad_base::Error::LockWaitTimeout`].
+    NoWait,
+    /// Leaves the row out.
+    SkipLocked,
+}
+
+impl Wait {
+    #[inline]
+    pub(crate) fn lock_wait(self) -> LockWait {
+        match self {
+            Wait::Wait => LockWait::Wait,
+            Wait::NoWait => LockWait::NoWait,
+            Wait::SkipLocked => LockWait::SkipLocked,
+        }
+    }
+}
+
+/// One index entry's change.
+#[derive(Clone, Copy, Debug)]
+pub struct Op<'a> {
+    /// What to do.
+    pub kind: OpKind,
+    /// Which index of the table.
+    pub index_no: usize,
+    /// Key without the index id.
+    pub key: &'a [u8],
+    /// Insert: this prefix of the key must be unique; 0 = no check.
+    pub unique_len: usize,
+    /// Insert, update: the value.
+    pub value: &'a [u8],
+}
+
+/// How [`Session::apply`] works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ApplyMode {
+    /// The table is not visible to anybody yet: no undo, no locks.
+    pub bulk: bool,
+    /// Locks a duplicate exclusively.
+    pub duplicate_exclusive: bool,
+}
+
+/// A row as stored: its key in the index read, and its value. Valid until the session's or cursor's next call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row<'a> {
+    /// Key without the index id.
+    pub key: &'a [u8],
+    /// Value.
+    pub value: &'a [u8],
+}
+
+/// Most operations of a row that take no allocation.
+const OPS_INLINE: usize = 8;
+
+/// One client's way to the engine. Used by one thread at a time. Dropping it rolls back what is active; a prepared
+/// transaction is left to [`Engine::commit_by_xid`].
+pub struct Session {
+    engine: Arc<Engine>,
+    pub(crate) trx: Trx,
+    row: RowBuf,
+    statement: Savepoint,
+    autocommit: bool,
+    failed_op: usize,
+    /// Tables whose AUTO_INCREMENT counter the transaction has moved.
+    counters: SmallVec<[Arc<TableShare>; 2]>,
+}
+
+/// Interrupts a session's lock wait from any thread.
+#[derive(Clone)]
+pub struct KillHandle {
+    trx: TrxHandle,
+}
+
+impl KillHandle {
+    /// Wakes a lock wait with [`myriad_base::Error::Interrupted`]; the next one fails at once, until
+    /// [`Session::reset_kill`].
+    pub fn kill(&self) {
+        self.trx.kill();
+    }
+}
+
+impl Session {
+    pub(crate) fn new(engine: Arc<Engine>, owner: usize, thread_id: u64) -> Session {
+        let mut trx = engine.trx_system().begin(Isolation::RepeatableRead);
+        trx.set_owner(owner, thread_id);
+        let statement = trx.savepoint();
+        Session {
+            engine,
+            trx,
+            row: RowBuf::new(),
+            statement,
+            autocommit: true,
+            failed_op: 0,
+            counters: SmallVec::new(),
+        }
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Arc<Engine> {
+        &self.engine
+    }
+
+    /// Begins a statement; begins a transaction where there is none. With `autocommit` the statement's snapshot ends with
+    /// the statement at any isolation level.
+    pub fn statement_begin(&mut self, isolation: Isolation, autocommit: bool, lock_wait: Duration) {
+        if self.trx.isolation() != isolation {
+            self.trx.set_isolation(isolation);
+        }
+        self.trx.set_lock_wait_timeout(lock_wait);
+        self.trx.start();
+        self.autocommit = autocommit;
+        self.statement = self.trx.savepoint();
+    }
+
+    /// Ends a statement and keeps its changes.
+    pub fn statement_end(&mut self) {
+        self.trx.end_statement();
+        if self.autocommit {
+            self.trx.close_snapshot();
+        }
+    }
+
+    /// Undoes a statement's changes.
+    ///
+    /// # Errors
+    /// Those of reading and writing pages; may be repeated.
+    pub fn statement_rollback(&mut self) -> Result<()> {
+        self.trx.rollback_to(self.statement)
+    }
+
+    /// Fixes the transaction's snapshot now; begins a transaction where there is none.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn open_snapshot(&mut self) -> Result<()> {
+        self.engine.pool().check_poison()?;
+        self.trx.start();
+        self.trx.open_snapshot();
+        Ok(())
+    }
+
+    /// Whether a transaction is open.
+    pub fn in_transaction(&self) -> bool {
+        self.trx.state() != TrxState::Idle
+    }
+
+    /// Whether the transaction has changed anything.
+    pub fn has_changes(&self) -> bool {
+        self.trx.has_changes()
+    }
+
+    /// Marks a point to roll back to.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    pub fn savepoint(&mut self) -> Result<Savepoint> {
+        self.engine.pool().check_poison()?;
+        Ok(self.trx.savepoint())
+    }
+
+    /// Undoes all that was done since; locks stay.
+    ///
+    /// # Errors
+    /// Those of reading and writing pages; may be repeated.
+    pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
+        self.trx.rollback_to(savepoint)
+    }
+
+    /// Undoes the transaction.
+    ///
+    /// # Errors
+    /// Those of reading and writing pages; the rollback goes on in the background then.
+    pub fn rollback(&mut self) -> Result<()> {
+        // The counters are not rolled back; to store them is a courtesy that must not keep the rollback from happening.
+        let stored = self.store_counters();
+        self.trx.rollback()?;
+        stored
+    }
+
+    /// Makes the transaction visible, and durable as configured.
+    ///
+    /// # Errors
+    /// Those of the log; the engine is poisoned then.
+    pub fn commit(&mut self) -> Result<()> {
+        self.store_counters()?;
+        self.trx.commit(Durability::Configured)
+    }
+
+    /// First phase: durable, undecided.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        self.store_counters()?;
+        self.trx.prepare(xid, Durability::Configured)
+    }
+
+    /// Second phase, fast part: visible, no sync. An error shows in [`Session::commit_finish`].
+    pub fn commit_ordered(&mut self) {
+        if let Err(e) = self.trx.commit_ordered() {
+            self.engine.poison(&format!("commit failed: {e}"));
+        }
+    }
+
+    /// Second phase, slow part: durable as configured unless somebody else sees to it; does the fast part if it was not done.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn commit_finish(&mut self, durable: bool) -> Result<()> {
+        self.trx.commit_finish(if durable { Durability::Configured } else { Durability::None })
+    }
+
+    /// Leaves a prepared transaction to [`Engine::commit_by_xid`].
+    pub fn detach_prepared(&mut self) {
+        self.trx.detach_prepared();
+    }
+
+    /// To interrupt this session's waits.
+    pub fn kill_handle(&self) -> KillHandle {
+        KillHandle { trx: self.trx.handle() }
+    }
+
+    /// Forgets a kill; at the start of a statement.
+    pub fn reset_kill(&mut self) {
+        self.trx.reset_kill();
+    }
+
+    /// The row with exactly this key, or with `prefix` the first whose key begins with it (for unique indexes).
+    ///
+    /// # Errors
+    /// Lock waits; those of reading pages.
+    pub fn get(
+        &mut self,
+        table: &Table,
+        index_no: usize,
+        key: &[u8],
+        prefix: bool,
+        lock: Lock,
+        wait: Wait,
+    ) -> Result<Option<Row<'_>>> {
+        self.engine.pool().check_poison()?;
+        let index = table.share.index(index_no)?;
+        if lock == Lock::None {
+            table.share.check_snapshot(&self.trx)?;
+        }
+        let found = self.trx.get(index, key, prefix, lock.strength(), wait.lock_wait(), &mut self.row)?;
+        Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
+    }
+
+    /// All of the operations or none.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`], see [`Session::last_duplicate`]; lock waits; those of reading and writing pages.
+    pub fn apply<'a>(
+        &mut self,
+        table: &Table,
+        ops: impl ExactSizeIterator<Item = Op<'a>>,
+        mode: ApplyMode,
+    ) -> Result<()> {
+        self.engine.pool().check_poison()?;
+        let mut converted: SmallVec<[myriad_txn::Op<'_>; OPS_INLINE]> = SmallVec::with_capacity(ops.len());
+        for op in ops {
+            converted.push(myriad_txn::Op {
+                kind: op.kind,
+                index: table.share.index(op.index_no)?,
+                key: op.key,
+                unique_len: op.unique_len,
+                payload: op.value,
+            });
+        }
+        let applied = match mode {
+            ApplyMode { bulk: true, .. } => self.trx.apply_bulk(&converted),
+            ApplyMode { duplicate_exclusive: true, .. } => self.trx.apply_duplicate_x(&converted),
+            _ => self.trx.apply(&converted),
+        };
+        applied.map_err(|e| {
+            self.failed_op = e.op;
+            e.error
+        })
+    }
+
+    /// After [`Error::DuplicateKey`]: the position of the operation and the key (without the index id) that is there
+    /// already.
+    pub fn last_duplicate(&self) -> (usize, &[u8]) {
+        (self.failed_op, self.trx.duplicate_key())
+    }
+
+    /// Rows the session's snapshot sees.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn count_rows(&mut self, table: &Table) -> Result<u64> {
+        self.engine.pool().check_poison()?;
+        table.share.check_snapshot(&self.trx)?;
+        self.trx.count(table.share.index(0)?)
+    }
+
+    /// Reserves `count` AUTO_INCREMENT values, `increment` apart; the first of them, which is `offset` plus a multiple of
+    /// `increment`. `u64::MAX` when they are used up.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] without such a column.
+    pub fn auto_increment_reserve(&mut self, table: &Table, offset: u64, increment: u64, count: u64) -> Result<u64> {
+        let first = table.share.auto_increment()?.reserve(offset, increment, count);
+        self.note_counter(&table.share);
+        Ok(first)
+    }
+
+    /// An explicit value was stored: the counter goes on from `next` at least. Nothing without such a column.
+    pub fn auto_increment_at_least(&mut self, table: &Table, next: u64) {
+        if let Ok(counter) = table.share.auto_increment() {
+            counter.at_least(next);
+            self.note_counter(&table.share);
+        }
+    }
+
+    #[inline]
+    fn note_counter(&mut self, share: &Arc<TableShare>) {
+        if !self.counters.iter().any(|s| Arc::ptr_eq(s, share)) {
+            self.counters.push(Arc::clone(share));
+        }
+    }
+
+    /// Stores the AUTO_INCREMENT counters that the transaction has moved, ahead of its commit in the log.
+    fn store_counters(&mut self) -> Result<()> {
+        if self.counters.is_empty() {
+            return Ok(());
+        }
+        for share in &self.counters {
+            share.store_auto_increment(self.engine.trx_system())?;
+        }
+        self.counters.clear();
+        Ok(())
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        if self.trx.state() == TrxState::Active {
+            // Whatever fails here is rolled back in the background or by the next start.
+            let _ = self.rollback();
+        }
+    }
+}

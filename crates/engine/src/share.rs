@@ -1,0 +1,230 @@
+//! What all users of an open table share: its definition, its indexes, its counters.
+
+use myriad_base::{Csn, Error, Result};
+use myriad_btree::Leaf;
+use myriad_catalog::{open_index, TableRef, AUTO_INCREMENT_KEY};
+use myriad_txn::{Index, Trx, TrxSystem};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// The AUTO_INCREMENT counter of an open table.
+pub(crate) struct AutoIncrement {
+    index: Index,
+    /// The next value to give.
+    next: AtomicU64,
+    /// The value on disk, or on its way there in the log.
+    stored: AtomicU64,
+    /// Keeps two writers from storing their values in the wrong order.
+    storing: Mutex<()>,
+}
+
+/// An open table. One for each definition that somebody has open; see [`crate::shares::Shares`].
+pub(crate) struct TableShare {
+    pub(crate) def: TableRef,
+    pub(crate) indexes: Box<[Index]>,
+    auto_increment: Option<AutoIncrement>,
+    /// The next hidden row id; 0 = not yet known.
+    row_id: AtomicU64,
+    current: AtomicBool,
+    /// The oldest snapshot that may read it.
+    contents_since: Csn,
+    pub(crate) stats: crate::stats::CachedStats,
+}
+
+impl TableShare {
+    /// Opens a definition.
+    pub(crate) fn open(trx: &TrxSystem, def: TableRef, contents_since: Csn) -> Result<TableShare> {
+        let indexes: Box<[Index]> = def.indexes.iter().map(|i| open_index(def.space, i, def.indexes[0].id)).collect();
+        let auto_increment =
+            def.auto_increment.map(|i| AutoIncrement::open(trx, open_index(def.space, &i, i.id))).transpose()?;
+        let row_id = if def.hidden_row_id { last_row_id(trx, &indexes[0])? + 1 } else { 0 };
+        Ok(TableShare {
+            def,
+            indexes,
+            auto_increment,
+            row_id: AtomicU64::new(row_id),
+            current: AtomicBool::new(true),
+            contents_since,
+            stats: Default::default(),
+        })
+    }
+
+    /// One of its indexes.
+    #[inline]
+    pub(crate) fn index(&self, no: usize) -> Result<&Index> {
+        self.indexes.get(no).ok_or_else(|| no_index(&self.def.name, no))
+    }
+
+    /// Whether the transaction may read it without locks.
+    ///
+    /// # Errors
+    /// [`Error::DefinitionChanged`] if its snapshot is older than the table's contents.
+    #[inline]
+    pub(crate) fn check_snapshot(&self, trx: &Trx) -> Result<()> {
+        match trx.snapshot_csn() {
+            Some(csn) if csn < self.contents_since => Err(Error::DefinitionChanged { name: self.def.name.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// False once the definition has changed.
+    pub(crate) fn is_current(&self) -> bool {
+        self.current.load(Ordering::Acquire)
+    }
+
+    /// The definition has changed.
+    pub(crate) fn set_outdated(&self) {
+        self.current.store(false, Ordering::Release);
+    }
+
+    /// Its AUTO_INCREMENT counter.
+    pub(crate) fn auto_increment(&self) -> Result<&AutoIncrement> {
+        self.auto_increment
+            .as_ref()
+            .ok_or_else(|| Error::invalid(format!("table {} has no AUTO_INCREMENT column", self.def.name)))
+    }
+
+    /// A new hidden row id.
+    pub(crate) fn next_row_id(&self) -> Result<u64> {
+        if !self.def.hidden_row_id {
+            return Err(Error::invalid(format!("table {} has a primary key", self.def.name)));
+        }
+        Ok(self.row_id.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// Stores the counter if it has moved since it was last stored. Called before the end of each transaction that
+    /// moved it.
+    pub(crate) fn store_auto_increment(&self, trx: &TrxSystem) -> Result<()> {
+        match &self.auto_increment {
+            Some(counter) if self.is_current() => counter.store(trx),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cold]
+fn no_index(table: &str, no: usize) -> Error {
+    Error::invalid(format!("table {table} has no index {no}"))
+}
+
+impl AutoIncrement {
+    fn open(trx: &TrxSystem, index: Index) -> Result<AutoIncrement> {
+        let mut stored = Vec::new();
+        let next = if trx.get_newest(&index, AUTO_INCREMENT_KEY, &mut stored)? {
+            let bytes: [u8; 8] = stored.as_slice().try_into().map_err(|_| Error::CorruptFile {
+                path: "catalog".into(),
+                reason: format!("AUTO_INCREMENT counter of {} bytes", stored.len()),
+            })?;
+            u64::from_le_bytes(bytes).max(1)
+        } else {
+            1
+        };
+        Ok(AutoIncrement { index, next: AtomicU64::new(next), stored: AtomicU64::new(next), storing: Mutex::new(()) })
+    }
+
+    /// The next value to give.
+    pub(crate) fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Reserves `count` values `increment` apart, the first of them congruent to `offset`. Saturates at the end: then
+    /// `u64::MAX`, which no column takes as generated.
+    pub(crate) fn reserve(&self, offset: u64, increment: u64, count: u64) -> u64 {
+        let increment = increment.max(1);
+        // As the server defines it, an offset beyond the increment counts as none.
+        let offset = if offset > increment { 1 } else { offset };
+        let mut next = self.next();
+        loop {
+            let first = align(next, offset, increment);
+            let end = increment.checked_mul(count.max(1)).and_then(|n| first.checked_add(n)).unwrap_or(u64::MAX);
+            match self.next.compare_exchange_weak(next, end, Ordering::Relaxed, Ordering::Relaxed) {
+                Ok(_) => return first,
+                Err(now) => next = now,
+            }
+        }
+    }
+
+    /// A value was given by hand.
+    pub(crate) fn at_least(&self, next: u64) {
+        if self.next() < next {
+            self.next.fetch_max(next, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the counter and stores it.
+    pub(crate) fn set(&self, trx: &TrxSystem, next: u64) -> Result<()> {
+        let _turn = self.storing.lock();
+        let next = next.max(1);
+        self.put(trx, next)?;
+        self.next.store(next, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn store(&self, trx: &TrxSystem) -> Result<()> {
+        let wanted = self.next();
+        if self.stored.load(Ordering::Acquire) >= wanted {
+            return Ok(());
+        }
+        let _turn = self.storing.lock();
+        if self.stored.load(Ordering::Acquire) >= wanted {
+            // The one before stored ours along with its own.
+            return Ok(());
+        }
+        self.put(trx, self.next())
+    }
+
+    fn put(&self, trx: &TrxSystem, value: u64) -> Result<()> {
+        trx.put_unversioned(&self.index, AUTO_INCREMENT_KEY, &value.to_le_bytes())?;
+        self.stored.store(value, Ordering::Release);
+        Ok(())
+    }
+}
+
+/// The first number >= `next` (and > 0) that is `offset` plus a multiple of `increment`; saturates.
+fn align(next: u64, offset: u64, increment: u64) -> u64 {
+    if next <= offset {
+        return offset.max(1);
+    }
+    let steps = (next - offset).div_ceil(increment);
+    steps.checked_mul(increment).and_then(|n| n.checked_add(offset)).unwrap_or(u64::MAX)
+}
+
+/// The largest key of an index of 8-byte counters, 0 if it is empty.
+fn last_row_id(trx: &TrxSystem, index: &Index) -> Result<u64> {
+    let id = index.id.0.to_be_bytes();
+    let mut end = index.id.0.wrapping_add(1).to_be_bytes().to_vec();
+    let mut key = Vec::new();
+    loop {
+        let leaf = index.tree.seek_before(trx.pool(), &end)?;
+        let slot = leaf.find(&end).unwrap_or_else(|slot| slot);
+        if slot > 0 {
+            leaf.key_into(slot - 1, &mut key);
+            return Ok(match key.strip_prefix(&id) {
+                Some(counter) => counter.get(..8).map_or(0, |c| u64::from_be_bytes(c.try_into().expect("8 bytes"))),
+                None => 0,
+            });
+        }
+        // An empty leaf is legal; go on to the one before.
+        if leaf.is_first() || leaf.low_fence() <= id.as_slice() {
+            return Ok(0);
+        }
+        end = leaf.low_fence().to_vec();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::align;
+
+    #[test]
+    fn alignment_follows_increment_and_offset() {
+        assert_eq!(align(1, 1, 1), 1);
+        assert_eq!(align(7, 1, 1), 7);
+        assert_eq!(align(1, 5, 10), 5);
+        assert_eq!(align(6, 5, 10), 15);
+        assert_eq!(align(15, 5, 10), 15);
+        assert_eq!(align(1, 0, 3), 3);
+        assert_eq!(align(u64::MAX, 1, 2), u64::MAX);
+        assert_eq!(align(u64::MAX - 1, 5, 10), u64::MAX);
+    }
+}

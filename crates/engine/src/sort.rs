@@ -1,0 +1,345 @@
+//! External merge sort of index entries in bounded memory.
+//!
+//! Entries are collected in one buffer; when it is full they are sorted and written to a temporary file as a *run*. At the
+//! end the runs are merged. An entry in a run: key length, unique length, value length (LEB128), key, value.
+
+use myriad_base::codec::{push_varint, Reader};
+use myriad_base::{Error, Result};
+use myriad_io::{File, Io, OpenMode};
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// An entry of the sorted stream.
+pub(crate) struct SortedEntry<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) unique_len: usize,
+    pub(crate) value: &'a [u8],
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    at: usize,
+    key_len: u32,
+    unique_len: u32,
+    value_len: u32,
+}
+
+/// Collects entries in any order.
+pub(crate) struct Sorter {
+    io: Arc<dyn Io>,
+    /// Path of the temporary files but for their number.
+    stem: PathBuf,
+    memory_bytes: usize,
+    bytes: Vec<u8>,
+    entries: Vec<Entry>,
+    runs: Vec<Run>,
+}
+
+/// Smallest buffer in bytes.
+const MEMORY_BYTES_MIN: usize = 1 << 20;
+/// Bytes of a write to a temporary file.
+const WRITE_BYTES: usize = 1 << 20;
+/// Most runs merged at once; more are merged into longer ones first.
+const MERGE_WIDTH: usize = 64;
+
+impl Sorter {
+    /// Temporary files are called `stem` with a number behind it.
+    pub(crate) fn new(io: Arc<dyn Io>, stem: PathBuf, memory_bytes: u64) -> Sorter {
+        Sorter {
+            io,
+            stem,
+            memory_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MIN),
+            bytes: Vec::new(),
+            entries: Vec::new(),
+            runs: Vec::new(),
+        }
+    }
+
+    /// Adds an entry.
+    pub(crate) fn add(&mut self, key: &[u8], unique_len: usize, value: &[u8]) -> Result<()> {
+        let size = key.len() + value.len() + std::mem::size_of::<Entry>();
+        let used = self.bytes.len() + self.entries.len() * std::mem::size_of::<Entry>();
+        if !self.entries.is_empty() && used + size > self.memory_bytes {
+            self.spill()?;
+        }
+        let small =
+            |n: usize, what| u32::try_from(n).map_err(|_| Error::TooLong { what, len: n, max: u32::MAX as usize });
+        self.entries.push(Entry {
+            at: self.bytes.len(),
+            key_len: small(key.len(), "key")?,
+            unique_len: small(unique_len.min(key.len()), "key")?,
+            value_len: small(value.len(), "value")?,
+        });
+        self.bytes.extend_from_slice(key);
+        self.bytes.extend_from_slice(value);
+        Ok(())
+    }
+
+    fn sort(&mut self) {
+        let Sorter { bytes, entries, .. } = self;
+        let key = |e: &Entry| &bytes[e.at..e.at + e.key_len as usize];
+        entries.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+    }
+
+    fn spill(&mut self) -> Result<()> {
+        self.sort();
+        let mut out = RunWriter::create(&self.io, self.next_path())?;
+        for e in &self.entries {
+            out.push(&entry(&self.bytes, e))?;
+        }
+        self.runs.push(out.finish()?);
+        self.bytes.clear();
+        self.entries.clear();
+        Ok(())
+    }
+
+    fn next_path(&self) -> PathBuf {
+        let mut name = self.stem.clone().into_os_string();
+        name.push(format!(".{}", NEXT_FILE.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+        name.into()
+    }
+
+    /// Bytes of all entries added, if they are still in memory.
+    pub(crate) fn in_memory(&self) -> Option<usize> {
+        self.runs.is_empty().then_some(self.bytes.len())
+    }
+
+    /// Gives all entries in key order.
+    pub(crate) fn finish(&mut self, visit: &mut dyn FnMut(&SortedEntry<'_>) -> Result<()>) -> Result<()> {
+        if self.runs.is_empty() {
+            self.sort();
+            for e in &self.entries {
+                visit(&entry(&self.bytes, e))?;
+            }
+            return Ok(());
+        }
+        if !self.entries.is_empty() {
+            self.spill()?;
+        }
+        self.bytes = Vec::new();
+        self.entries = Vec::new();
+        while self.runs.len() > MERGE_WIDTH {
+            let rest = self.runs.split_off(MERGE_WIDTH);
+            let first = std::mem::replace(&mut self.runs, rest);
+            let mut out = RunWriter::create(&self.io, self.next_path())?;
+            merge(&first, self.memory_bytes, &mut |e| out.push(e))?;
+            self.runs.push(out.finish()?);
+        }
+        merge(&self.runs, self.memory_bytes, visit)
+    }
+}
+
+static NEXT_FILE: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
+fn entry<'a>(bytes: &'a [u8], e: &Entry) -> SortedEntry<'a> {
+    let (key_end, end) = (e.at + e.key_len as usize, e.at + e.key_len as usize + e.value_len as usize);
+    SortedEntry { key: &bytes[e.at..key_end], unique_len: e.unique_len as usize, value: &bytes[key_end..end] }
+}
+
+/// A sorted temporary file, removed when dropped.
+struct Run {
+    io: Arc<dyn Io>,
+    file: Arc<dyn File>,
+    path: PathBuf,
+    len: u64,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // A file left behind in the temporary folder is the operating system's to clean.
+        let _ = self.io.remove_file(&self.path);
+    }
+}
+
+struct RunWriter {
+    run: Run,
+    buffer: Vec<u8>,
+}
+
+impl RunWriter {
+    fn create(io: &Arc<dyn Io>, path: PathBuf) -> Result<RunWriter> {
+        let mode = OpenMode { create: myriad_io::Create::IfMissing, ..OpenMode::NEW };
+        let file = io.open(&path, mode)?;
+        file.set_len(0)?;
+        Ok(RunWriter { run: Run { io: Arc::clone(io), file, path, len: 0 }, buffer: Vec::new() })
+    }
+
+    fn push(&mut self, e: &SortedEntry<'_>) -> Result<()> {
+        for n in [e.key.len(), e.unique_len, e.value.len()] {
+            push_varint(&mut self.buffer, n as u64);
+        }
+        self.buffer.extend_from_slice(e.key);
+        self.buffer.extend_from_slice(e.value);
+        if self.buffer.len() >= WRITE_BYTES {
+            self.write()?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self) -> Result<()> {
+        self.run.file.write_at(&self.buffer, self.run.len)?;
+        self.run.len += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<Run> {
+        self.write()?;
+        Ok(self.run)
+    }
+}
+
+/// Reads a run from start to end; holds the present entry.
+struct RunReader<'a> {
+    run: &'a Run,
+    buffer: Vec<u8>,
+    /// Start of the unread part of the buffer.
+    at: usize,
+    /// File offset of the buffer's end.
+    read_to: u64,
+    chunk: usize,
+    entry: Entry,
+}
+
+impl<'a> RunReader<'a> {
+    fn new(run: &'a Run, chunk: usize) -> RunReader<'a> {
+        let entry = Entry { at: 0, key_len: 0, unique_len: 0, value_len: 0 };
+        RunReader { run, buffer: Vec::new(), at: 0, read_to: 0, chunk, entry }
+    }
+
+    fn parse(&self) -> Option<(Entry, usize)> {
+        let rest = &self.buffer[self.at..];
+        let mut r = Reader::new(rest);
+        let mut number = || u32::try_from(r.varint()?).ok();
+        let (key_len, unique_len, value_len) = (number()?, number()?, number()?);
+        let at = self.at + rest.len() - r.rest().len();
+        r.take(key_len as usize)?;
+        r.take(value_len as usize)?;
+        Some((Entry { at, key_len, unique_len, value_len }, self.at + rest.len() - r.rest().len()))
+    }
+
+    /// Goes to the next entry; false at the end.
+    fn advance(&mut self) -> Result<bool> {
+        loop {
+            if let Some((entry, end)) = self.parse() {
+                self.entry = entry;
+                self.at = end;
+                return Ok(true);
+            }
+            if self.read_to == self.run.len {
+                let whole = self.at == self.buffer.len();
+                return if whole { Ok(false) } else { Err(self.damaged()) };
+            }
+            self.fill()?;
+        }
+    }
+
+    /// Reads on, keeping what has not been parsed; the entry handed out last is given up.
+    fn fill(&mut self) -> Result<()> {
+        self.buffer.drain(..self.at);
+        self.at = 0;
+        let kept = self.buffer.len();
+        let wanted = (self.chunk.max(kept) as u64).min(self.run.len - self.read_to) as usize;
+        self.buffer.resize(kept + wanted, 0);
+        if self.run.file.read_at(&mut self.buffer[kept..], self.read_to)? != wanted {
+            return Err(self.damaged());
+        }
+        self.read_to += wanted as u64;
+        Ok(())
+    }
+
+    fn damaged(&self) -> Error {
+        Error::CorruptFile { path: self.run.path.display().to_string(), reason: "sorted run is cut short".into() }
+    }
+
+    fn get(&self) -> SortedEntry<'_> {
+        entry(&self.buffer, &self.entry)
+    }
+}
+
+/// Orders the readers in the heap by their present key.
+struct ByKey<'a>(RunReader<'a>);
+
+impl PartialEq for ByKey<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for ByKey<'_> {}
+impl PartialOrd for ByKey<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for ByKey<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.get().key.cmp(other.0.get().key)
+    }
+}
+
+fn merge(runs: &[Run], memory_bytes: usize, visit: &mut dyn FnMut(&SortedEntry<'_>) -> Result<()>) -> Result<()> {
+    let chunk = (memory_bytes / runs.len().max(1)).clamp(64 << 10, 4 << 20);
+    let mut heap = BinaryHeap::new();
+    for run in runs {
+        let mut reader = RunReader::new(run, chunk);
+        if reader.advance()? {
+            heap.push(Reverse(ByKey(reader)));
+        }
+    }
+    while let Some(mut top) = heap.peek_mut() {
+        visit(&top.0 .0.get())?;
+        if !top.0 .0.advance()? {
+            std::collections::binary_heap::PeekMut::pop(top);
+        }
+    }
+    Ok(())
+}
+
+/// A stem for temporary files in `dir` that no other process uses.
+pub(crate) fn temporary_stem(dir: &Path, id: u32) -> PathBuf {
+    dir.join(format!("#myriad-sort-{}-{id}", std::process::id()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_base::random::Random;
+
+    fn sorts(memory: u64, count: u64, seed: u64) {
+        let dir = tempfile::tempdir().expect("folder");
+        let io = myriad_io::open_io(myriad_io::IoMethod::Threads).expect("io");
+        let mut random = Random::from_seed(seed);
+        let mut sorter = Sorter::new(io, temporary_stem(dir.path(), 1), memory);
+        sorter.memory_bytes = memory as usize;
+        let mut expected = Vec::new();
+        for i in 0..count {
+            let key: Vec<u8> = (0..random.below(12)).map(|_| random.below(4) as u8).chain(i.to_be_bytes()).collect();
+            let value = vec![i as u8; random.below(300) as usize];
+            sorter.add(&key, 1, &value).expect("add");
+            expected.push((key, value));
+        }
+        expected.sort();
+        let mut got = Vec::new();
+        sorter
+            .finish(&mut |e| {
+                assert_eq!(e.unique_len, 1);
+                got.push((e.key.to_vec(), e.value.to_vec()));
+                Ok(())
+            })
+            .expect("finish");
+        assert_eq!(got, expected);
+        drop(sorter);
+        assert_eq!(std::fs::read_dir(dir.path()).expect("folder").count(), 0, "temporary files stay");
+    }
+
+    #[test]
+    fn in_memory_and_in_runs() {
+        sorts(1 << 20, 1000, 1);
+        sorts(4000, 3000, 2);
+        // More runs than are merged at once.
+        sorts(1000, 2000, 3);
+        sorts(1000, 0, 4);
+    }
+}

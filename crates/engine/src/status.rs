@@ -1,0 +1,380 @@
+//! Reports: SHOW ENGINE STATUS, metrics, and the rows of the INFORMATION_SCHEMA tables.
+
+use crate::engine::Engine;
+use crate::reports::{LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
+use crate::share::TableShare;
+use myriad_base::latch::{latch_stats, ALL_CLASSES};
+use myriad_base::Result;
+use myriad_txn::{Isolation, TrxState};
+use std::collections::HashMap;
+use std::fmt::Write;
+use std::sync::Arc;
+
+fn state_name(info: &myriad_txn::TrxInfo) -> &'static str {
+    match info.state {
+        _ if info.waiting => "LOCK WAIT",
+        TrxState::Idle | TrxState::Active => "ACTIVE",
+        TrxState::Prepared => "PREPARED",
+        TrxState::Committing => "COMMITTING",
+        TrxState::RollingBack => "ROLLING BACK",
+    }
+}
+
+fn isolation_name(isolation: Isolation) -> &'static str {
+    match isolation {
+        Isolation::ReadUncommitted => "READ UNCOMMITTED",
+        Isolation::ReadCommitted => "READ COMMITTED",
+        Isolation::RepeatableRead => "REPEATABLE READ",
+        Isolation::Serializable => "SERIALIZABLE",
+    }
+}
+
+/// Table and number of the indexes of open tables.
+type IndexNames<'a> = HashMap<u32, (&'a str, usize)>;
+
+fn index_names(shares: &[Arc<TableShare>]) -> IndexNames<'_> {
+    let mut names = HashMap::new();
+    for share in shares {
+        for (no, index) in share.indexes.iter().enumerate() {
+            names.insert(index.id.0, (share.def.name.as_str(), no));
+        }
+    }
+    names
+}
+
+fn lock_row(names: &IndexNames<'_>, lock: &myriad_txn::LockInfo) -> LockInfo {
+    let (table, index_no) = names.get(&lock.index.0).copied().unwrap_or(("", 0));
+    LockInfo {
+        trx_id: lock.trx_id,
+        mode: lock.mode.name(),
+        granted: lock.granted,
+        table: table.into(),
+        index_no: index_no as u32,
+        key: if lock.supremum { b"supremum".to_vec() } else { lock.key.get(4..).unwrap_or(&[]).to_vec() },
+        waiting_for_trx_id: 0,
+    }
+}
+
+/// A section's title, as wide as the text.
+fn title(out: &mut String, text: &str) {
+    let line = "-".repeat(text.len());
+    let _ = writeln!(out, "{line}\n{text}\n{line}");
+}
+
+macro_rules! line {
+    ($out:expr, $($arg:tt)*) => {{
+        // Writing to a string cannot fail.
+        let _ = writeln!($out, $($arg)*);
+    }};
+}
+
+fn percent(part: u64, whole: u64) -> f64 {
+    if whole == 0 {
+        0.0
+    } else {
+        part as f64 * 100.0 / whole as f64
+    }
+}
+
+impl Engine {
+    /// `SHOW ENGINE MYRIAD STATUS`.
+    pub fn status_text(&self) -> String {
+        let mut out = String::with_capacity(4096);
+        self.status_engine(&mut out);
+        self.status_log(&mut out);
+        self.status_pool(&mut out);
+        self.status_transactions(&mut out);
+        self.status_locks(&mut out);
+        self.status_purge(&mut out);
+        self.status_latches(&mut out);
+        line!(out, "END OF MYRIAD STATUS");
+        out
+    }
+
+    fn status_engine(&self, out: &mut String) {
+        title(out, "ENGINE");
+        let config = &self.parts.config;
+        line!(out, "Version {}, format {}", env!("CARGO_PKG_VERSION"), crate::format::FORMAT_VERSION);
+        line!(out, "Folder {}", config.data_dir.join(crate::format::FOLDER).display());
+        line!(out, "Page size {} bytes, I/O by {}", self.pool().page_size(), self.parts.io.name());
+        if let Err(e) = self.pool().check_poison() {
+            line!(out, "STOPPED: {e}");
+        }
+        let (definitions, bytes) = self.catalog().cache_usage();
+        line!(out, "Definition cache: {definitions} tables, {bytes} bytes");
+        line!(out, "Tables open {}, files open {}", self.shares().all().len(), self.parts.spaces.open_files());
+        for phase in &self.startup {
+            line!(
+                out,
+                "Start: {:<20} {:>10.3} ms {:>14} bytes read",
+                phase.phase,
+                phase.microseconds as f64 / 1000.0,
+                phase.bytes_read
+            );
+        }
+    }
+
+    fn status_log(&self, out: &mut String) {
+        title(out, "LOG");
+        let log = self.pool().log();
+        let s = log.stats();
+        line!(out, "End LSN      {}", log.end_lsn());
+        line!(out, "Durable to   {}", log.durable_lsn());
+        line!(out, "Checkpoint   {}", log.last_checkpoint().0);
+        line!(
+            out,
+            "Age {} of {} bytes ({:.1} %)",
+            s.age_bytes,
+            s.capacity_bytes,
+            percent(s.age_bytes, s.capacity_bytes)
+        );
+        line!(
+            out,
+            "{} appends, {} bytes; {} writes, {} bytes; {} syncs",
+            s.appends,
+            s.appended_bytes,
+            s.writes,
+            s.written_bytes,
+            s.syncs
+        );
+        line!(
+            out,
+            "Waits: {} for durability, {} for capacity, {} for buffer",
+            s.flush_waits,
+            s.capacity_waits,
+            s.buffer_waits
+        );
+    }
+
+    fn status_pool(&self, out: &mut String) {
+        title(out, "BUFFER POOL AND I/O");
+        let s = self.pool().stats();
+        line!(out, "Frames {} of {} bytes; free {}, dirty {}", s.frames, s.page_size, s.free_frames, s.dirty_pages);
+        line!(out, "Hits {}, misses {} (hit rate {:.2} %)", s.hits, s.misses, percent(s.hits, s.hits + s.misses));
+        line!(
+            out,
+            "Pages read {}, written {}, evicted {}; write errors {}",
+            s.reads,
+            s.writes,
+            s.evictions,
+            s.write_errors
+        );
+        line!(
+            out,
+            "Batches {}, of these doublewritten {}; checkpoints {}",
+            s.batches,
+            s.doublewrite_batches,
+            s.checkpoints
+        );
+        line!(out, "Waits for a free frame {}", s.free_waits);
+        line!(out, "Recovery: {} pages redone, {} to go", s.redone_pages, s.pending_redo_pages);
+        line!(out, "Mini-transactions {}", s.mtrs);
+    }
+
+    fn status_transactions(&self, out: &mut String) {
+        title(out, "TRANSACTIONS");
+        line!(out, "Next transaction id {}", self.trx_system().next_trx_id());
+        let now = self.clock().wall_us();
+        for t in self.transactions() {
+            line!(
+                out,
+                "Transaction {}, {}, {:.1} s, {}, thread {}, {} undo records, {} locks{}",
+                t.trx_id,
+                t.state,
+                now.saturating_sub(t.start_wall_us) as f64 / 1e6,
+                t.isolation,
+                t.thread_id,
+                t.undo_records,
+                t.locks_held,
+                if t.recovered { ", recovered" } else { "" }
+            );
+        }
+    }
+
+    fn status_locks(&self, out: &mut String) {
+        title(out, "LOCKS");
+        let s = self.trx_system().locks().stats();
+        line!(
+            out,
+            "Waits {} ({} now), {:.3} s in all, longest {:.3} s",
+            s.waits,
+            s.waiting_now,
+            s.wait_us as f64 / 1e6,
+            s.wait_us_max as f64 / 1e6
+        );
+        line!(out, "Deadlocks {}, timeouts {}", s.deadlocks, s.timeouts);
+        match self.trx_system().locks().last_deadlock() {
+            Some(deadlock) => self.status_deadlock(out, &deadlock),
+            None => line!(out, "No deadlock since start"),
+        }
+    }
+
+    fn status_deadlock(&self, out: &mut String, deadlock: &myriad_txn::DeadlockInfo) {
+        let ago = self.clock().wall_us().saturating_sub(deadlock.wall_us) as f64 / 1e6;
+        line!(out, "Latest deadlock, {ago:.1} s ago:");
+        let shares = self.shares().all();
+        let names = index_names(&shares);
+        for wait in &deadlock.waits {
+            let blocker = wait.blockers.first().copied().unwrap_or(0);
+            let row = lock_row(&names, wait);
+            let key: String = row.key.iter().take(32).map(|b| format!("{b:02x}")).collect();
+            line!(
+                out,
+                "  transaction {} waits for transaction {blocker}: {} on table {} index {} key {key}",
+                row.trx_id,
+                row.mode,
+                if row.table.is_empty() { "(closed)" } else { &row.table },
+                row.index_no
+            );
+        }
+        line!(out, "  transaction {} was rolled back", deadlock.victim);
+    }
+
+    fn status_purge(&self, out: &mut String) {
+        title(out, "PURGE");
+        let s = self.trx_system().purge_stats();
+        line!(out, "History {} transactions, undo pages {}", s.history, s.undo_pages);
+        line!(out, "{} undo records purged, {} entries removed", s.records_purged, s.entries_removed);
+    }
+
+    fn status_latches(&self, out: &mut String) {
+        title(out, "LATCHES");
+        line!(out, "{:<14}{:>16}{:>14}{:>14}", "class", "acquired", "contended", "wait ms");
+        for l in self.latches() {
+            line!(out, "{:<14}{:>16}{:>14}{:>14.1}", l.name, l.acquired, l.contended, l.wait_ns as f64 / 1e6);
+        }
+    }
+
+    /// Counters and gauges: `visit(name, value, is a gauge)`.
+    pub fn metrics(&self, visit: &mut dyn FnMut(&str, u64, bool)) {
+        let (log, pool) = (self.pool().log().stats(), self.pool().stats());
+        let (purge, locks) = (self.trx_system().purge_stats(), self.trx_system().locks().stats());
+        let counters = [
+            ("log_appends", log.appends),
+            ("log_bytes", log.appended_bytes),
+            ("log_writes", log.writes),
+            ("log_written_bytes", log.written_bytes),
+            ("log_syncs", log.syncs),
+            ("log_capacity_waits", log.capacity_waits),
+            ("log_buffer_waits", log.buffer_waits),
+            ("buffer_pool_read_requests", pool.hits + pool.misses),
+            ("buffer_pool_misses", pool.misses),
+            ("pages_read", pool.reads),
+            ("pages_written", pool.writes),
+            ("page_write_errors", pool.write_errors),
+            ("pages_evicted", pool.evictions),
+            ("buffer_pool_free_waits", pool.free_waits),
+            ("doublewrite_batches", pool.doublewrite_batches),
+            ("checkpoints", pool.checkpoints),
+            ("pages_redone", pool.redone_pages),
+            ("mini_transactions", pool.mtrs),
+            ("purged_records", purge.records_purged),
+            ("purged_entries", purge.entries_removed),
+            ("lock_waits", locks.waits),
+            ("lock_wait_us", locks.wait_us),
+            ("lock_deadlocks", locks.deadlocks),
+            ("lock_timeouts", locks.timeouts),
+        ];
+        let gauges = [
+            ("log_age_bytes", log.age_bytes),
+            ("log_capacity_bytes", log.capacity_bytes),
+            ("buffer_pool_pages_total", pool.frames),
+            ("buffer_pool_pages_free", pool.free_frames),
+            ("buffer_pool_pages_dirty", pool.dirty_pages),
+            ("page_size", pool.page_size),
+            ("pages_to_redo", pool.pending_redo_pages),
+            ("history_length", purge.history),
+            ("undo_pages", purge.undo_pages),
+            ("lock_waits_now", locks.waiting_now),
+            ("lock_wait_us_max", locks.wait_us_max),
+            ("definitions_cached", self.catalog().cache_usage().0 as u64),
+            ("open_files", self.parts.spaces.open_files() as u64),
+        ];
+        for (name, value) in counters {
+            visit(name, value, false);
+        }
+        for (name, value) in gauges {
+            visit(name, value, true);
+        }
+    }
+
+    /// Transactions that have begun.
+    pub fn transactions(&self) -> Vec<TrxInfo> {
+        let mut all = Vec::new();
+        self.trx_system().list_trx(&mut |t| {
+            all.push(TrxInfo {
+                trx_id: t.trx_id.0,
+                start_wall_us: t.start_wall_us,
+                undo_records: t.undo_records,
+                locks_held: t.locks_held,
+                wait_start_wall_us: t.wait_start_wall_us,
+                thread_id: t.thread_id,
+                state: state_name(t),
+                isolation: isolation_name(t.isolation),
+                recovered: t.recovered,
+            });
+        });
+        all
+    }
+
+    /// Locks held and waited for; one row for each transaction that a wait is for.
+    pub fn locks(&self) -> Vec<LockInfo> {
+        let shares = self.shares().all();
+        let names = index_names(&shares);
+        let mut all = Vec::new();
+        self.trx_system().locks().list(&mut |l| {
+            let row = lock_row(&names, l);
+            if l.granted || l.blockers.is_empty() {
+                all.push(row);
+            } else {
+                all.extend(l.blockers.iter().map(|&b| LockInfo { waiting_for_trx_id: b, ..row.clone() }));
+            }
+        });
+        all
+    }
+
+    /// Latch classes.
+    pub fn latches(&self) -> Vec<LatchInfo> {
+        let info = |class: &myriad_base::latch::LatchClass| {
+            let s = latch_stats(*class);
+            LatchInfo { name: class.name(), acquired: s.acquired, contended: s.contended, wait_ns: s.wait_ns }
+        };
+        ALL_CLASSES.iter().map(info).collect()
+    }
+
+    /// Tablespaces, the engine's own included. Opens none: a closed one's size is asked of the file system.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn spaces(&self) -> Result<Vec<SpaceInfo>> {
+        let mut all = Vec::new();
+        let mut add = |id: myriad_base::SpaceId, database: &str| {
+            // One that was dropped meanwhile, or whose file is missing, is listed without a size.
+            let space = self.parts.spaces.get(id).ok();
+            let open = space.as_ref().is_some_and(|s| s.is_open());
+            let path = space.as_ref().map(|s| s.path()).unwrap_or_default();
+            let pages = if open { space.map(|s| u64::from(s.pages_in_file())) } else { None };
+            let file_bytes = match pages {
+                Some(pages) => pages * self.pool().page_size() as u64,
+                None => self.file_bytes(&path),
+            };
+            let path = format!("{}/{path}", crate::format::FOLDER);
+            all.push(SpaceInfo { space_id: id.0, path, database: database.into(), file_bytes, open });
+        };
+        add(myriad_base::SpaceId::SYSTEM, "");
+        add(myriad_base::SpaceId::UNDO, "");
+        self.catalog().list_spaces(&mut |id, _, database| add(id, database))?;
+        Ok(all)
+    }
+
+    fn file_bytes(&self, path: &str) -> u64 {
+        let path = self.parts.config.data_dir.join(crate::format::FOLDER).join(path);
+        let len = self.io().open(&path, myriad_io::OpenMode::READ).and_then(|file| file.len());
+        len.unwrap_or(0)
+    }
+
+    /// What the start did.
+    pub fn startup(&self) -> &[StartupPhase] {
+        &self.startup
+    }
+}

@@ -1,0 +1,138 @@
+//! Open tables.
+
+use crate::engine::Engine;
+use crate::share::TableShare;
+use crate::stats;
+use myriad_base::Result;
+use myriad_txn::{Durability, Isolation};
+use std::sync::Arc;
+
+/// An open table. Cheap to clone.
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) share: Arc<TableShare>,
+}
+
+/// What [`Table::info`] tells.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableStats {
+    /// Estimated rows; 0 only if there is none.
+    pub rows: u64,
+    /// Bytes of the clustered index.
+    pub data_bytes: u64,
+    /// Bytes of the other indexes.
+    pub index_bytes: u64,
+    /// Bytes free inside its tablespace; 0 = not known.
+    pub free_bytes: u64,
+    /// Mean bytes of a row.
+    pub mean_row_bytes: u64,
+    /// Seconds since 1970; 0 unknown.
+    pub create_time_s: u64,
+    /// Seconds since 1970; 0 unknown.
+    pub update_time_s: u64,
+    /// Next AUTO_INCREMENT value; 0 without such a column.
+    pub auto_increment_next: u64,
+}
+
+impl Table {
+    /// `db/table`, as it was when the table was opened.
+    pub fn name(&self) -> &str {
+        &self.share.def.name
+    }
+
+    /// False once dropped or redefined since it was opened.
+    pub fn is_current(&self) -> bool {
+        self.share.is_current()
+    }
+
+    /// Statistics: estimates, but for an empty table's zero.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn info(&self) -> Result<TableStats> {
+        stats::table_stats(&self.engine, &self.share)
+    }
+
+    /// Entries from places spread over an index, in key order: `visit(key, new_page)` until it returns false.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn sample_index(&self, index_no: usize, pages: u32, visit: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()> {
+        stats::sample(&self.engine, self.share.index(index_no)?, pages.max(1) as usize, visit)
+    }
+
+    /// Estimated entries between two keys (inclusive prefixes; `None` = unbounded). At least 1.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn records_in_range(&self, index_no: usize, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
+        let index = self.share.index(index_no)?;
+        let (lo, hi) = stats::range(index.id, low, high);
+        if lo >= hi {
+            return Ok(1);
+        }
+        Ok(index.tree.estimate_range(self.engine.pool(), &lo, &hi)?.entries.max(1))
+    }
+
+    /// Sets the AUTO_INCREMENT counter, durably. The caller sees to it that no value is given twice.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] without such a column; those of writing.
+    pub fn auto_increment_set(&self, next: u64) -> Result<()> {
+        self.share.auto_increment()?.set(self.engine.trx_system(), next)?;
+        self.engine.flush_log()
+    }
+
+    /// The next hidden row id.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] for a table with a key of its own.
+    pub fn next_row_id(&self) -> Result<u64> {
+        self.share.next_row_id()
+    }
+
+    /// Verifies the structure of every index, and that all hold the same number of rows; each finding goes to `finding`.
+    ///
+    /// # Errors
+    /// Those that keep the check from going on; damage is a finding.
+    pub fn check(&self, finding: &mut dyn FnMut(&str)) -> Result<()> {
+        let mut sound = true;
+        for (no, index) in self.share.indexes.iter().enumerate() {
+            let (lo, hi) = stats::bounds(index.id);
+            let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |_| {})?;
+            for (page, reason) in report.findings {
+                sound = false;
+                finding(&format!("index {no}: {page}: {reason}"));
+            }
+        }
+        if sound {
+            self.check_counts(finding)?;
+        }
+        Ok(())
+    }
+
+    fn check_counts(&self, finding: &mut dyn FnMut(&str)) -> Result<()> {
+        let mut trx = self.engine.trx_system().begin(Isolation::RepeatableRead);
+        trx.start();
+        trx.open_snapshot();
+        let mut first = None;
+        let mut counted = Ok(());
+        for (no, index) in self.share.indexes.iter().enumerate() {
+            match trx.count(index) {
+                Ok(rows) => {
+                    let expected = *first.get_or_insert(rows);
+                    if rows != expected {
+                        finding(&format!("index {no} has {rows} entries, the clustered index {expected}"));
+                    }
+                }
+                Err(e) => {
+                    counted = Err(e);
+                    break;
+                }
+            }
+        }
+        trx.commit(Durability::None)?;
+        counted
+    }
+}

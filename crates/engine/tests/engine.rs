@@ -1,0 +1,648 @@
+//! The engine end to end, on real files and on the simulated disk.
+
+use myriad::*;
+use myriad_io::{Io, SimIo};
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const ONE_INDEX: &[IndexSpec] = &[IndexSpec { unique: true }];
+
+fn spec() -> TableSpec<'static> {
+    TableSpec { indexes: ONE_INDEX, ..Default::default() }
+}
+
+fn config(dir: impl AsRef<Path>) -> EngineConfig {
+    EngineConfig {
+        buffer_pool_bytes: 4 << 20,
+        log_capacity_bytes: 4 << 20,
+        log_buffer_bytes: 1 << 20,
+        seed: Some(1),
+        ..EngineConfig::new(dir.as_ref())
+    }
+}
+
+fn sim_config() -> EngineConfig {
+    EngineConfig { background_threads: false, ..config("/data") }
+}
+
+fn rows(engine: &Arc<Engine>, table: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let table = engine.open_table(table).unwrap();
+    let mut session = engine.session();
+    let mut rows = Vec::new();
+    session
+        .scan(&table, b"", |k, v| {
+            rows.push((k.to_vec(), v.to_vec()));
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    session.commit().unwrap();
+    rows
+}
+
+fn fill(engine: &Arc<Engine>, table: &str, n: u32) {
+    let table = engine.open_table(table).unwrap();
+    let mut session = engine.session();
+    for i in 0..n {
+        session.insert(&table, &i.to_be_bytes(), format!("value {i}").as_bytes()).unwrap();
+    }
+    session.commit().unwrap();
+}
+
+/// Opens on a simulated disk; the data directory itself is the server's to create.
+fn open_sim(io: &SimIo, config: EngineConfig) -> Result<Arc<Engine>> {
+    io.create_dir(Path::new("/data")).unwrap();
+    Engine::open_with(config, Some(Arc::new(io.clone())))
+}
+
+#[test]
+fn rows_survive_clean_close_crash_and_reopen() {
+    let mut io = SimIo::new(1);
+    for round in 0..3u64 {
+        let engine = open_sim(&io, sim_config()).unwrap();
+        let table = format!("d/t{round}");
+        engine.create_table(&table, &spec()).unwrap();
+        fill(&engine, &table, 500);
+        // What was not committed is gone after the crash.
+        let open = engine.open_table(&table).unwrap();
+        let mut session = engine.session();
+        session.insert(&open, b"uncommitted", b"x").unwrap();
+        session.remove(&open, &7u32.to_be_bytes()).unwrap();
+        engine.flush_log().unwrap();
+        io = io.crash(round);
+        let engine = open_sim(&io, sim_config()).unwrap();
+        assert_eq!(rows(&engine, &table).len(), 500, "before the rollback");
+        while engine.background_step().unwrap() {}
+        assert_eq!(rows(&engine, &table).len(), 500, "after the rollback");
+        engine.close(CloseMode::Clean).unwrap();
+        drop(engine);
+        let engine = open_sim(&io, sim_config()).unwrap();
+        for r in 0..=round {
+            assert_eq!(rows(&engine, &format!("d/t{r}")).len(), 500);
+        }
+        engine.close(CloseMode::Purged).unwrap();
+    }
+}
+
+#[test]
+fn on_real_files_with_threads() {
+    let dir = tempfile::tempdir().unwrap();
+    {
+        let engine = Engine::open_with(config(dir.path()), None).unwrap();
+        engine.start_background();
+        engine.create_table("d/t", &spec()).unwrap();
+        fill(&engine, "d/t", 20_000);
+        assert!(matches!(Engine::open_with(config(dir.path()), None), Err(Error::DirectoryLocked { .. })));
+        engine.close(CloseMode::LogOnly).unwrap();
+    }
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    engine.start_background();
+    assert_eq!(rows(&engine, "d/t").len(), 20_000);
+    let table = engine.open_table("d/t").unwrap();
+    let stats = table.info().unwrap();
+    assert!((10_000..40_000).contains(&stats.rows), "{stats:?}");
+    let n = table.records_in_range(0, Some(&100u32.to_be_bytes()), Some(&199u32.to_be_bytes())).unwrap();
+    assert!((50..200).contains(&n), "{n}");
+    let mut session = engine.session();
+    assert_eq!(session.count_rows(&table).unwrap(), 20_000);
+    session.commit().unwrap();
+    table.check(&mut |finding| panic!("{finding}")).unwrap();
+    let mut last = Vec::new();
+    let mut pages = 0;
+    table
+        .sample_index(0, 5, &mut |key, new_page| {
+            assert!(last.as_slice() < key);
+            last = key.to_vec();
+            pages += u32::from(new_page);
+            true
+        })
+        .unwrap();
+    assert!((1..=5).contains(&pages), "{pages}");
+    let text = engine.status_text();
+    for section in ["ENGINE", "LOG", "BUFFER POOL", "TRANSACTIONS", "LOCKS", "PURGE"] {
+        assert!(text.contains(section), "{section} is missing in\n{text}");
+    }
+    let mut names = 0;
+    engine.metrics(&mut |_, _, _| names += 1);
+    assert!(names > 20);
+    assert_eq!(engine.spaces().unwrap().len(), 3);
+    drop((table, session));
+    engine.close(CloseMode::Purged).unwrap();
+}
+
+#[test]
+fn definitions_change_atomically_and_survive() {
+    let io = SimIo::new(2);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let frm: Vec<u8> = (0..500u32).map(|i| i as u8).collect();
+    let mut other = frm.clone();
+    other[70] ^= 0xff;
+    engine.create_table("a/t", &TableSpec { frm: &frm, ..spec() }).unwrap();
+    engine.create_table("a/u", &TableSpec { frm: &other, ..spec() }).unwrap();
+    assert!(matches!(engine.create_table("a/t", &spec()), Err(Error::TableExists { .. })));
+    assert_eq!(engine.frm("a/t").unwrap(), frm);
+    assert_eq!(engine.frm("a/u").unwrap(), other);
+    fill(&engine, "a/t", 100);
+
+    let open = engine.open_table("a/t").unwrap();
+    engine.rename_table("a/t", "b/t").unwrap();
+    assert!(!open.is_current());
+    assert!(matches!(engine.rename_table("b/t", "a/u"), Err(Error::TableExists { .. })));
+    assert!(matches!(engine.rename_table("a/t", "a/x"), Err(Error::NoSuchTable { .. })));
+    assert_eq!(rows(&engine, "b/t").len(), 100);
+
+    // The renamed table lives in the file of its old database and survives its end.
+    assert_eq!(engine.drop_database("a").unwrap(), 1);
+    while engine.background_step().unwrap() {}
+    assert_eq!(rows(&engine, "b/t").len(), 100);
+    assert!(!engine.table_exists("a/u").unwrap());
+    engine.create_table("a/again", &spec()).unwrap();
+    fill(&engine, "a/again", 10);
+
+    let io = io.crash(3);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(rows(&engine, "b/t").len(), 100);
+    assert_eq!(rows(&engine, "a/again").len(), 10);
+    assert_eq!(engine.frm("b/t").unwrap(), frm);
+    engine.truncate_table("b/t", 1).unwrap();
+    assert_eq!(rows(&engine, "b/t").len(), 0);
+    fill(&engine, "b/t", 5);
+    engine.replace_frm("b/t", &other).unwrap();
+    assert_eq!(engine.frm("b/t").unwrap(), other);
+    assert_eq!(rows(&engine, "b/t").len(), 5);
+    let mut names = Vec::new();
+    engine
+        .list_tables("b", &mut |name| {
+            names.push(name.to_string());
+            true
+        })
+        .unwrap();
+    assert_eq!(names, ["t"]);
+    engine.drop_table("b/t").unwrap();
+    assert!(matches!(engine.drop_table("b/t"), Err(Error::NoSuchTable { .. })));
+    while engine.background_step().unwrap() {}
+    // The last guest is gone, and with it the file of the database dropped before.
+    assert_eq!(engine.spaces().unwrap().iter().filter(|s| s.space_id >= 16).count(), 1);
+}
+
+#[test]
+fn placement_decides_the_file() {
+    let io = SimIo::new(3);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let user_files = |engine: &Engine| engine.spaces().unwrap().iter().filter(|s| s.space_id >= 16).count();
+    engine.create_table("a/t1", &spec()).unwrap();
+    engine.create_table("a/t2", &spec()).unwrap();
+    assert_eq!(user_files(&engine), 1);
+    engine.set(Setting::Placement(Placement::Server)).unwrap();
+    engine.create_table("b/t", &spec()).unwrap();
+    engine.create_table("c/t", &spec()).unwrap();
+    assert_eq!(user_files(&engine), 2);
+    engine.create_table("c/own", &TableSpec { placement: Some(Placement::Table), ..spec() }).unwrap();
+    assert_eq!(user_files(&engine), 3);
+    fill(&engine, "c/own", 10);
+    engine.drop_table("c/own").unwrap();
+    while engine.background_step().unwrap() {}
+    assert_eq!(user_files(&engine), 2);
+    engine.drop_database("b").unwrap();
+    while engine.background_step().unwrap() {}
+    assert!(engine.table_exists("c/t").unwrap());
+    engine.drop_database("a").unwrap();
+    while engine.background_step().unwrap() {}
+    assert_eq!(user_files(&engine), 1);
+}
+
+#[test]
+fn temporary_tables_go_at_the_next_start() {
+    let io = SimIo::new(4);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("#tmp/sql-1", &TableSpec { temporary: true, ..spec() }).unwrap();
+    fill(&engine, "#tmp/sql-1", 10);
+    engine.close(CloseMode::Clean).unwrap();
+    drop(engine);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert!(!engine.table_exists("#tmp/sql-1").unwrap());
+    while engine.background_step().unwrap() {}
+    assert_eq!(engine.spaces().unwrap().len(), 2);
+}
+
+#[test]
+fn auto_increment_survives_a_crash() {
+    let io = SimIo::new(5);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &TableSpec { auto_increment_next: Some(100), ..spec() }).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::from_secs(1));
+    assert_eq!(session.auto_increment_reserve(&table, 1, 1, 3).unwrap(), 100);
+    session.auto_increment_at_least(&table, 501);
+    session.insert(&table, b"k", b"v").unwrap();
+    session.commit().unwrap();
+    let io = io.crash(6);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    assert_eq!(table.info().unwrap().auto_increment_next, 501);
+    table.auto_increment_set(7).unwrap();
+    engine.truncate_table("d/t", 3).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    assert_eq!(table.info().unwrap().auto_increment_next, 3);
+}
+
+#[test]
+fn hidden_row_ids_go_on_after_reopen() {
+    let io = SimIo::new(6);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &TableSpec { hidden_row_id: true, ..spec() }).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    for _ in 0..300 {
+        let id = table.next_row_id().unwrap();
+        session.insert(&table, &id.to_be_bytes(), &[7; 100]).unwrap();
+    }
+    session.commit().unwrap();
+    engine.create_table("d/next", &spec()).unwrap();
+    fill(&engine, "d/next", 3);
+    drop((session, table));
+    let table = engine.open_table("d/t").unwrap();
+    assert_eq!(table.next_row_id().unwrap(), 301);
+}
+
+fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, dup: bool) -> Result<()> {
+    let table = engine.open_table(name)?;
+    let mut session = engine.session();
+    let mut build = IndexBuild::begin(&mut session, &table, dup, tmp, memory)?;
+    let mut all = Vec::new();
+    session.scan(&table, b"", |k, v| {
+        all.push((k.to_vec(), v.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    for (k, v) in &all {
+        let mut key: Vec<u8> = v.iter().rev().copied().collect();
+        let unique_len = if dup { 1 } else { 0 };
+        key.extend_from_slice(k);
+        build.add(&key, unique_len, b"")?;
+    }
+    session.commit()?;
+    let specs = [IndexSpec { unique: true }, IndexSpec { unique: false }];
+    build.finish()?;
+    engine.alter_indexes(name, b"new image", &specs, &[Some(0), None], &mut [&mut build])
+}
+
+#[test]
+fn indexes_are_built_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    engine.start_background();
+    for (name, n, memory) in [("d/small", 50, 1 << 20), ("d/large", 30_000, 1 << 20), ("d/memory", 30_000, 64 << 20)] {
+        engine.create_table(name, &spec()).unwrap();
+        fill(&engine, name, n);
+        build_index(&engine, name, memory, dir.path(), false).unwrap();
+        let table = engine.open_table(name).unwrap();
+        table.check(&mut |finding| panic!("{name}: {finding}")).unwrap();
+        let mut session = engine.session();
+        session.statement_begin(Isolation::RepeatableRead, false, Duration::from_secs(1));
+        let mut cursor = Cursor::open(&mut session, &table, 1, CursorOptions::default()).unwrap();
+        let mut count = 0;
+        let mut found = cursor.seek(&mut session, Seek::First, b"").unwrap().is_some();
+        while found {
+            count += 1;
+            found = cursor.next(&mut session).unwrap().is_some();
+        }
+        assert_eq!(count, n);
+        session.commit().unwrap();
+        assert!(matches!(build_index(&engine, name, memory, dir.path(), true), Err(Error::DuplicateKey { .. })));
+        assert_eq!(engine.frm(name).unwrap(), b"new image");
+    }
+    engine.close(CloseMode::Purged).unwrap();
+}
+
+#[test]
+fn prepared_transactions_survive() {
+    let io = SimIo::new(8);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 10);
+    let table = engine.open_table("d/t").unwrap();
+    for (key, xid) in [(b"one", b"x1"), (b"two", b"x2")] {
+        let mut session = engine.session();
+        session.insert(&table, key, b"v").unwrap();
+        session.prepare(xid).unwrap();
+        session.detach_prepared();
+    }
+    let io = io.crash(1);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let mut xids = engine.prepared();
+    xids.sort();
+    assert_eq!(xids, [b"x1".to_vec(), b"x2".to_vec()]);
+    assert_eq!(rows(&engine, "d/t").len(), 10);
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    let locked = session.get(&table, 0, b"one", false, Lock::Exclusive, Wait::NoWait);
+    assert!(matches!(locked, Err(Error::LockWaitTimeout)), "{locked:?}");
+    session.rollback().unwrap();
+    assert!(engine.commit_by_xid(b"x1").unwrap());
+    assert!(engine.rollback_by_xid(b"x2").unwrap());
+    assert!(!engine.commit_by_xid(b"x3").unwrap());
+    assert_eq!(rows(&engine, "d/t").len(), 11);
+}
+
+#[test]
+fn foreign_or_damaged_directories_are_refused() {
+    let io = SimIo::new(9);
+    drop(open_sim(&io, sim_config()).unwrap());
+    let path = Path::new("/data/#myriad/FORMAT");
+    let file = io.open(path, myriad_io::OpenMode::WRITE).unwrap();
+    file.write_at(b"myriad 9", 0).unwrap();
+    assert!(matches!(open_sim(&io, sim_config()), Err(Error::Format { .. })));
+    io.remove_file(path).unwrap();
+    assert!(matches!(open_sim(&io, sim_config()), Err(Error::Format { .. })));
+}
+
+#[test]
+fn damage_stays_where_it_is() {
+    let io = SimIo::new(10);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    for db in ["a", "b", "c"] {
+        engine.create_table(&format!("{db}/t"), &spec()).unwrap();
+        fill(&engine, &format!("{db}/t"), 2000);
+    }
+    let paths: Vec<String> = engine.spaces().unwrap().into_iter().map(|s| format!("/data/{}", s.path)).collect();
+    engine.close(CloseMode::Clean).unwrap();
+    drop(engine);
+    // A flipped bit in a page of a's file, b's file missing.
+    io.flip_bit(Path::new(&paths[2]), 4 * 16384 + 5000, 3).unwrap();
+    io.remove_file(Path::new(&paths[3])).unwrap();
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let scan = |name: &str| {
+        let table = engine.open_table(name)?;
+        let mut session = engine.session();
+        let mut n = 0;
+        session.scan(&table, b"", |_, _| {
+            n += 1;
+            ControlFlow::Continue(())
+        })?;
+        Ok::<u32, Error>(n)
+    };
+    match scan("a/t") {
+        Err(Error::CorruptPage { page, .. }) => assert_eq!((page.space.0, page.page.0), (16, 4)),
+        other => panic!("{other:?}"),
+    }
+    assert!(matches!(scan("b/t"), Err(Error::TablespaceUnavailable { .. })));
+    assert_eq!(scan("c/t").unwrap(), 2000);
+    // Both can be dropped.
+    assert_eq!(engine.drop_database("b").unwrap(), 1);
+    assert_eq!(engine.drop_database("a").unwrap(), 1);
+    while engine.background_step().unwrap() {}
+    engine.close(CloseMode::Clean).unwrap();
+}
+
+#[test]
+fn a_full_disk_is_an_error_that_passes() {
+    let io = SimIo::new(11);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    io.set_capacity(Some(12 << 20));
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    let mut inserted = 0u32;
+    let full = loop {
+        match session.insert(&table, &inserted.to_be_bytes(), &[1; 1000]) {
+            Ok(()) => inserted += 1,
+            Err(e) => break e,
+        }
+        if inserted.is_multiple_of(10) {
+            session.commit().unwrap();
+        }
+        assert!(inserted < 100_000);
+    };
+    assert!(matches!(full, Error::DiskFull { .. }), "{full}");
+    session.rollback().unwrap();
+    drop(session);
+    assert_eq!(rows(&engine, "d/t").len() as u32, inserted / 10 * 10);
+    io.set_capacity(None);
+    let mut session = engine.session();
+    session.insert(&table, b"more", b"x").unwrap();
+    session.commit().unwrap();
+    let io = io.crash(5);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(rows(&engine, "d/t").len() as u32, inserted / 10 * 10 + 1);
+}
+
+#[test]
+fn a_deadlock_ends_at_once_and_is_told() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 2);
+    let table = engine.open_table("d/t").unwrap();
+    let barrier = std::sync::Barrier::new(2);
+    let (one, two) = (0u32.to_be_bytes(), 1u32.to_be_bytes());
+    let client = |first: &[u8], second: &[u8]| {
+        let mut session = engine.session();
+        session.update(&table, first, b"x").unwrap();
+        barrier.wait();
+        let result = session.update(&table, second, b"y");
+        match result {
+            Ok(_) => session.commit().unwrap(),
+            Err(_) => session.rollback().unwrap(),
+        }
+        result
+    };
+    let results = std::thread::scope(|s| {
+        let other = s.spawn(|| client(&two, &one));
+        [client(&one, &two), other.join().unwrap()]
+    });
+    let victims = results.iter().filter(|r| matches!(r, Err(Error::Deadlock))).count();
+    assert_eq!(victims, 1, "{results:?}");
+    let text = engine.status_text();
+    assert!(text.contains("Latest deadlock") && text.contains("on table d/t index 0"), "{text}");
+}
+
+#[test]
+fn a_kill_ends_a_lock_wait() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 1);
+    let table = engine.open_table("d/t").unwrap();
+    let mut holder = engine.session();
+    holder.update(&table, &0u32.to_be_bytes(), b"x").unwrap();
+    std::thread::scope(|s| {
+        let mut waiter = engine.session();
+        let kill = waiter.kill_handle();
+        let (engine, table) = (&engine, &table);
+        s.spawn(move || {
+            let result = waiter.update(table, &0u32.to_be_bytes(), b"y");
+            assert!(matches!(result, Err(Error::Interrupted)), "{result:?}");
+        });
+        while !engine.transactions().iter().any(|t| t.state == "LOCK WAIT") {
+            std::thread::yield_now();
+        }
+        let locks = engine.locks();
+        assert!(locks.iter().any(|l| !l.granted && l.table == "d/t" && l.waiting_for_trx_id != 0), "{locks:?}");
+        kill.kill();
+    });
+}
+
+/// A repeatable read that changes a row somebody else has changed meanwhile sees its own version in every index.
+#[test]
+fn an_overtaken_row_shows_once_in_a_secondary_index() {
+    let io = SimIo::new(12);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let indexes = [IndexSpec { unique: true }, IndexSpec { unique: false }];
+    engine.create_table("d/t", &TableSpec { indexes: &indexes, ..Default::default() }).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let begin = |s: &mut Session| s.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    fn op<'a>(kind: OpKind, index_no: usize, key: &'a [u8], value: &'a [u8]) -> Op<'a> {
+        Op { kind, index_no, key, unique_len: 0, value }
+    }
+    let recolour = |s: &mut Session, old: &[u8], new: &[u8]| {
+        begin(s);
+        let ops = [op(OpKind::Update, 0, b"1", new), op(OpKind::Delete, 1, old, b""), op(OpKind::Insert, 1, new, b"")];
+        s.apply(&table, ops.into_iter(), ApplyMode::default()).unwrap();
+    };
+    let colours = |s: &mut Session| {
+        begin(s);
+        let mut cursor = Cursor::open(s, &table, 1, CursorOptions::default()).unwrap();
+        let mut found = Vec::new();
+        let mut row = cursor.seek(s, Seek::First, b"").unwrap();
+        while let Some(r) = row {
+            found.push(String::from_utf8(r.key.to_vec()).unwrap());
+            row = cursor.next(s).unwrap();
+        }
+        found
+    };
+    let (mut one, mut two) = (engine.session(), engine.session());
+    begin(&mut one);
+    let ops = [op(OpKind::Insert, 0, b"1", b"red1"), op(OpKind::Insert, 1, b"red1", b"")];
+    one.apply(&table, ops.into_iter(), ApplyMode::default()).unwrap();
+    one.commit().unwrap();
+
+    assert_eq!(colours(&mut one), ["red1"]);
+    recolour(&mut two, b"red1", b"blue1");
+    two.commit().unwrap();
+    assert_eq!(colours(&mut one), ["red1"]);
+    let savepoint = one.savepoint().unwrap();
+    recolour(&mut one, b"blue1", b"green1");
+    assert_eq!(colours(&mut one), ["green1"]);
+    one.rollback_to(savepoint).unwrap();
+    assert_eq!(colours(&mut one), ["red1"]);
+    recolour(&mut one, b"blue1", b"white1");
+    assert_eq!(colours(&mut one), ["white1"]);
+    one.commit().unwrap();
+    assert_eq!(colours(&mut two), ["white1"]);
+}
+
+#[test]
+fn a_snapshot_does_not_read_what_was_made_after_it() {
+    let io = SimIo::new(13);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/old", &spec()).unwrap();
+    fill(&engine, "d/old", 3);
+    let mut session = engine.session();
+    let old = engine.open_table("d/old").unwrap();
+    assert!(session.find(&old, &0u32.to_be_bytes()).unwrap().is_some());
+    engine.create_table("d/new", &spec()).unwrap();
+    fill(&engine, "d/new", 3);
+    let new = engine.open_table("d/new").unwrap();
+    assert!(matches!(session.find(&new, &0u32.to_be_bytes()), Err(Error::DefinitionChanged { .. })));
+    assert!(matches!(session.count_rows(&new), Err(Error::DefinitionChanged { .. })));
+    assert!(session.find(&old, &0u32.to_be_bytes()).unwrap().is_some());
+    session.commit().unwrap();
+    assert!(session.find(&new, &0u32.to_be_bytes()).unwrap().is_some());
+    // A plain rename changes nothing of this.
+    engine.rename_table("d/old", "d/renamed").unwrap();
+    let renamed = engine.open_table("d/renamed").unwrap();
+    assert!(session.find(&renamed, &0u32.to_be_bytes()).unwrap().is_some());
+    engine.truncate_table("d/new", 1).unwrap();
+    let new = engine.open_table("d/new").unwrap();
+    assert!(matches!(session.find(&new, &0u32.to_be_bytes()), Err(Error::DefinitionChanged { .. })));
+}
+
+/// Where the file system has `O_DIRECT`, data files are opened with it; the log is not.
+#[cfg(target_os = "linux")]
+#[test]
+fn data_files_pass_the_systems_cache_by() {
+    const O_DIRECT: u32 = 0o40_000;
+    let dir = tempfile::tempdir().unwrap();
+    let io = myriad_io::open_io(myriad_io::IoMethod::Threads).unwrap();
+    let probe = io.open(&dir.path().join("probe"), myriad_io::OpenMode::NEW.with_direct(true)).unwrap();
+    let engine = Engine::open(dir.path()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 100);
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd").unwrap().flatten() {
+        let Ok(path) = std::fs::read_link(entry.path()) else { continue };
+        let Ok(path) = path.strip_prefix(dir.path().canonicalize().unwrap()).map(Path::to_path_buf) else { continue };
+        let info = std::fs::read_to_string(Path::new("/proc/self/fdinfo").join(entry.file_name())).unwrap();
+        let flags = info.lines().find_map(|l| l.strip_prefix("flags:")).unwrap().trim();
+        let direct = u32::from_str_radix(flags, 8).unwrap() & O_DIRECT != 0;
+        let data = path.extension().is_some_and(|e| e == "myr");
+        if data || path.ends_with("redo.log") {
+            assert_eq!(direct, data && probe.is_direct(), "{}", path.display());
+            seen.push(data);
+        }
+    }
+    assert!(seen.iter().filter(|&&data| data).count() >= 3 && seen.contains(&false), "{seen:?}");
+    engine.close(CloseMode::Clean).unwrap();
+}
+
+/// What a dropped and an emptied table leave in their database's file goes back to the file system; its neighbours stay.
+#[test]
+fn space_of_dropped_tables_goes_back_to_the_file_system() {
+    let big = |engine: &Arc<Engine>, name: &str| {
+        engine.create_table(name, &spec()).unwrap();
+        let table = engine.open_table(name).unwrap();
+        let mut session = engine.session();
+        for i in 0..3_000u32 {
+            session.insert(&table, &i.to_be_bytes(), &[i as u8; 1000]).unwrap();
+        }
+        session.commit().unwrap();
+    };
+    let settle = |engine: &Arc<Engine>| while engine.background_step().unwrap() {};
+    let dir = tempfile::tempdir().unwrap();
+    let open = || Engine::open_with(EngineConfig { background_threads: false, ..config(dir.path()) }, None).unwrap();
+    let used = |engine: &Arc<Engine>| {
+        let path = engine.spaces().unwrap().into_iter().find(|s| s.database == "d").unwrap().path;
+        std::os::unix::fs::MetadataExt::blocks(&std::fs::metadata(dir.path().join(path)).unwrap()) * 512
+    };
+    let engine = open();
+    for name in ["d/a", "d/b", "d/c"] {
+        big(&engine, name);
+    }
+    settle(&engine);
+    let before = used(&engine);
+    engine.drop_table("d/a").unwrap();
+    engine.truncate_table("d/c", 1).unwrap();
+    settle(&engine);
+    let after = used(&engine);
+    assert!(after + (4 << 20) <= before, "two tables with 3 MB of rows each: {before} bytes, now {after}");
+    drop(engine); // As a crash: the pages are left to recovery.
+    let engine = open();
+    assert_eq!((rows(&engine, "d/b").len(), rows(&engine, "d/c").len()), (3_000, 0));
+    // The holes are used again, and given back when the engine is closed.
+    big(&engine, "d/e");
+    settle(&engine);
+    assert_eq!((rows(&engine, "d/b").len(), rows(&engine, "d/e").len()), (3_000, 3_000));
+    let before = used(&engine);
+    engine.drop_table("d/e").unwrap();
+    engine.close(CloseMode::Purged).unwrap();
+    drop(engine);
+    let engine = open();
+    let after = used(&engine);
+    assert!(after + (2 << 20) <= before, "{before} bytes, now {after}");
+    assert_eq!(rows(&engine, "d/b").len(), 3_000);
+}
+
+#[test]
+fn the_error_log_says_why_there_is_no_io_uring() {
+    let dir = tempfile::tempdir().unwrap();
+    let messages = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let sink = Arc::clone(&messages);
+    let report: Reporter = Arc::new(move |_, text: &str| sink.lock().unwrap().push(text.to_string()));
+    let engine = Engine::open_with(EngineConfig { report, ..config(dir.path()) }, None).unwrap();
+    engine.close(CloseMode::Clean).unwrap();
+    let told = messages.lock().unwrap().iter().any(|m| m.contains("without io_uring: "));
+    assert_eq!(told, myriad_io::UringIo::probe().is_err());
+}

@@ -1,0 +1,120 @@
+//! Changes of definitions.
+
+use crate::model::{Model, TableModel};
+use crate::world::{End, World, DATABASES};
+use myriad::*;
+
+impl World {
+    pub(crate) fn in_use(&self, name: &str) -> bool {
+        let prepared = self.prepared.iter().any(|p| p.changes.keys().any(|(t, _)| t == name));
+        prepared || self.clients.iter().any(|c| c.touched.contains(name))
+    }
+
+    pub(crate) fn define(&mut self) -> End {
+        let db = DATABASES[self.random.below(3) as usize];
+        let name = format!("{db}/t{}", self.random.below(3));
+        let engine = self.engine();
+        let mut after = self.model.clone();
+        let what;
+        let result = match self.random.below(12) {
+            0..=5 => {
+                what = format!("create {name}");
+                after.tables.insert(name.clone(), TableModel::default());
+                let placements = [None, None, Some(Placement::Server), Some(Placement::Table)];
+                let frm: Vec<u8> = (0..100 + self.random.below(3)).map(|i| i as u8).collect();
+                let spec = TableSpec {
+                    frm: &frm,
+                    indexes: &[IndexSpec { unique: true }, IndexSpec { unique: false }, IndexSpec { unique: true }],
+                    auto_increment_next: Some(1),
+                    placement: placements[self.random.below(4) as usize],
+                    ..Default::default()
+                };
+                say!(self, "{what}");
+                engine.create_table(&name, &spec)
+            }
+            6..=7 if !self.in_use(&name) => {
+                what = format!("drop {name}");
+                after.tables.remove(&name);
+                say!(self, "{what}");
+                engine.drop_table(&name)
+            }
+            8 if !self.in_use(&name) => {
+                what = format!("truncate {name}");
+                if after.tables.contains_key(&name) {
+                    after.tables.insert(name.clone(), TableModel::default());
+                }
+                say!(self, "{what}");
+                engine.truncate_table(&name, 1)
+            }
+            9..=10 if !self.in_use(&name) => {
+                let to = format!("{}/r{}", DATABASES[self.random.below(3) as usize], self.random.below(2));
+                if self.in_use(&to) {
+                    return End::Fine;
+                }
+                what = format!("rename {name} to {to}");
+                if !after.tables.contains_key(&to) {
+                    if let Some(table) = after.tables.remove(&name) {
+                        after.tables.insert(to.clone(), table);
+                    }
+                }
+                say!(self, "{what}");
+                engine.rename_table(&name, &to)
+            }
+            11 if !self.database_in_use(db) => {
+                what = format!("drop database {db}");
+                let prefix = format!("{db}/");
+                after.tables.retain(|name, _| !name.starts_with(&prefix));
+                say!(self, "{what}");
+                let expected = (self.model.tables.len() - after.tables.len()) as u64;
+                engine.drop_database(db).map(|n| assert_eq!(n, expected, "{what}"))
+            }
+            _ => return End::Fine,
+        };
+        self.defined(&what, result, after)
+    }
+
+    pub(crate) fn database_in_use(&self, db: &str) -> bool {
+        let prefix = format!("{db}/");
+        self.model.tables.keys().any(|name| name.starts_with(&prefix) && self.in_use(name))
+    }
+
+    pub(crate) fn defined(&mut self, what: &str, result: Result<()>, after: Model) -> End {
+        match result {
+            Ok(()) => {
+                let created = what.starts_with("create") && self.model.tables.len() == after.tables.len();
+                assert!(!created, "{what}: it was there");
+                self.forget_in_snapshots(what, &after);
+                self.model = after;
+                End::Fine
+            }
+            Err(Error::TableExists { .. }) | Err(Error::NoSuchTable { .. }) => {
+                let same = self.model.tables.keys().eq(after.tables.keys());
+                assert!(what.starts_with("create") || same || what.starts_with("rename"), "{what} found nothing to do");
+                End::Fine
+            }
+            Err(e) => {
+                assert!(self.excused(&e), "{what}: {e}");
+                say!(self, "  {what}: {e}");
+                self.alternatives.push(after);
+                End::Crash
+            }
+        }
+    }
+
+    /// What open snapshots see of a table follows its definition, not its name.
+    pub(crate) fn forget_in_snapshots(&mut self, what: &str, after: &Model) {
+        for snapshot in self.clients.iter_mut().filter_map(|c| c.snapshot.as_mut()) {
+            if let Some((from, to)) = what.strip_prefix("rename ").and_then(|r| r.split_once(" to ")) {
+                snapshot.remove(to);
+                if let Some(rows) = snapshot.remove(from) {
+                    snapshot.insert(to.into(), rows);
+                }
+                continue;
+            }
+            snapshot.retain(|name, _| {
+                let truncated = what.strip_prefix("truncate ") == Some(name);
+                after.tables.contains_key(name) && !truncated && what.strip_prefix("create ") != Some(name)
+            });
+        }
+    }
+}

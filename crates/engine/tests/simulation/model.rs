@@ -1,0 +1,62 @@
+//! What the engine's contents should be.
+
+use std::collections::BTreeMap;
+
+/// Rows of a table by key.
+pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+/// A transaction's changes: new value or removal, by table and key.
+pub type Changes = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
+
+/// A table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TableModel {
+    pub rows: Rows,
+    /// Every AUTO_INCREMENT value of an acknowledged commit is below this.
+    pub auto_floor: u64,
+}
+
+/// All tables, as committed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Model {
+    pub tables: BTreeMap<String, TableModel>,
+}
+
+impl Model {
+    /// Applies a transaction.
+    pub fn apply(&mut self, changes: &Changes) {
+        for ((table, key), value) in changes {
+            let Some(table) = self.tables.get_mut(table) else { continue };
+            match value {
+                Some(value) => table.rows.insert(key.clone(), value.clone()),
+                None => table.rows.remove(key),
+            };
+        }
+    }
+
+    pub fn rows(&self, table: &str) -> Rows {
+        self.tables.get(table).map(|t| t.rows.clone()).unwrap_or_default()
+    }
+}
+
+/// Rows as a transaction sees them: a snapshot and its own changes.
+pub fn overlay(mut rows: Rows, changes: &Changes, table: &str) -> Rows {
+    for ((t, key), value) in changes {
+        if t == table {
+            match value {
+                Some(value) => rows.insert(key.clone(), value.clone()),
+                None => rows.remove(key),
+            };
+        }
+    }
+    rows
+}
+
+/// Secondary index 1: the value's first three bytes, then the key. Not unique.
+pub fn by_value(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&value[..3], key].concat()
+}
+
+/// Secondary index 2: the value's first two bytes (unique), then the key.
+pub fn by_tag(key: &[u8], value: &[u8]) -> Vec<u8> {
+    [&value[..2], key].concat()
+}

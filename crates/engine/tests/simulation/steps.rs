@@ -1,0 +1,466 @@
+//! What the clients do, and the faults.
+
+use crate::model::{by_tag, by_value, overlay};
+use crate::rows::{assert_keys, delete, insert, scan, update};
+use crate::world::{End, PreparedTrx, Snapshot, World};
+use myriad::*;
+use myriad_io::{CallKind, Fault};
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+const KEYS: u64 = 60;
+
+impl World {
+    pub(crate) fn epoch(&mut self) {
+        let steps = 30 + self.random.below(250);
+        if self.random.one_in(2) {
+            self.inject();
+        }
+        for _ in 0..steps {
+            if matches!(self.step(), End::Crash) {
+                return;
+            }
+        }
+        if self.random.one_in(3) {
+            self.io.clear_faults();
+            self.faulty = false;
+            for client in &mut self.clients {
+                if client.open && client.session.rollback().is_err() {
+                    return;
+                }
+                client.reset();
+            }
+            self.settle_without_prepared();
+        }
+    }
+
+    pub(crate) fn settle_without_prepared(&mut self) {
+        let engine = self.engine();
+        // An earlier fault may have stopped the engine for good.
+        let mut steps = 0;
+        loop {
+            match engine.background_step() {
+                Ok(true) => steps += 1,
+                Ok(false) => break,
+                Err(_) => return,
+            }
+            assert!(steps < 100_000, "background work does not end");
+        }
+        self.compare();
+    }
+
+    pub(crate) fn inject(&mut self) {
+        let kinds =
+            [CallKind::Write, CallKind::Sync, CallKind::Allocate, CallKind::Read, CallKind::Open, CallKind::SyncDir];
+        let kind = kinds[self.random.below(kinds.len() as u64) as usize];
+        let fault = match kind {
+            CallKind::Write if self.random.one_in(3) => Fault::ShortWrite,
+            CallKind::Write | CallKind::Allocate if self.random.one_in(2) => Fault::Enospc,
+            _ => Fault::Eio,
+        };
+        let range = 1 + self.random.below(200);
+        let nth = self.random.below(range);
+        let sticky = self.random.one_in(6);
+        say!(self, "fault: {kind:?} number {nth} gives {fault:?}, sticky {sticky}");
+        self.io.inject(kind, "#myriad", nth, fault, sticky);
+        self.faulty = true;
+    }
+
+    /// Whether an error may have come from an injected fault.
+    pub(crate) fn excused(&self, e: &Error) -> bool {
+        self.faulty
+            && matches!(
+                e,
+                Error::Io { .. } | Error::DiskFull { .. } | Error::Poisoned { .. } | Error::BufferPoolExhausted
+            )
+    }
+
+    pub(crate) fn step(&mut self) -> End {
+        let client = self.random.below(self.clients.len() as u64) as usize;
+        match self.random.below(100) {
+            0..=54 => self.change(client),
+            55..=66 => self.read(client),
+            67..=74 => self.commit(client),
+            75..=77 => self.rollback(client),
+            78..=81 => self.savepoint(client),
+            82..=83 => self.prepare(client),
+            84..=85 => self.end_prepared(),
+            86..=91 => self.define(),
+            92..=98 => self.background(),
+            _ => self.checkpoint(),
+        }
+    }
+
+    pub(crate) fn background(&mut self) -> End {
+        match self.engine().background_step() {
+            Ok(_) => End::Fine,
+            Err(e) => self.trouble("background", e),
+        }
+    }
+
+    pub(crate) fn checkpoint(&mut self) -> End {
+        match self.engine().checkpoint_now() {
+            Ok(()) => End::Fine,
+            Err(e) => self.trouble("checkpoint", e),
+        }
+    }
+
+    /// An error that nothing depends on: fine if a fault excuses it and the engine goes on.
+    pub(crate) fn trouble(&mut self, what: &str, e: Error) -> End {
+        assert!(self.excused(&e), "{what}: {e}");
+        say!(self, "{what}: {e}");
+        if matches!(e, Error::Poisoned { .. }) {
+            End::Crash
+        } else {
+            End::Fine
+        }
+    }
+
+    pub(crate) fn table(&mut self, name: &str) -> Result<Table> {
+        if let Some(table) = self.tables.get(name) {
+            if table.is_current() {
+                return Ok(table.clone());
+            }
+        }
+        let table = self.engine().open_table(name)?;
+        self.tables.insert(name.into(), table.clone());
+        Ok(table)
+    }
+
+    pub(crate) fn some_table(&mut self) -> Option<String> {
+        let n = self.model.tables.len() as u64;
+        let at = if n == 0 { return None } else { self.random.below(n) };
+        self.model.tables.keys().nth(at as usize).cloned()
+    }
+
+    pub(crate) fn value(&mut self) -> Vec<u8> {
+        let len = match self.random.below(40) {
+            0 => 3 + self.random.below(30_000),
+            1..=8 => 3 + self.random.below(600),
+            _ => 3 + self.random.below(40),
+        };
+        let tag = self.random.below(500) as u16;
+        let mut value = tag.to_be_bytes().to_vec();
+        let fill = self.random.below(256) as u8;
+        value.resize(len as usize, fill);
+        value
+    }
+
+    pub(crate) fn begin(&mut self, client: usize) {
+        let levels = [Isolation::RepeatableRead, Isolation::ReadCommitted, Isolation::Serializable];
+        let level = levels[self.random.below(3) as usize];
+        let c = &mut self.clients[client];
+        if !c.open {
+            c.open = true;
+            c.isolation = level;
+        }
+        c.session.statement_begin(c.isolation, false, Duration::ZERO);
+    }
+
+    /// Ends a failed statement.
+    pub(crate) fn failed(&mut self, client: usize, what: &str, e: Error) -> End {
+        say!(self, "  {client} {what}: {e}");
+        let expected = matches!(
+            e,
+            Error::LockWaitTimeout | Error::DuplicateKey { .. } | Error::Deadlock | Error::DefinitionChanged { .. }
+        );
+        assert!(expected || self.excused(&e), "{what}: {e}");
+        let c = &mut self.clients[client];
+        let undone = if matches!(e, Error::Deadlock) {
+            let undone = c.session.rollback();
+            c.reset();
+            undone
+        } else {
+            let undone = c.session.statement_rollback();
+            c.session.statement_end();
+            undone
+        };
+        match undone {
+            Ok(()) => End::Fine,
+            Err(e) => {
+                assert!(self.excused(&e), "rollback after {what}: {e}");
+                End::Crash
+            }
+        }
+    }
+
+    /// A row's insertion, update or removal by a client.
+    pub(crate) fn change(&mut self, client: usize) -> End {
+        let Some(name) = self.some_table() else { return self.define() };
+        self.begin(client);
+        let key = (self.random.below(KEYS) as u32 * 7).to_be_bytes().to_vec();
+        let table = match self.table(&name) {
+            Ok(table) => table,
+            Err(e) => return self.failed(client, "open table", e),
+        };
+        self.clients[client].touched.insert(name.clone());
+        let value = self.value();
+        let kind = self.random.below(10);
+        let result = self.change_row(client, &table, &name, &key, &value, kind);
+        match result {
+            Ok(()) => {
+                self.clients[client].session.statement_end();
+                self.auto_increment(client, &table, &name);
+                End::Fine
+            }
+            Err(e) => {
+                if let Error::DuplicateKey { .. } = e {
+                    self.check_duplicate(client, &name, &key, &value);
+                }
+                self.failed(client, "change", e)
+            }
+        }
+    }
+
+    pub(crate) fn change_row(
+        &mut self,
+        client: usize,
+        table: &Table,
+        name: &str,
+        key: &[u8],
+        value: &[u8],
+        kind: u64,
+    ) -> Result<()> {
+        let c = &mut self.clients[client];
+        let committed = overlay(self.model.rows(name), &c.changes, name);
+        let at = (name.to_string(), key.to_vec());
+        if kind < 5 {
+            say!(self, "{client} insert {name} {key:?} {} {:?}", value.len(), &value[..3]);
+            insert(&mut c.session, table, key, value)?;
+            assert!(!committed.contains_key(key), "duplicate {key:?} was accepted in {name}");
+            c.changes.insert(at, Some(value.to_vec()));
+        } else {
+            let old = c.session.get(table, 0, key, false, Lock::Exclusive, Wait::Wait)?.map(|r| r.value.to_vec());
+            assert_eq!(old.as_ref(), committed.get(key), "locking read of {key:?} in {name}");
+            let Some(old) = old else { return Ok(()) };
+            if kind < 8 {
+                say!(self, "{client} update {name} {key:?} {} {:?}", value.len(), &value[..3]);
+                update(&mut c.session, table, key, &old, value)?;
+                c.changes.insert(at, Some(value.to_vec()));
+            } else {
+                say!(self, "{client} delete {name} {key:?}");
+                delete(&mut c.session, table, key, &old)?;
+                c.changes.insert(at, None);
+            }
+        }
+        let mine = overlay(self.model.rows(name), &self.clients[client].changes, name);
+        let tags: BTreeSet<&[u8]> = mine.values().map(|v| &v[..2]).collect();
+        assert_eq!(tags.len(), mine.len(), "duplicate tag was accepted in {name}");
+        for (i, other) in self.clients.iter().enumerate() {
+            let clash = i != client && other.changes.contains_key(&(name.to_string(), key.to_vec()));
+            assert!(!clash, "{key:?} of {name} changed by {client} and {i}");
+        }
+        Ok(())
+    }
+
+    /// A duplicate was reported: there must be one.
+    pub(crate) fn check_duplicate(&mut self, client: usize, name: &str, key: &[u8], value: &[u8]) {
+        let rows = overlay(self.model.rows(name), &self.clients[client].changes, name);
+        let tag = rows.iter().any(|(k, v)| v[..2] == value[..2] && k != key);
+        assert!(rows.contains_key(key) || tag, "no duplicate of {key:?} {:?} in {name}", &value[..2]);
+        let (position, found) = self.clients[client].session.last_duplicate();
+        assert!(position < 5 && !found.is_empty());
+    }
+
+    pub(crate) fn auto_increment(&mut self, client: usize, table: &Table, name: &str) {
+        if self.random.one_in(4) {
+            let c = &mut self.clients[client];
+            let first = c.session.auto_increment_reserve(table, 1, 1, 2).expect("reserve");
+            c.auto.insert(name.into(), first + 2);
+        }
+    }
+
+    /// A consistent read.
+    pub(crate) fn read(&mut self, client: usize) -> End {
+        let Some(name) = self.some_table() else { return End::Fine };
+        self.begin(client);
+        let table = match self.table(&name) {
+            Ok(table) => table,
+            Err(e) => return self.failed(client, "open table", e),
+        };
+        let model = &self.model;
+        let c = &mut self.clients[client];
+        c.touched.insert(name.clone());
+        let all = || model.tables.iter().map(|(n, t)| (n.clone(), t.rows.clone())).collect::<Snapshot>();
+        let now = all();
+        let snapshot = match c.isolation {
+            Isolation::ReadCommitted => &now,
+            _ => c.snapshot.get_or_insert_with(all),
+        };
+        // Not in the snapshot: its contents are newer as a whole.
+        let readable = snapshot.contains_key(&name);
+        let expected = overlay(snapshot.get(&name).cloned().unwrap_or_default(), &c.changes, &name);
+        let index = self.random.below(3) as usize;
+        say!(self, "{client} read {name} index {index}");
+        match scan(&mut c.session, &table, index) {
+            Ok(rows) => {
+                assert!(readable, "{name} was read with an older snapshot");
+                c.session.statement_end();
+                let level = c.isolation;
+                match index {
+                    0 => assert_eq!(rows, expected, "consistent read of {name} at {level:?}"),
+                    1 => assert_keys(rows, &expected, by_value, &format!("index 1 of {name} at {level:?}")),
+                    _ => assert_keys(rows, &expected, by_tag, &format!("index 2 of {name} at {level:?}")),
+                }
+                End::Fine
+            }
+            Err(e) => {
+                assert!(!readable || !matches!(e, Error::DefinitionChanged { .. }), "{name} could not be read");
+                self.failed(client, "read", e)
+            }
+        }
+    }
+
+    pub(crate) fn commit(&mut self, client: usize) -> End {
+        let c = &mut self.clients[client];
+        if !c.open {
+            return End::Fine;
+        }
+        say!(self, "{client} commit {} changes", c.changes.len());
+        let result = c.session.commit();
+        let (changes, auto) = (std::mem::take(&mut c.changes), std::mem::take(&mut c.auto));
+        c.reset();
+        let mut after = self.model.clone();
+        after.apply(&changes);
+        match result {
+            Ok(()) => {
+                // Without changes nothing is synced, and no value was used.
+                for (name, next) in auto.into_iter().filter(|_| !changes.is_empty()) {
+                    if let Some(table) = after.tables.get_mut(&name) {
+                        table.auto_floor = table.auto_floor.max(next);
+                    }
+                }
+                self.model = after;
+                End::Fine
+            }
+            Err(e) => {
+                assert!(self.excused(&e), "commit: {e}");
+                say!(self, "  {client} commit: {e}");
+                self.alternatives.push(after);
+                End::Crash
+            }
+        }
+    }
+
+    pub(crate) fn rollback(&mut self, client: usize) -> End {
+        let c = &mut self.clients[client];
+        if !c.open {
+            return End::Fine;
+        }
+        say!(self, "{client} rollback");
+        let result = c.session.rollback();
+        c.reset();
+        match result {
+            Ok(()) => End::Fine,
+            Err(e) => {
+                assert!(self.excused(&e), "rollback: {e}");
+                End::Crash
+            }
+        }
+    }
+
+    pub(crate) fn savepoint(&mut self, client: usize) -> End {
+        let back = self.random.one_in(2);
+        let c = &mut self.clients[client];
+        if !c.open {
+            return End::Fine;
+        }
+        let result = if back && !c.savepoints.is_empty() {
+            let at = self.random.below(c.savepoints.len() as u64) as usize;
+            c.savepoints.truncate(at + 1);
+            let (savepoint, changes) = c.savepoints[at].clone();
+            say!(self, "{client} back to savepoint {at}");
+            c.changes = changes;
+            c.session.rollback_to(savepoint)
+        } else {
+            say!(self, "{client} savepoint");
+            c.session.savepoint().map(|s| c.savepoints.push((s, c.changes.clone())))
+        };
+        match result {
+            Ok(()) => End::Fine,
+            Err(e) => {
+                assert!(self.excused(&e), "savepoint: {e}");
+                End::Crash
+            }
+        }
+    }
+
+    pub(crate) fn prepare(&mut self, client: usize) -> End {
+        let c = &mut self.clients[client];
+        if !c.open || c.changes.is_empty() {
+            return End::Fine;
+        }
+        self.next_xid += 1;
+        let xid = format!("xid {}", self.next_xid).into_bytes();
+        say!(self, "{client} prepare {}", self.next_xid);
+        let result = c.session.prepare(&xid);
+        let changes = std::mem::take(&mut c.changes);
+        let acknowledged = result.is_ok();
+        let mut p = PreparedTrx { xid, changes, acknowledged, maybe_committed: false };
+        if let Err(e) = result {
+            assert!(self.excused(&e), "prepare: {e}");
+            self.prepared.push(p);
+            return End::Crash;
+        }
+        if self.random.one_in(2) {
+            c.session.detach_prepared();
+            c.reset();
+            self.prepared.push(p);
+            return End::Fine;
+        }
+        if self.random.one_in(2) {
+            c.session.commit_ordered();
+        }
+        let result = c.session.commit_finish(true);
+        c.reset();
+        match result {
+            Ok(()) => {
+                self.model.apply(&p.changes);
+                End::Fine
+            }
+            Err(e) => {
+                assert!(self.excused(&e), "commit of a prepared transaction: {e}");
+                p.maybe_committed = true;
+                self.prepared.push(p);
+                End::Crash
+            }
+        }
+    }
+
+    pub(crate) fn end_prepared(&mut self) -> End {
+        if self.prepared.is_empty() {
+            return End::Fine;
+        }
+        let at = self.random.below(self.prepared.len() as u64) as usize;
+        let mut p = self.prepared.swap_remove(at);
+        let commit = self.random.one_in(2);
+        say!(self, "{} {:?}", if commit { "commit" } else { "roll back" }, p.xid);
+        let engine = self.engine();
+        let result = if commit { engine.commit_by_xid(&p.xid) } else { engine.rollback_by_xid(&p.xid) };
+        match result {
+            Ok(found) => {
+                assert!(found, "prepared {:?} is not known", p.xid);
+                if commit {
+                    self.model.apply(&p.changes);
+                }
+                // A rollback is not synced: it would be prepared again after a crash.
+                if !commit {
+                    if let Err(e) = engine.flush_log() {
+                        assert!(self.excused(&e), "flush: {e}");
+                        p.acknowledged = false;
+                        self.prepared.push(p);
+                        return End::Crash;
+                    }
+                }
+                End::Fine
+            }
+            Err(e) => {
+                assert!(self.excused(&e), "end of a prepared transaction: {e}");
+                p.maybe_committed = commit;
+                p.acknowledged = false;
+                self.prepared.push(p);
+                End::Crash
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The simulated server: sessions, definitions, faults, crashes, and the comparison with the model.
+
+use crate::model::{by_tag, by_value, Changes, Model, Rows};
+use crate::rows::{assert_keys, scan};
+use myriad::*;
+use myriad_base::clock::ManualClock;
+use myriad_base::random::Random;
+use myriad_io::{Io, SimIo};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) const DATABASES: [&str; 3] = ["a", "b", "c"];
+
+pub(crate) type Snapshot = BTreeMap<String, Rows>;
+
+pub(crate) struct Client {
+    pub(crate) session: Session,
+    pub(crate) isolation: Isolation,
+    pub(crate) open: bool,
+    pub(crate) changes: Changes,
+    pub(crate) touched: BTreeSet<String>,
+    pub(crate) savepoints: Vec<(Savepoint, Changes)>,
+    pub(crate) snapshot: Option<Snapshot>,
+    pub(crate) auto: BTreeMap<String, u64>,
+}
+
+pub(crate) struct PreparedTrx {
+    pub(crate) xid: Vec<u8>,
+    pub(crate) changes: Changes,
+    /// Whether the engine acknowledged it; else it may be gone after a crash.
+    pub(crate) acknowledged: bool,
+    /// Whether it may have been committed by a call that failed.
+    pub(crate) maybe_committed: bool,
+}
+
+pub struct World {
+    pub(crate) random: Random,
+    pub(crate) loud: bool,
+    pub(crate) io: SimIo,
+    pub(crate) engine: Option<Arc<Engine>>,
+    pub(crate) clients: Vec<Client>,
+    pub(crate) tables: HashMap<String, Table>,
+    pub(crate) model: Model,
+    /// What the contents may be instead, after a change whose outcome is not known.
+    pub(crate) alternatives: Vec<Model>,
+    pub(crate) prepared: Vec<PreparedTrx>,
+    pub(crate) faulty: bool,
+    pub(crate) next_xid: u32,
+    pub(crate) crashes: u64,
+    pub(crate) page_size: usize,
+}
+
+/// What a step ends with.
+pub(crate) enum End {
+    Fine,
+    /// The engine cannot go on, or the outcome of something is unknown.
+    Crash,
+}
+
+impl World {
+    pub fn new(seed: u64, loud: bool) -> World {
+        let mut random = Random::from_seed(seed);
+        let io = SimIo::new(random.next_u64());
+        World {
+            page_size: if random.one_in(4) { 16 << 10 } else { 4 << 10 },
+            random,
+            loud,
+            io,
+            engine: None,
+            clients: Vec::new(),
+            tables: HashMap::new(),
+            model: Model::default(),
+            alternatives: Vec::new(),
+            prepared: Vec::new(),
+            faulty: false,
+            next_xid: 0,
+            crashes: 0,
+        }
+    }
+
+    pub fn run(mut self) {
+        self.io.create_dir(Path::new("/data")).expect("folder");
+        self.io.sync_dir(Path::new("/")).expect("folder");
+        self.reopen();
+        for _ in 0..3 + self.random.below(4) {
+            self.epoch();
+            self.crash();
+        }
+        self.settle();
+        self.clean_close();
+    }
+
+    // ---- opening, crashing, comparing -----------------------------------------------------------------------------
+
+    pub(crate) fn config(&self, seed: u64) -> EngineConfig {
+        let loud = self.loud;
+        EngineConfig {
+            buffer_pool_bytes: (self.page_size * 96) as u64,
+            buffer_pool_instances: 2,
+            log_capacity_bytes: 2 << 20,
+            log_buffer_bytes: 256 << 10,
+            page_size: self.page_size,
+            background_threads: false,
+            clock: Arc::new(ManualClock::default()),
+            seed: Some(seed),
+            report: Arc::new(move |level, text| {
+                if loud {
+                    eprintln!("    {level:?}: {text}");
+                }
+            }),
+            ..EngineConfig::new("/data")
+        }
+    }
+
+    pub(crate) fn reopen(&mut self) {
+        // A start that fails for a fault, or is cut short, is tried again.
+        loop {
+            if self.random.one_in(4) {
+                self.inject();
+            }
+            let config = self.config(self.crashes);
+            match Engine::open_with(config, Some(Arc::new(self.io.clone()))) {
+                Ok(engine) => {
+                    self.engine = Some(engine);
+                    break;
+                }
+                Err(e) if self.faulty => {
+                    say!(self, "open failed: {e}");
+                    self.lose_power();
+                }
+                Err(e) => panic!("open failed: {e}"),
+            }
+        }
+        self.io.clear_faults();
+        self.faulty = false;
+        for _ in 0..3 {
+            let session = self.engine().session();
+            self.clients.push(Client {
+                session,
+                isolation: Isolation::RepeatableRead,
+                open: false,
+                changes: Changes::new(),
+                touched: BTreeSet::new(),
+                savepoints: Vec::new(),
+                snapshot: None,
+                auto: BTreeMap::new(),
+            });
+        }
+    }
+
+    pub(crate) fn engine(&self) -> Arc<Engine> {
+        Arc::clone(self.engine.as_ref().expect("open"))
+    }
+
+    pub(crate) fn lose_power(&mut self) {
+        let seed = self.random.next_u64();
+        self.io = self.io.crash(seed);
+        self.faulty = false;
+        self.crashes += 1;
+    }
+
+    pub(crate) fn crash(&mut self) {
+        say!(self, "crash");
+        self.lose_power();
+        self.tables.clear();
+        self.clients.clear();
+        // What the old engine does from now on happens on a disk that nobody looks at.
+        self.engine = None;
+        self.reopen();
+        self.compare();
+    }
+
+    pub(crate) fn compare(&mut self) {
+        self.match_prepared();
+        let mut candidates = std::mem::take(&mut self.alternatives);
+        candidates.insert(0, self.model.clone());
+        let found = self.contents(&candidates);
+        let same = |m: &Model| {
+            m.tables.len() == found.len() && m.tables.iter().all(|(name, t)| found.get(name) == Some(&t.rows))
+        };
+        match candidates.iter().position(same) {
+            Some(i) => self.model = candidates.swap_remove(i),
+            None => self.explain(&candidates, &found),
+        }
+        self.check_tables();
+    }
+
+    pub(crate) fn explain(&self, candidates: &[Model], found: &BTreeMap<String, Rows>) -> ! {
+        for (i, model) in candidates.iter().enumerate() {
+            let names: Vec<_> = model.tables.keys().collect();
+            eprintln!("candidate {i}: tables {names:?}; found {:?}", found.keys().collect::<Vec<_>>());
+            for (name, table) in &model.tables {
+                let Some(rows) = found.get(name) else { continue };
+                for key in table.rows.keys().chain(rows.keys()).collect::<BTreeSet<_>>() {
+                    let (want, got) = (table.rows.get(key), rows.get(key));
+                    if want != got {
+                        let show = |v: Option<&Vec<u8>>| v.map(|v| (v.len(), v[..v.len().min(6)].to_vec()));
+                        eprintln!("  {name} {key:?}: expected {:?}, found {:?}", show(want), show(got));
+                    }
+                }
+            }
+        }
+        panic!("contents differ from the model");
+    }
+
+    /// Tables found in the databases, with their rows.
+    pub(crate) fn contents(&mut self, candidates: &[Model]) -> BTreeMap<String, Rows> {
+        let engine = self.engine();
+        let mut found = BTreeMap::new();
+        for db in DATABASES {
+            let mut names = Vec::new();
+            engine
+                .list_tables(db, &mut |name| {
+                    names.push(format!("{db}/{name}"));
+                    true
+                })
+                .expect("list");
+            for name in names {
+                assert!(candidates.iter().any(|m| m.tables.contains_key(&name)), "{name} should not be there");
+                let rows = self.read_table(&name);
+                found.insert(name, rows);
+            }
+        }
+        found
+    }
+
+    /// Reads a table as a new transaction sees it and holds its secondary indexes against it.
+    pub(crate) fn read_table(&mut self, name: &str) -> Rows {
+        let table = self.table(name).expect("open table");
+        let session = &mut self.clients[0].session;
+        session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+        let indexes = [0, 1, 2].map(|no| scan(session, &table, no).expect("scan"));
+        session.statement_end();
+        session.commit().expect("end of a read");
+        let [rows, values, tags] = indexes;
+        assert_keys(values, &rows, by_value, &format!("index 1 of {name}"));
+        assert_keys(tags, &rows, by_tag, &format!("index 2 of {name}"));
+        rows
+    }
+
+    pub(crate) fn check_tables(&mut self) {
+        let names: Vec<String> = self.model.tables.keys().cloned().collect();
+        for name in names {
+            let table = self.table(&name).expect("open table");
+            table.check(&mut |finding| panic!("{name}: {finding}")).expect("check");
+            let next = table.info().expect("info").auto_increment_next;
+            let floor = self.model.tables[&name].auto_floor;
+            assert!(next >= floor, "{name}: AUTO_INCREMENT {next}, {floor} was acknowledged");
+        }
+    }
+
+    /// Compares the prepared transactions found with those that must and may be there.
+    pub(crate) fn match_prepared(&mut self) {
+        let found: BTreeSet<Vec<u8>> = self.engine().prepared().into_iter().collect();
+        let known = std::mem::take(&mut self.prepared);
+        for xid in &found {
+            assert!(known.iter().any(|p| p.xid == *xid), "prepared {xid:?} was never prepared or has ended");
+        }
+        for mut p in known {
+            if found.contains(&p.xid) {
+                p.acknowledged = true;
+                p.maybe_committed = false;
+                self.prepared.push(p);
+            } else if p.maybe_committed {
+                // It ended, and in no other way than committed.
+                self.model.apply(&p.changes);
+            } else {
+                assert!(!p.acknowledged, "prepared {:?} was lost", p.xid);
+            }
+        }
+    }
+
+    /// Ends everything and looks again: after all background work nothing may have changed, and no file be left over.
+    pub(crate) fn settle(&mut self) {
+        self.io.clear_faults();
+        self.faulty = false;
+        for p in std::mem::take(&mut self.prepared) {
+            assert!(self.engine().commit_by_xid(&p.xid).expect("commit"), "{:?}", p.xid);
+            self.model.apply(&p.changes);
+        }
+        let engine = self.engine();
+        while engine.background_step().expect("background") {}
+        self.compare();
+        let listed = engine.spaces().expect("spaces");
+        let listed: BTreeSet<String> = listed.iter().map(|s| s.path.replace("#myriad/", "")).collect();
+        let files = self.io.list_dir(Path::new("/data/#myriad")).expect("folder");
+        let files: BTreeSet<String> = files.into_iter().filter(|f| f.ends_with(".myr")).collect();
+        assert_eq!(files, listed, "files and catalog");
+    }
+
+    pub(crate) fn clean_close(&mut self) {
+        self.tables.clear();
+        self.clients.clear();
+        let mode = if self.random.one_in(2) { CloseMode::Clean } else { CloseMode::Purged };
+        self.engine().close(mode).expect("close");
+        self.engine = None;
+        self.lose_power();
+        self.reopen();
+        self.compare();
+    }
+}
+
+impl Client {
+    /// The transaction has ended.
+    pub(crate) fn reset(&mut self) {
+        self.open = false;
+        self.changes.clear();
+        self.touched.clear();
+        self.savepoints.clear();
+        self.snapshot = None;
+        self.auto.clear();
+    }
+}

@@ -1,0 +1,136 @@
+//! Checkpoints, and how appenders are slowed down when the log fills.
+
+use crate::header::{BLOCK, PAYLOAD_BYTES_MAX};
+use crate::log::Log;
+use crate::CapacityHook;
+use myriad_base::{Error, Lsn, Result};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Longest delay of one appender while the log is between the soft and the hard limit.
+const DELAY_MAX: Duration = Duration::from_millis(4);
+/// How long an appender waits at the hard limit before it is told.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const ETIMEDOUT: i32 = 110;
+
+impl Log {
+    /// Bytes of log between checkpoint and end at which appenders are stopped. The rest of the ring is for those already
+    /// past [`Log::reserve_check`].
+    pub fn capacity(&self) -> u64 {
+        let bytes = self.file_capacity.load(Ordering::Relaxed);
+        bytes - bytes / 8
+    }
+
+    /// Age from which appenders are slowed down.
+    fn soft_limit(&self) -> u64 {
+        let bytes = self.file_capacity.load(Ordering::Relaxed);
+        bytes - bytes / 4
+    }
+
+    /// Bytes between the last checkpoint and the end.
+    pub fn age(&self) -> u64 {
+        self.end_lsn().0.saturating_sub(self.checkpoint_lsn.load(Ordering::Acquire))
+    }
+
+    /// Nothing may be written at or after this: it would overwrite the block the checkpoint lies in.
+    pub(crate) fn write_limit(&self) -> u64 {
+        let checkpoint = self.checkpoint_lsn.load(Ordering::Acquire);
+        checkpoint - checkpoint % BLOCK + self.file_capacity.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_throttle(&self) {
+        let at = self.checkpoint_lsn.load(Ordering::Acquire) + self.soft_limit();
+        self.throttle_at.store(at, Ordering::Release);
+    }
+
+    /// Who is asked for a checkpoint when room is short.
+    pub fn set_capacity_hook(&self, hook: CapacityHook) {
+        *self.hook.write() = Some(Arc::new(hook));
+    }
+
+    /// To be called at the start of a mini-transaction, with no latch held: slows the caller down, more and more, when
+    /// the log fills, and stops it when it is full, until a checkpoint makes room. Two loads when there is room.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; [`Error::Io`] (`ETIMEDOUT`) when no checkpoint made room for a minute.
+    #[inline]
+    pub fn reserve_check(&self) -> Result<()> {
+        if self.slots.end_relaxed() < self.throttle_at.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        self.throttle()
+    }
+
+    #[cold]
+    fn throttle(&self) -> Result<()> {
+        self.check_poison()?;
+        self.counters.capacity_waits.fetch_add(1, Ordering::Relaxed);
+        let (soft, hard) = (self.soft_limit(), self.capacity());
+        let age = self.age();
+        if age < hard {
+            if age >= soft {
+                self.ask_for_room(DELAY_MAX.mul_f64((age - soft) as f64 / (hard - soft) as f64));
+            }
+            return self.check_poison();
+        }
+        let start = Instant::now();
+        while self.age() >= hard {
+            self.check_poison()?;
+            if start.elapsed() > WAIT_MAX {
+                let path = self.file.path().display().to_string();
+                return Err(Error::io("waiting for a checkpoint", path, ETIMEDOUT));
+            }
+            self.ask_for_room(Duration::from_millis(20));
+        }
+        self.check_poison()
+    }
+
+    /// Asks for a checkpoint and waits for the next one, `at_most` so long.
+    pub(crate) fn ask_for_room(&self, at_most: Duration) {
+        let before = self.checkpoint_lsn.load(Ordering::Acquire);
+        let hook = self.hook.read().clone();
+        if let Some(hook) = hook {
+            hook(self.age(), self.capacity());
+        }
+        let mut room = self.room.lock();
+        if self.checkpoint_lsn.load(Ordering::Acquire) == before && self.check_poison().is_ok() {
+            self.room_made.wait_for(&mut room, at_most);
+        }
+    }
+
+    /// Makes a checkpoint durable: recovery will begin at `lsn`, and what precedes it may be overwritten. The caller
+    /// answers for every change before `lsn` being durable in the data files. `lsn` must be a frame's start, such as
+    /// [`Log::contiguous_lsn`] or a `start` given to `while_open`; one before the last checkpoint is taken as that one.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`]; [`Error::TooLong`] for a payload of more than 1 KiB.
+    pub fn checkpoint(&self, lsn: Lsn, payload: &[u8]) -> Result<()> {
+        if payload.len() > PAYLOAD_BYTES_MAX {
+            return Err(Error::TooLong { what: "checkpoint payload", len: payload.len(), max: PAYLOAD_BYTES_MAX });
+        }
+        self.flush_to(lsn)?;
+        let mut header = self.header.lock();
+        self.check_poison()?;
+        let mut next = header.clone();
+        next.sequence += 1;
+        next.checkpoint = lsn.0.max(header.checkpoint);
+        next.payload = payload.to_vec();
+        next.trim_generations();
+        self.must(next.write(&*self.file))?;
+        self.checkpoint_lsn.store(next.checkpoint, Ordering::Release);
+        *header = next;
+        drop(header);
+        self.set_throttle();
+        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        let _room = self.room.lock();
+        self.room_made.notify_all();
+        Ok(())
+    }
+
+    /// The last checkpoint: its LSN and payload.
+    pub fn last_checkpoint(&self) -> (Lsn, Vec<u8>) {
+        let header = self.header.lock();
+        (Lsn(header.checkpoint), header.payload.clone())
+    }
+}

@@ -1,0 +1,252 @@
+//! Writing and syncing: a leader does both for all who wait.
+//!
+//! A thread that finds no leader becomes one: it writes everything contiguous and syncs. Others queue up with the LSN
+//! they wait for. A leader that is done wakes those it served and makes the first of the others the next leader, so the
+//! device is never idle while somebody waits, and each sync serves all who came during the one before.
+
+use crate::header::{BLOCK, RING_START};
+use crate::log::Log;
+use myriad_base::latch::{count_acquired, count_contended, LatchClass};
+use myriad_base::{Lsn, Result};
+use myriad_io::AlignedBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Bytes that one write takes at most.
+const STAGING_BYTES: usize = 1 << 20;
+/// How long a write may wait for a checkpoint to make room before the log gives up. Appenders are slowed down and stopped
+/// long before this can happen.
+const CHECKPOINT_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// What is needed to write; its latch orders the writes.
+pub(crate) struct Writer {
+    /// What is written is copied here first: blocks are padded here, and the ring is free for others at once.
+    staging: AlignedBuf,
+}
+
+impl Writer {
+    pub(crate) fn new() -> Writer {
+        Writer { staging: AlignedBuf::new(STAGING_BYTES) }
+    }
+}
+
+const WAITING: u32 = 0;
+const SERVED: u32 = 1;
+const LEAD: u32 = 2;
+
+/// A thread that can be put to sleep.
+pub(crate) struct Parker {
+    state: AtomicU32,
+    thread: Thread,
+}
+
+impl Parker {
+    fn wake(&self, told: u32) {
+        self.state.store(told, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+thread_local! {
+    static PARKER: Arc<Parker> = Arc::new(Parker { state: AtomicU32::new(WAITING), thread: std::thread::current() });
+}
+
+/// Those who wait for a sync.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    leader: bool,
+    queue: Vec<(u64, Arc<Parker>)>,
+}
+
+impl Log {
+    /// Writes what is contiguous and not yet written; the new end of what is written. Nothing is written beyond the room
+    /// that the checkpoint leaves.
+    pub(crate) fn write_some(&self) -> Result<u64> {
+        let mut writer = self.writer.lock();
+        let written = self.written.load(Ordering::Acquire);
+        let limit = self.contiguous_lsn().0.min(self.write_limit());
+        // After the slots were read: an appender that failed poisons the log before it leaves its slot, so that what it
+        // did not copy cannot be taken for contiguous.
+        self.check_poison()?;
+        if limit <= written {
+            return Ok(written);
+        }
+        let capacity = self.file_capacity.load(Ordering::Relaxed);
+        let mut at = written - written % BLOCK;
+        while at < limit {
+            let to_ring_end = capacity - at % capacity;
+            let end = limit.min(at + to_ring_end.min(STAGING_BYTES as u64));
+            let len = (end - at) as usize;
+            let padded = len.next_multiple_of(BLOCK as usize);
+            // SAFETY: the range is contiguous, so nobody writes it, and not yet written, so nobody reserves its bytes.
+            unsafe { self.ring.read(at, &mut writer.staging[..len]) };
+            writer.staging[len..padded].fill(0);
+            self.must(self.file.write_at(&writer.staging[..padded], RING_START + at % capacity))?;
+            self.counters.writes.fetch_add(1, Ordering::Relaxed);
+            self.counters.written_bytes.fetch_add(padded as u64, Ordering::Relaxed);
+            self.written.store(end, Ordering::Release);
+            at = end;
+        }
+        Ok(limit)
+    }
+
+    /// Makes everything before `lsn` reach the operating system: it survives the end of the process.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Poisoned`] if that failed, now or before.
+    pub fn write_to(&self, lsn: Lsn) -> Result<()> {
+        assert!(lsn <= self.end_lsn(), "what has not been appended cannot be written");
+        let mut patience = self.patience();
+        while self.written.load(Ordering::Acquire) < lsn.0 {
+            let before = self.written.load(Ordering::Acquire);
+            if self.write_some()? == before {
+                patience.wait_for_writability()?;
+            }
+        }
+        self.check_poison()
+    }
+
+    /// Makes everything before `lsn` durable. One load when it is.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Poisoned`] if that failed, now or before.
+    #[inline]
+    pub fn flush_to(&self, lsn: Lsn) -> Result<()> {
+        if self.durable.load(Ordering::Acquire) >= lsn.0 {
+            return Ok(());
+        }
+        self.flush_slowly(lsn)
+    }
+
+    fn flush_slowly(&self, lsn: Lsn) -> Result<()> {
+        assert!(lsn <= self.end_lsn(), "what has not been appended cannot be flushed");
+        self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
+        count_acquired(LatchClass::LogWrite);
+        loop {
+            let mut waiters = self.waiters.lock();
+            if self.durable.load(Ordering::Acquire) >= lsn.0 {
+                return Ok(());
+            }
+            self.check_poison()?;
+            if !waiters.leader {
+                waiters.leader = true;
+                drop(waiters);
+                return self.lead(lsn);
+            }
+            let parker = PARKER.with(Arc::clone);
+            parker.state.store(WAITING, Ordering::Relaxed);
+            waiters.queue.push((lsn.0, Arc::clone(&parker)));
+            drop(waiters);
+            let start = Instant::now();
+            let told = loop {
+                match parker.state.load(Ordering::Acquire) {
+                    WAITING => std::thread::park(),
+                    told => break told,
+                }
+            };
+            count_contended(LatchClass::LogWrite, start);
+            if told == LEAD {
+                return self.lead(lsn);
+            }
+            if self.durable.load(Ordering::Acquire) >= lsn.0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Writes and syncs, then hands the lead on, whatever happened.
+    fn lead(&self, lsn: Lsn) -> Result<()> {
+        /// Hands on also when something panics: else all others would wait for ever.
+        struct Leading<'a>(&'a Log, bool);
+        impl Drop for Leading<'_> {
+            fn drop(&mut self) {
+                if !self.1 {
+                    let _ = self.0.poison("a panic while the log was written");
+                }
+                self.0.hand_on();
+            }
+        }
+        let mut leading = Leading(self, false);
+        let done = self.write_and_sync(lsn);
+        leading.1 = true;
+        done
+    }
+
+    fn write_and_sync(&self, lsn: Lsn) -> Result<()> {
+        if self.durable.load(Ordering::Acquire) >= lsn.0 {
+            return Ok(());
+        }
+        self.write_to(lsn)?;
+        let end = self.written.load(Ordering::Acquire);
+        self.must(self.file.sync())?;
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        self.durable.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+
+    fn hand_on(&self) {
+        // Kept between rounds, so that nothing is allocated; a leader still waking others with it does not hold us up.
+        let mut kept = self.served.try_lock();
+        let mut own = Vec::new();
+        let served = kept.as_deref_mut().unwrap_or(&mut own);
+        let mut next = None;
+        {
+            let mut waiters = self.waiters.lock();
+            let durable = self.durable.load(Ordering::Acquire);
+            let poisoned = self.check_poison().is_err();
+            waiters.queue.retain(|(lsn, parker)| {
+                let done = poisoned || *lsn <= durable;
+                if done {
+                    served.push(Arc::clone(parker));
+                }
+                !done
+            });
+            if !waiters.queue.is_empty() {
+                next = Some(waiters.queue.remove(0).1);
+            }
+            waiters.leader = next.is_some();
+        }
+        // The next leader first: the device waits for it.
+        if let Some(parker) = next {
+            parker.wake(LEAD);
+        }
+        for parker in served.drain(..) {
+            parker.wake(SERVED);
+        }
+    }
+
+    pub(crate) fn patience(&self) -> Patience<'_> {
+        Patience { log: self, rounds: 0, since: None }
+    }
+}
+
+/// How a thread waits until more can be written: until others have copied their frames, which is a matter of moments, or,
+/// when the file is full, until a checkpoint.
+pub(crate) struct Patience<'a> {
+    log: &'a Log,
+    rounds: u32,
+    since: Option<Instant>,
+}
+
+impl Patience<'_> {
+    pub(crate) fn wait_for_writability(&mut self) -> Result<()> {
+        self.log.check_poison()?;
+        if self.log.written.load(Ordering::Acquire) < self.log.write_limit() {
+            self.rounds += 1;
+            if self.rounds < 64 {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+            return Ok(());
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        if since.elapsed() > CHECKPOINT_WAIT_MAX {
+            return Err(self.log.poison("the log is full and no checkpoint made room in time"));
+        }
+        self.log.ask_for_room(Duration::from_millis(10));
+        Ok(())
+    }
+}

@@ -1,0 +1,348 @@
+//! The log: its state, creation and opening.
+
+use crate::flush::{Parker, Waiters, Writer};
+use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
+use crate::ring::Ring;
+use crate::scan::FileRing;
+use crate::slots::Slots;
+use crate::{frame, CapacityHook, FrameVisitor};
+use crossbeam_utils::CachePadded;
+use myriad_base::{Error, Lsn, Result};
+use myriad_io::{AlignedBuf, Create, File, Io, OpenMode};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+
+/// The first LSN of a data directory. Not 0: a page without changes has LSN 0.
+pub(crate) const FIRST_LSN: u64 = BLOCK;
+/// Bytes written with zeros at creation; the rest is set aside only, and written by the first lap. On ext4 a sync of 4 KiB
+/// into space merely set aside takes twice as long as into space once written (190 against 90 us here), because it also
+/// has to note the space as written.
+const ZEROED_BYTES: u64 = 1 << 30;
+const CAPACITY_MIN: u64 = 256 << 10;
+const BUFFER_MIN: u64 = 64 << 10;
+const BUFFER_MAX: u64 = 1 << 30;
+
+/// Sizes of the log.
+#[derive(Clone, Copy, Debug)]
+pub struct LogConfig {
+    /// Bytes of the ring in the file; rounded up to 4 KiB, at least 256 KiB.
+    pub capacity_bytes: u64,
+    /// Bytes of the ring in memory; rounded up to a power of two, at least 64 KiB, at most 1 GiB and the capacity.
+    pub buffer_bytes: usize,
+}
+
+impl LogConfig {
+    fn capacity(&self) -> u64 {
+        self.capacity_bytes.max(CAPACITY_MIN).next_multiple_of(BLOCK)
+    }
+
+    fn buffer(&self) -> u64 {
+        let fits = 1 << self.capacity().ilog2();
+        (self.buffer_bytes as u64).clamp(BUFFER_MIN, BUFFER_MAX).next_power_of_two().min(fits)
+    }
+}
+
+/// Figures since the log was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogStats {
+    /// Frames appended (exact when nobody appends).
+    pub appends: u64,
+    /// Their bytes with headers and padding.
+    pub appended_bytes: u64,
+    /// Writes to the file.
+    pub writes: u64,
+    /// Bytes written to the file.
+    pub written_bytes: u64,
+    /// Syncs of the file for those who wait.
+    pub syncs: u64,
+    /// Calls of [`Log::flush_to`] that found work to do or to wait for.
+    pub flush_waits: u64,
+    /// Calls of [`Log::reserve_check`] that were slowed down or waited.
+    pub capacity_waits: u64,
+    /// Appends that found the ring in memory full.
+    pub buffer_waits: u64,
+    /// Checkpoints taken.
+    pub checkpoints: u64,
+    /// Bytes between the checkpoint and the end.
+    pub age_bytes: u64,
+    /// [`Log::capacity`].
+    pub capacity_bytes: u64,
+}
+
+/// Counters off the hot path.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) writes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) flush_waits: AtomicU64,
+    pub(crate) capacity_waits: AtomicU64,
+    pub(crate) buffer_waits: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+}
+
+/// The write-ahead log of one data directory.
+pub struct Log {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) slots: Slots,
+    pub(crate) ring: Ring,
+    /// End of what has reached the operating system. Grows under `writer`.
+    pub(crate) written: CachePadded<AtomicU64>,
+    pub(crate) durable: CachePadded<AtomicU64>,
+    /// Everything before is complete; grows only.
+    pub(crate) contiguous: AtomicU64,
+    /// The checkpoint's LSN, as in `header`.
+    pub(crate) checkpoint_lsn: AtomicU64,
+    /// [`Log::reserve_check`] returns at once while the end is below this.
+    pub(crate) throttle_at: AtomicU64,
+    /// Bytes of the ring in the file; changes only in `resume_at`.
+    pub(crate) file_capacity: AtomicU64,
+    /// Generation of frames appended now.
+    pub(crate) generation: AtomicU32,
+    resumed: AtomicBool,
+    poisoned: AtomicBool,
+    poison_reason: Mutex<String>,
+    pub(crate) writer: Mutex<Writer>,
+    pub(crate) waiters: Mutex<Waiters>,
+    /// Those a leader is about to wake.
+    pub(crate) served: Mutex<Vec<Arc<Parker>>>,
+    /// The header as it is in the file.
+    pub(crate) header: Mutex<Header>,
+    /// Signalled at each checkpoint.
+    pub(crate) room: Mutex<()>,
+    pub(crate) room_made: Condvar,
+    pub(crate) hook: RwLock<Option<Arc<CapacityHook>>>,
+    pub(crate) counters: Counters,
+    /// LSN at which this run of the engine began to append.
+    start_lsn: AtomicU64,
+    config: LogConfig,
+}
+
+fn log_path(dir: &Path) -> PathBuf {
+    dir.join("#myriad").join("redo.log")
+}
+
+impl Log {
+    /// Creates the log of a new data directory `dir` (its folder `#myriad/` must exist); file and name are durable when
+    /// this returns. A log that is there already is overwritten.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn create(io: &Arc<dyn Io>, dir: &Path, config: LogConfig, uuid: [u8; 16]) -> Result<()> {
+        let path = log_path(dir);
+        let file = io.open(&path, OpenMode { create: Create::IfMissing, direct: false, write: true })?;
+        file.set_len(0)?;
+        let capacity = config.capacity();
+        file.allocate(0, RING_START + capacity)?;
+        zero(&*file, RING_START, capacity.min(ZEROED_BYTES))?;
+        let generations = vec![Generation { first_lsn: FIRST_LSN, number: 1 }];
+        let header = Header { uuid, capacity, sequence: 1, checkpoint: FIRST_LSN, payload: Vec::new(), generations };
+        header.write(&*file)?;
+        io.sync_dir(path.parent().expect("the log is in a folder"))
+    }
+
+    /// Opens the log; reads its header only. [`Log::scan`] and [`Log::resume_at`] come next.
+    ///
+    /// # Errors
+    /// [`Error::CorruptFile`] when both headers are damaged, [`Error::Format`], [`Error::Io`].
+    pub fn open(io: &Arc<dyn Io>, dir: &Path, config: LogConfig) -> Result<Log> {
+        let file = io.open(&log_path(dir), OpenMode::WRITE)?;
+        let header = Header::read(&*file)?;
+        let log = Log {
+            file,
+            slots: Slots::new(header.checkpoint),
+            ring: Ring::new(config.buffer()),
+            written: CachePadded::new(AtomicU64::new(header.checkpoint)),
+            durable: CachePadded::new(AtomicU64::new(header.checkpoint)),
+            contiguous: AtomicU64::new(header.checkpoint),
+            checkpoint_lsn: AtomicU64::new(header.checkpoint),
+            throttle_at: AtomicU64::new(0),
+            file_capacity: AtomicU64::new(header.capacity),
+            generation: AtomicU32::new(0),
+            resumed: AtomicBool::new(false),
+            poisoned: AtomicBool::new(false),
+            poison_reason: Mutex::new(String::new()),
+            writer: Mutex::new(Writer::new()),
+            waiters: Mutex::new(Waiters::default()),
+            served: Mutex::new(Vec::new()),
+            header: Mutex::new(header),
+            room: Mutex::new(()),
+            room_made: Condvar::new(),
+            hook: RwLock::new(None),
+            counters: Counters::default(),
+            start_lsn: AtomicU64::new(0),
+            config,
+        };
+        log.set_throttle();
+        Ok(log)
+    }
+
+    /// The data directory's UUID, as the log has it.
+    pub fn uuid(&self) -> [u8; 16] {
+        self.header.lock().uuid
+    }
+
+    /// Reads the frames from `from` (a frame's start at or after the checkpoint) and calls `f(start, end, body)` for
+    /// each, up to the first that is not whole; its start is returned, the end of the log. Only before
+    /// [`Log::resume_at`].
+    ///
+    /// # Errors
+    /// What `f` returns; [`Error::Io`].
+    pub fn scan(&self, from: Lsn, f: &mut FrameVisitor<'_>) -> Result<Lsn> {
+        assert!(!self.resumed.load(Ordering::Acquire), "the log is scanned before it is appended to");
+        let header = self.header.lock().clone();
+        if from.0 < header.checkpoint {
+            let reason = format!("a scan before the checkpoint at {}", header.checkpoint);
+            return Err(Error::CorruptLog { lsn: from, reason });
+        }
+        FileRing::new(&*self.file, &header).scan(from.0, f).map(Lsn)
+    }
+
+    /// Begins to append at `end`, as given by [`Log::scan`]. What precedes it is durable when this returns. When nothing
+    /// is to be redone, the file takes the size that the settings ask for.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], [`Error::Io`].
+    pub fn resume_at(&self, end: Lsn) -> Result<()> {
+        assert!(!self.resumed.load(Ordering::Acquire), "the log is resumed once");
+        assert!(end.0.is_multiple_of(8));
+        let mut header = self.header.lock();
+        assert!(end.0 >= header.checkpoint);
+        // The block in which `end` lies is written again, whole.
+        let block = end.0 - end.0 % BLOCK;
+        let mut bytes = vec![0; (end.0 - block) as usize];
+        FileRing::new(&*self.file, &header).read(block, &mut bytes)?;
+        let mut next = header.clone();
+        next.sequence += 1;
+        if end.0 == header.checkpoint {
+            next.capacity = self.config.capacity();
+        }
+        self.begin_generation(&mut next, end.0)?;
+        let wanted = RING_START + next.capacity;
+        if self.file.len()? < wanted {
+            self.file.allocate(0, wanted)?;
+        }
+        next.write(&*self.file)?;
+        if self.file.len()? > wanted {
+            self.file.set_len(wanted)?;
+        }
+        // SAFETY: nobody appends yet.
+        unsafe { self.ring.write(block, &bytes) };
+        self.generation.store(next.generation_at(end.0), Ordering::Release);
+        self.file_capacity.store(next.capacity, Ordering::Release);
+        *header = next;
+        drop(header);
+        self.slots.restart(end.0);
+        for position in [&*self.written, &*self.durable, &self.contiguous, &self.start_lsn] {
+            position.store(end.0, Ordering::SeqCst);
+        }
+        self.set_throttle();
+        self.resumed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Frames from `end` on get a number never used before.
+    fn begin_generation(&self, header: &mut Header, end: u64) -> Result<()> {
+        let number = header.generations.iter().map(|g| g.number).max().expect("there is one").wrapping_add(1);
+        header.generations.retain(|g| g.first_lsn < end);
+        if header.generations.len() == GENERATIONS_MAX {
+            // So many starts without one checkpoint. Remove by force what a new number would have ruled out.
+            let unused = header.capacity - (end - header.checkpoint) - BLOCK;
+            FileRing::new(&*self.file, header).zero(end.next_multiple_of(BLOCK), unused - unused % BLOCK)?;
+            let block = end - end % BLOCK;
+            let mut bytes = AlignedBuf::new(BLOCK as usize);
+            FileRing::new(&*self.file, header).read(block, &mut bytes[..(end - block) as usize])?;
+            self.file.write_at(&bytes, RING_START + block % header.capacity)?;
+            return self.file.sync();
+        }
+        header.generations.push(Generation { first_lsn: end, number });
+        Ok(())
+    }
+
+    /// Longest body of a frame in bytes.
+    pub fn body_bytes_max(&self) -> usize {
+        let bytes = (self.ring.size() / 2).min(self.file_capacity.load(Ordering::Acquire) / 16);
+        bytes as usize - 2 * frame::HEADER_BYTES
+    }
+
+    /// End of what has been reserved.
+    #[inline]
+    pub fn end_lsn(&self) -> Lsn {
+        Lsn(self.slots.end())
+    }
+
+    /// Everything before this is durable.
+    #[inline]
+    pub fn durable_lsn(&self) -> Lsn {
+        Lsn(self.durable.load(Ordering::Acquire))
+    }
+
+    /// Stops the log; the first reason stays.
+    #[cold]
+    pub(crate) fn poison(&self, reason: &str) -> Error {
+        {
+            let mut kept = self.poison_reason.lock();
+            if !self.poisoned.swap(true, Ordering::SeqCst) {
+                kept.push_str(reason);
+            }
+        }
+        let _room = self.room.lock();
+        self.room_made.notify_all();
+        self.poison_error()
+    }
+
+    #[cold]
+    fn poison_error(&self) -> Error {
+        Error::Poisoned { reason: self.poison_reason.lock().clone() }
+    }
+
+    /// Whether the log is still good.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] with the first cause.
+    #[inline]
+    pub fn check_poison(&self) -> Result<()> {
+        if self.poisoned.load(Ordering::Acquire) {
+            return Err(self.poison_error());
+        }
+        Ok(())
+    }
+
+    /// Poisons the log if the file refused something.
+    pub(crate) fn must<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|e| self.poison(&format!("the log cannot be written: {e}")))
+    }
+
+    /// Figures.
+    pub fn stats(&self) -> LogStats {
+        let get = |c: &AtomicU64| c.load(Ordering::Relaxed);
+        let c = &self.counters;
+        LogStats {
+            appends: self.slots.count(),
+            appended_bytes: self.slots.end().saturating_sub(get(&self.start_lsn)),
+            writes: get(&c.writes),
+            written_bytes: get(&c.written_bytes),
+            syncs: get(&c.syncs),
+            flush_waits: get(&c.flush_waits),
+            capacity_waits: get(&c.capacity_waits),
+            buffer_waits: get(&c.buffer_waits),
+            checkpoints: get(&c.checkpoints),
+            age_bytes: self.age(),
+            capacity_bytes: self.capacity(),
+        }
+    }
+}
+
+/// Writes zeros.
+pub(crate) fn zero(file: &dyn File, mut offset: u64, len: u64) -> Result<()> {
+    let zeros = AlignedBuf::new(1 << 20);
+    let end = offset + len;
+    while offset < end {
+        let n = (end - offset).min(zeros.len() as u64);
+        file.write_at(&zeros[..n as usize], offset)?;
+        offset += n;
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Reading the ring in the file, at start.
+
+use crate::frame::{self, HEADER_BYTES};
+use crate::header::{Header, BLOCK, RING_START};
+use crate::{log, FrameVisitor};
+use myriad_base::{Lsn, Result};
+use myriad_io::{AlignedBuf, File};
+
+/// Bytes read at a time.
+const WINDOW_BYTES: u64 = 1 << 20;
+
+/// The ring in the file, read through a window.
+pub(crate) struct FileRing<'a> {
+    file: &'a dyn File,
+    header: &'a Header,
+    window: AlignedBuf,
+    /// What the window holds: `[window_start, window_end)`.
+    window_start: u64,
+    window_end: u64,
+}
+
+impl<'a> FileRing<'a> {
+    pub(crate) fn new(file: &'a dyn File, header: &'a Header) -> FileRing<'a> {
+        let window = AlignedBuf::new(WINDOW_BYTES as usize);
+        FileRing { file, header, window, window_start: 0, window_end: 0 }
+    }
+
+    /// Makes the window begin with the block of `lsn`. A file that was cut short reads as zeros.
+    fn fill(&mut self, lsn: u64) -> Result<()> {
+        let capacity = self.header.capacity;
+        let start = lsn - lsn % BLOCK;
+        let len = WINDOW_BYTES.min(capacity - start % capacity) as usize;
+        let n = self.file.read_at(&mut self.window[..len], RING_START + start % capacity)?;
+        self.window[n..len].fill(0);
+        (self.window_start, self.window_end) = (start, start + len as u64);
+        Ok(())
+    }
+
+    /// Copies what is at `lsn`.
+    pub(crate) fn read(&mut self, mut lsn: u64, mut out: &mut [u8]) -> Result<()> {
+        while !out.is_empty() {
+            if lsn < self.window_start || lsn >= self.window_end {
+                self.fill(lsn)?;
+            }
+            let at = (lsn - self.window_start) as usize;
+            let n = out.len().min((self.window_end - lsn) as usize);
+            out[..n].copy_from_slice(&self.window[at..at + n]);
+            out = &mut out[n..];
+            lsn += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Overwrites `[lsn, lsn + len)` with zeros.
+    pub(crate) fn zero(&self, mut lsn: u64, mut len: u64) -> Result<()> {
+        let capacity = self.header.capacity;
+        while len > 0 {
+            let n = len.min(capacity - lsn % capacity);
+            log::zero(self.file, RING_START + lsn % capacity, n)?;
+            lsn += n;
+            len -= n;
+        }
+        Ok(())
+    }
+
+    /// See [`crate::Log::scan`].
+    pub(crate) fn scan(mut self, from: u64, f: &mut FrameVisitor<'_>) -> Result<u64> {
+        // No more than one lap can be whole; the bound also ends the scan of a file full of nonsense.
+        let limit = self.header.checkpoint + self.header.capacity;
+        let mut body = Vec::new();
+        let mut at = from;
+        while at + (HEADER_BYTES as u64) < limit {
+            let mut header = [0; HEADER_BYTES];
+            self.read(at, &mut header)?;
+            let (len, crc) = frame::parse_header(&header);
+            let bytes = frame::frame_bytes(len) as u64;
+            if len == 0 || at + bytes > limit {
+                break;
+            }
+            body.resize(len, 0);
+            self.read(at + HEADER_BYTES as u64, &mut body)?;
+            if frame::checksum(at, self.header.generation_at(at), &body) != crc {
+                break;
+            }
+            f(Lsn(at), Lsn(at + bytes), &body)?;
+            at += bytes;
+        }
+        Ok(at)
+    }
+}

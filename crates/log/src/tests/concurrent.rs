@@ -1,0 +1,107 @@
+//! Many threads.
+
+use super::*;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+
+/// Threads append frames of random sizes and flush now and then; a checkpointer makes room. Everything that was appended
+/// is found, in order.
+fn storm(threads: u64, frames_each: u64, len_max: u64, config: LogConfig, seed: u64) {
+    let io = disk(seed, config);
+    let (log, _) = open(&io, config);
+    let appended = Mutex::new(BTreeMap::new());
+    let checkpoint = AtomicU64::new(0);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let (log, appended, checkpoint, done) = (&log, &appended, &checkpoint, &done);
+        let workers: Vec<_> = (0..threads)
+            .map(|t| {
+                scope.spawn(move || {
+                    let mut random = Random::from_seed(seed * 1000 + t);
+                    for _ in 0..frames_each {
+                        log.reserve_check().unwrap();
+                        let frame = append(log, &body(&mut random, len_max));
+                        let end = Lsn(frame.end);
+                        appended.lock().unwrap().insert(frame.start, frame);
+                        if random.one_in(3) {
+                            log.flush_to(end).unwrap();
+                            assert!(log.durable_lsn() >= end);
+                        } else if random.one_in(20) {
+                            log.write_to(end).unwrap();
+                        }
+                    }
+                })
+            })
+            .collect();
+        let checkpointer = scope.spawn(move || {
+            while !done.load(Ordering::Acquire) {
+                if log.age() > log.capacity() / 2 {
+                    let lsn = log.contiguous_lsn();
+                    log.checkpoint(lsn, b"").unwrap();
+                    checkpoint.store(lsn.0, Ordering::Release);
+                }
+                std::thread::yield_now();
+            }
+        });
+        for w in workers {
+            w.join().unwrap();
+        }
+        done.store(true, Ordering::Release);
+        checkpointer.join().unwrap();
+    });
+    assert_eq!(log.contiguous_lsn(), log.end_lsn());
+    log.flush_to(log.end_lsn()).unwrap();
+    let appended = appended.into_inner().unwrap();
+    assert_eq!(log.stats().appends, threads * frames_each);
+    let mut expected = crate::log::FIRST_LSN;
+    for frame in appended.values() {
+        assert_eq!(frame.start, expected, "no gap, no overlap");
+        expected = frame.end;
+    }
+    let (_, found) = open(&io.crash(seed), config);
+    let from = checkpoint.load(Ordering::Acquire);
+    let kept: Vec<Frame> = appended.into_values().filter(|f| f.start >= from).collect();
+    assert_eq!(found.len(), kept.len());
+    assert!(found == kept);
+}
+
+#[test]
+fn small_frames() {
+    storm(8, 3000, 100, config(1 << 20, 64 << 10), 1);
+}
+
+#[test]
+fn frames_as_large_as_the_ring_allows() {
+    storm(4, 300, 16_000, config(512 << 10, 64 << 10), 2);
+}
+
+#[test]
+fn more_threads_than_slots() {
+    storm(100, 60, 500, config(512 << 10, 64 << 10), 3);
+}
+
+#[test]
+fn one_sync_serves_many() {
+    let config = config(4 << 20, 1 << 20);
+    let io = disk(9, config);
+    let (log, _) = open(&io, config);
+    std::thread::scope(|scope| {
+        for t in 0..16 {
+            let log = &log;
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                for _ in 0..200 {
+                    let frame = append(log, &body(&mut random, 200));
+                    log.flush_to(Lsn(frame.end)).unwrap();
+                }
+            });
+        }
+    });
+    let stats = log.stats();
+    assert_eq!(stats.appends, 3200);
+    assert!(stats.syncs <= 3200);
+    let before = log.stats();
+    log.flush_to(log.end_lsn()).unwrap();
+    assert_eq!(log.stats(), before, "nothing to do costs nothing");
+}

@@ -1,0 +1,197 @@
+//! Damage from outside, and failing calls.
+
+use super::*;
+use myriad_base::Error;
+use myriad_io::{CallKind, Fault};
+
+const SIZE: u64 = 256 << 10;
+
+fn offset(lsn: u64) -> u64 {
+    crate::header::RING_START + lsn % SIZE
+}
+
+fn some_frames(seed: u64, count: usize) -> (SimIo, Vec<Frame>) {
+    let config = config(SIZE, 64 << 10);
+    let io = disk(seed, config);
+    let (log, _) = open(&io, config);
+    let mut random = Random::from_seed(seed);
+    let frames = (0..count).map(|_| append(&log, &body(&mut random, 300))).collect();
+    log.flush_to(log.end_lsn()).unwrap();
+    (io, frames)
+}
+
+#[test]
+fn any_damaged_byte_ends_the_scan_at_its_frame() {
+    let (io, frames) = some_frames(1, 12);
+    for (i, frame) in frames.iter().enumerate() {
+        let used = frame.start + 8 + frame.body.len() as u64;
+        for at in (frame.start..used).step_by(3) {
+            let io = io.kill(1);
+            io.flip_bit(Path::new(PATH), offset(at), (at % 8) as u8).unwrap();
+            let (_, found) = open(&io, config(SIZE, 64 << 10));
+            assert_eq!(found, frames[..i], "byte {at}");
+        }
+    }
+}
+
+#[test]
+fn random_contents_are_survived() {
+    let mut random = Random::from_seed(8);
+    for _ in 0..100 {
+        let (io, frames) = some_frames(2, 6);
+        let from = frames[3].start;
+        let nonsense: Vec<u8> = (0..20_000).map(|_| random.next_u64() as u8).collect();
+        io.scribble(Path::new(PATH), offset(from), &nonsense).unwrap();
+        let (_, found) = open(&io, config(SIZE, 64 << 10));
+        assert_eq!(found, frames[..3]);
+    }
+}
+
+#[test]
+fn one_damaged_header_is_replaced_by_the_other_two_are_an_error() {
+    let (io, frames) = some_frames(3, 10);
+    let c = config(SIZE, 64 << 10);
+    let (log, _) = open(&io, c);
+    log.checkpoint(Lsn(frames[4].start), b"hello").unwrap();
+    drop(log);
+    for slot in 0..2u64 {
+        let io = io.kill(slot);
+        io.scribble(Path::new(PATH), slot * 4096 + 50, &[0xAA; 8]).unwrap();
+        let log = Log::open(&dyn_io(&io), Path::new("/d"), c).unwrap();
+        assert_eq!(log.last_checkpoint(), (Lsn(frames[4].start), b"hello".to_vec()), "slot {slot}");
+        drop(log);
+        let (_, found) = open(&io, c);
+        assert_eq!(found, frames[4..]);
+    }
+    io.scribble(Path::new(PATH), 50, &[0xAA; 8]).unwrap();
+    io.scribble(Path::new(PATH), 4096 + 50, &[0xAA; 8]).unwrap();
+    let opened = Log::open(&dyn_io(&io), Path::new("/d"), c);
+    assert!(matches!(opened.err(), Some(Error::CorruptFile { .. })));
+}
+
+#[test]
+fn a_file_cut_short_ends_there_and_is_made_whole_again() {
+    let (io, frames) = some_frames(4, 10);
+    let c = config(SIZE, 64 << 10);
+    io.truncate(Path::new(PATH), offset(frames[6].start) + 20).unwrap();
+    let (log, found) = open(&io, c);
+    assert_eq!(found, frames[..6]);
+    let new = append(&log, b"new");
+    log.flush_to(log.end_lsn()).unwrap();
+    let (_, found) = open(&io.crash(1), c);
+    assert_eq!(found.last(), Some(&new));
+    let missing = SimIo::new(1);
+    assert!(Log::open(&dyn_io(&missing), Path::new("/d"), c).is_err());
+}
+
+#[test]
+fn a_failed_write_or_sync_poisons() {
+    for kind in [CallKind::Write, CallKind::Sync] {
+        for fault in [Fault::Eio, Fault::Enospc] {
+            let c = config(SIZE, 64 << 10);
+            let io = disk(5, c);
+            let (log, _) = open(&io, c);
+            let sure = append(&log, b"durable");
+            log.flush_to(Lsn(sure.end)).unwrap();
+            io.inject(kind, "redo.log", 0, fault, false);
+            let lost = append(&log, b"not");
+            assert!(matches!(log.flush_to(Lsn(lost.end)), Err(Error::Poisoned { .. })), "{kind:?} {fault:?}");
+            // The device works again, the log does not.
+            assert!(matches!(log.flush_to(Lsn(lost.end)), Err(Error::Poisoned { .. })));
+            assert!(matches!(log.append(b"x", |_, _| panic!("not called")), Err(Error::Poisoned { .. })));
+            assert!(matches!(log.checkpoint(Lsn(sure.end), b""), Err(Error::Poisoned { .. })));
+            assert!(log.write_to(log.end_lsn()).is_err());
+            log.flush_to(Lsn(sure.end)).unwrap();
+            let (_, found) = open(&io.crash(1), c);
+            assert_eq!(found[0], sure);
+        }
+    }
+}
+
+#[test]
+fn all_who_wait_learn_of_a_failure() {
+    let c = config(1 << 20, 64 << 10);
+    let io = disk(6, c);
+    let (log, _) = open(&io, c);
+    io.inject(CallKind::Sync, "redo.log", 40, Fault::Eio, false);
+    std::thread::scope(|scope| {
+        for t in 0..12 {
+            let log = &log;
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                loop {
+                    let bytes = body(&mut random, 60);
+                    let Ok(end) = log.append(&bytes, |_, _| {}) else { break };
+                    if log.flush_to(end).is_err() {
+                        break;
+                    }
+                    assert!(log.reserve_check().is_ok() || log.check_poison().is_err());
+                }
+            });
+        }
+    });
+    assert!(matches!(log.check_poison(), Err(Error::Poisoned { .. })));
+}
+
+#[test]
+fn a_panic_in_the_closure_poisons() {
+    let c = config(SIZE, 64 << 10);
+    let io = disk(7, c);
+    let (log, _) = open(&io, c);
+    let panicked =
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| log.append(b"x", |_, _| panic!("as planned"))));
+    assert!(panicked.is_err());
+    assert!(log.check_poison().is_err());
+    assert!(log.flush_to(log.end_lsn()).is_err());
+}
+
+#[test]
+fn every_failing_call_of_creation_is_reported() {
+    let c = config(SIZE, 64 << 10);
+    for kind in
+        [CallKind::Open, CallKind::Write, CallKind::Sync, CallKind::SetLen, CallKind::Allocate, CallKind::SyncDir]
+    {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/d/#myriad")).unwrap();
+        io.inject(kind, "", 0, Fault::Eio, false);
+        assert!(Log::create(&dyn_io(&io), Path::new("/d"), c, UUID).is_err(), "{kind:?}");
+        // And can be tried again.
+        Log::create(&dyn_io(&io), Path::new("/d"), c, UUID).unwrap();
+        open(&io, c);
+    }
+}
+
+/// Frames of one size fill the ring lap after lap, so that right at the log's end an older lap's whole frame begins.
+#[test]
+fn frames_of_former_laps_never_verify() {
+    let c = config(SIZE, 64 << 10);
+    let io = disk(9, c);
+    let (log, _) = open(&io, c);
+    for i in 0..(3 * SIZE / 1024 + 100) {
+        append(&log, &[i as u8; 1016]);
+        if log.age() > SIZE / 2 {
+            log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+        }
+    }
+    // To a block's end: no padding separates the laps.
+    while log.end_lsn().0 % 4096 != 0 {
+        append(&log, &[1; 1016]);
+    }
+    log.flush_to(log.end_lsn()).unwrap();
+    let reopened = Log::open(&dyn_io(&io.crash(1)), Path::new("/d"), c).unwrap();
+    let end = reopened.scan(reopened.last_checkpoint().0, &mut |_, _, _| Ok(())).unwrap();
+    assert_eq!(end, log.end_lsn());
+}
+
+#[test]
+fn a_checkpoint_makes_the_log_before_it_durable() {
+    let c = config(SIZE, 64 << 10);
+    let io = disk(10, c);
+    let (log, _) = open(&io, c);
+    let frames: Vec<Frame> = (0..10).map(|i| append(&log, &[i; 50])).collect();
+    log.checkpoint(Lsn(frames[5].start), b"").unwrap();
+    assert!(log.durable_lsn().0 >= frames[5].start);
+    log.checkpoint(Lsn(frames[2].start), b"older").unwrap();
+    assert_eq!(log.last_checkpoint(), (Lsn(frames[5].start), b"older".to_vec()), "it never goes back");
+    assert!(matches!(log.checkpoint(Lsn(frames[6].start), &[0; 1025]), Err(Error::TooLong { .. })));
+}

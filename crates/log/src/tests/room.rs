@@ -1,0 +1,88 @@
+//! A log that fills.
+
+use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[test]
+fn appenders_are_slowed_down_then_stopped_until_a_checkpoint() {
+    let c = config(256 << 10, 64 << 10);
+    let io = disk(1, c);
+    let (log, _) = open(&io, c);
+    let asked = Arc::new(AtomicU64::new(0));
+    let counter = Arc::clone(&asked);
+    log.set_capacity_hook(Box::new(move |age, capacity| {
+        assert!(age > capacity / 2);
+        counter.fetch_add(1, Ordering::Relaxed);
+    }));
+    while log.age() < log.capacity() {
+        assert!(log.age() >= (256 << 10) / 4 * 3 || asked.load(Ordering::Relaxed) == 0, "asked too early");
+        log.reserve_check().unwrap();
+        append(&log, &[7; 1000]);
+    }
+    assert!(asked.load(Ordering::Relaxed) > 0);
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let start = Instant::now();
+            log.reserve_check().unwrap();
+            start.elapsed()
+        });
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(!waiter.is_finished());
+        log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+        let waited = waiter.join().unwrap();
+        assert!(waited >= Duration::from_millis(50) && waited < Duration::from_secs(5));
+    });
+    assert_eq!(log.age(), 0);
+    let before = log.stats().capacity_waits;
+    log.reserve_check().unwrap();
+    assert_eq!(log.stats().capacity_waits, before);
+}
+
+#[test]
+fn the_hook_may_take_the_checkpoint_itself() {
+    let c = config(256 << 10, 64 << 10);
+    let io = disk(2, c);
+    let (log, _) = open(&io, c);
+    let log = Arc::new(log);
+    let weak = Arc::downgrade(&log);
+    log.set_capacity_hook(Box::new(move |_, _| {
+        let log = weak.upgrade().unwrap();
+        log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+    }));
+    for _ in 0..2000 {
+        log.reserve_check().unwrap();
+        append(&log, &[7; 1000]);
+    }
+    assert!(log.stats().checkpoints > 5);
+}
+
+/// Those who do not ask for room first still never overwrite what recovery needs: their writes wait.
+#[test]
+fn a_full_file_is_never_overwritten() {
+    let c = config(256 << 10, 64 << 10);
+    let io = disk(3, c);
+    let (log, _) = open(&io, c);
+    let first = append(&log, b"needed by recovery");
+    log.flush_to(Lsn(first.end)).unwrap();
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for _ in 0..400 {
+                let frame = append(&log, &[1; 1000]);
+                log.flush_to(Lsn(frame.end)).unwrap();
+            }
+        });
+        while log.durable_lsn().0 < 250 << 10 {
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(30));
+        assert!(!writer.is_finished());
+        let (_, found) = open(&io.crash(1), c);
+        assert_eq!(found[0], first);
+        assert!(found.len() > 200);
+        let durable = log.durable_lsn();
+        log.checkpoint(durable, b"").unwrap();
+        writer.join().unwrap();
+    });
+}

@@ -1,0 +1,35 @@
+//! Room `space`: tablespace files.
+//!
+//! Holds the header page that identifies a file, the registry that maps a [`SpaceId`](myriad_base::SpaceId) to its file,
+//! the bounded set of open files, and growth ahead of use.
+//!
+//! Never looks into pages other than a file's header, never caches pages, and never opens a file before it is used:
+//! there is no loop over all tablespaces here.
+//!
+//! Invariants:
+//! - A file is used only after its header named the id, the UUID and the page size that are expected of it.
+//! - A tablespace that [`SpaceRegistry::create`] returned is durable: file, header and name.
+//! - What [`Space::ensure_pages`] granted has room on the device, as far as the file system can promise that.
+//! - Ids are never reused: what was dropped stays dropped.
+//!
+//! Latch order: a shard of the registry is never held while a file is touched; a tablespace's `growing`, then its `file`,
+//! then the open files' clock (which only *tries* other tablespaces' `file`).
+//!
+//! Entry points: [`SpaceRegistry::get`], [`Space::read_page`], [`Space::ensure_pages`].
+
+mod header;
+mod open_files;
+mod registry;
+mod space;
+#[cfg(test)]
+mod tests;
+
+pub use header::{SpaceHeader, FORMAT_VERSION, HEADER_READ_BYTES, OFF_FREE_USE};
+pub use registry::{Resolver, SpaceRegistry};
+pub use space::Space;
+
+/// A tablespace's or data directory's name, unique over all.
+pub type Uuid = [u8; 16];
+
+/// The folder in the data directory that holds all files of the engine.
+pub const DIRECTORY: &str = "#myriad";

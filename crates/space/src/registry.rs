@@ -1,0 +1,207 @@
+//! Which tablespaces there are.
+
+use crate::open_files::OpenFiles;
+use crate::space::{Shared, Space};
+use crate::Uuid;
+use myriad_base::{Error, Lsn, Result, SpaceId};
+use myriad_io::Io;
+use parking_lot::RwLock;
+use std::collections::{HashMap, HashSet};
+use std::path::{Component, Path};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+
+const SHARDS: usize = 16;
+
+/// Answers what the catalog says of a tablespace: its path under `#myriad/` and its UUID; `None` if there is none.
+pub type Resolver = Box<dyn Fn(SpaceId) -> Result<Option<(String, Uuid)>> + Send + Sync>;
+
+/// Tablespaces of a shard before it looks for some to forget.
+const SWEEP_MIN: usize = 64;
+
+#[derive(Default)]
+struct Shard {
+    known: HashMap<SpaceId, Arc<Space>>,
+    /// Forgets idle tablespaces when there are as many as this.
+    sweep_at: usize,
+    /// Dropped since the start. Ids are never reused.
+    dropped: HashSet<SpaceId>,
+}
+
+impl Shard {
+    /// Forgets tablespaces that are closed, held by nobody, and known to the resolver, now and then: an idle tablespace
+    /// takes no memory.
+    fn sweep(&mut self) {
+        if self.known.len() < self.sweep_at.max(SWEEP_MIN) {
+            return;
+        }
+        // Nobody can get hold of one meanwhile: that takes this latch, or an `Arc`.
+        self.known.retain(|_, space| !space.is_resolved() || Arc::strong_count(space) > 1 || space.is_open());
+        self.sweep_at = 2 * self.known.len();
+    }
+}
+
+/// All tablespaces known so far. A tablespace becomes known when it is created, registered, or first asked for.
+pub struct SpaceRegistry {
+    shared: Arc<Shared>,
+    shards: [RwLock<Shard>; SHARDS],
+    resolver: RwLock<Option<Arc<Resolver>>>,
+}
+
+impl SpaceRegistry {
+    /// For the data directory `dir` (where `#myriad/` is), with pages of `page_size` bytes and at most `max_open_files`
+    /// files open beyond those in use at a time. Touches no file.
+    pub fn new(io: Arc<dyn Io>, dir: &Path, page_size: usize, max_open_files: usize) -> SpaceRegistry {
+        let shared = Shared {
+            io,
+            root: dir.join(crate::DIRECTORY),
+            page_size,
+            direct: AtomicBool::new(false),
+            open_files: OpenFiles::new(max_open_files),
+        };
+        SpaceRegistry { shared: Arc::new(shared), shards: Default::default(), resolver: RwLock::new(None) }
+    }
+
+    /// Whether files opened from now on pass the operating system's cache by.
+    pub fn set_direct(&self, direct: bool) {
+        self.shared.direct.store(direct, Ordering::Relaxed);
+    }
+
+    /// Changes how many files stay open.
+    pub fn set_max_open_files(&self, max: usize) {
+        self.shared.open_files.set_max(max);
+    }
+
+    /// Files open now.
+    pub fn open_files(&self) -> usize {
+        self.shared.open_files.count()
+    }
+
+    /// Tablespaces in memory.
+    pub fn known(&self) -> usize {
+        self.shards.iter().map(|s| s.read().known.len()).sum()
+    }
+
+    fn shard(&self, id: SpaceId) -> &RwLock<Shard> {
+        &self.shards[id.0 as usize % SHARDS]
+    }
+
+    /// Makes a tablespace known without touching its file. `path` is relative to `#myriad/`. With no UUID given, the
+    /// file's own is taken at its first opening. One that is known already stays as it is.
+    pub fn register(&self, id: SpaceId, path: &str, uuid: Option<Uuid>) {
+        self.insert(id, path, uuid);
+    }
+
+    fn insert(&self, id: SpaceId, path: &str, uuid: Option<Uuid>) -> Arc<Space> {
+        let mut shard = self.shard(id).write();
+        let space = shard.known.entry(id).or_insert_with(|| Arc::new(Space::new(&self.shared, id, path, uuid)));
+        Arc::clone(space)
+    }
+
+    /// Who answers for ids that are not known.
+    pub fn set_resolver(&self, resolver: Resolver) {
+        *self.resolver.write() = Some(Arc::new(resolver));
+    }
+
+    fn resolve(&self, id: SpaceId) -> Result<Option<(String, Uuid)>> {
+        let resolver = self.resolver.read().clone();
+        match resolver {
+            Some(resolver) => resolver(id),
+            None => Ok(None),
+        }
+    }
+
+    /// Creates the tablespace's file with its header page; durable when this returns.
+    ///
+    /// # Errors
+    /// [`Error::Io`] with `EEXIST` if there is such a file; [`Error::Invalid`] for an id in use or a path that leaves
+    /// `#myriad/`; [`Error::DiskFull`], [`Error::Io`]. Nothing is left behind then.
+    pub fn create(&self, id: SpaceId, path: &str, uuid: Uuid, creation_lsn: Lsn) -> Result<Arc<Space>> {
+        check_path(path)?;
+        let space = Arc::new(Space::new(&self.shared, id, path, Some(uuid)));
+        {
+            let shard = self.shard(id).read();
+            if shard.known.contains_key(&id) || shard.dropped.contains(&id) {
+                return Err(Error::invalid(format!("tablespace id {id} is in use")));
+            }
+        }
+        space.create_file(creation_lsn)?;
+        self.shard(id).write().known.insert(id, Arc::clone(&space));
+        Ok(space)
+    }
+
+    /// The tablespace. Opens no file: that happens at its first use.
+    ///
+    /// # Errors
+    /// [`Error::TablespaceUnavailable`] if it is not known or was dropped; what the resolver gives.
+    pub fn get(&self, id: SpaceId) -> Result<Arc<Space>> {
+        {
+            let shard = self.shard(id).read();
+            if let Some(space) = shard.known.get(&id) {
+                return Ok(Arc::clone(space));
+            }
+            if shard.dropped.contains(&id) {
+                return Err(unavailable(id, "it has been dropped"));
+            }
+        }
+        match self.resolve(id)? {
+            Some((path, uuid)) => {
+                check_path(&path)?;
+                let mut shard = self.shard(id).write();
+                if shard.dropped.contains(&id) {
+                    return Err(unavailable(id, "it has been dropped"));
+                }
+                shard.sweep();
+                let space = shard.known.entry(id);
+                Ok(Arc::clone(space.or_insert_with(|| Arc::new(Space::resolved(&self.shared, id, &path, uuid)))))
+            }
+            None => Err(unavailable(id, "the catalog does not know it")),
+        }
+    }
+
+    /// Whether it was dropped while this registry was open.
+    pub fn was_dropped(&self, id: SpaceId) -> bool {
+        self.shard(id).read().dropped.contains(&id)
+    }
+
+    /// Closes the tablespace and removes its file, durably. Whoever still holds it gets errors from now on. Dropping what
+    /// is dropped, or not known, is no error; after an error it can be tried again.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what the resolver gives.
+    pub fn drop_space(&self, id: SpaceId) -> Result<()> {
+        let space = match self.get(id) {
+            Ok(space) => space,
+            Err(Error::TablespaceUnavailable { .. }) => return Ok(()),
+            Err(e) => return Err(e),
+        };
+        space.drop_file()?;
+        let mut shard = self.shard(id).write();
+        shard.known.remove(&id);
+        shard.dropped.insert(id);
+        Ok(())
+    }
+
+    /// Gives the tablespace's file another path under `#myriad/`, durably.
+    ///
+    /// # Errors
+    /// [`Error::TablespaceUnavailable`], [`Error::Invalid`] for a path that leaves `#myriad/`, [`Error::Io`] (`EEXIST` if
+    /// the path is taken).
+    pub fn rename(&self, id: SpaceId, path: &str) -> Result<()> {
+        check_path(path)?;
+        self.get(id)?.rename_file(path)
+    }
+}
+
+fn unavailable(id: SpaceId, reason: &str) -> Error {
+    Error::TablespaceUnavailable { name: format!("tablespace {id}"), reason: reason.into() }
+}
+
+/// Paths come from names that users choose, and must stay inside `#myriad/`.
+fn check_path(path: &str) -> Result<()> {
+    let plain = Path::new(path).components().all(|c| matches!(c, Component::Normal(_)));
+    if path.is_empty() || !plain || path.contains('\0') {
+        return Err(Error::invalid(format!("tablespace path {path:?}")));
+    }
+    Ok(())
+}

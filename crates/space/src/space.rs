@@ -1,0 +1,364 @@
+//! One tablespace: its file, opened when first needed, and its growth.
+
+use crate::header::{SpaceHeader, HEADER_READ_BYTES};
+use crate::open_files::OpenFiles;
+use crate::Uuid;
+use myriad_base::{Error, Lsn, PageNo, Result, SpaceId};
+use myriad_io::{AlignedBuf, File, Io, OpenMode};
+use parking_lot::{Mutex, RwLock};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::Arc;
+
+/// Smallest step of growth in pages, and the largest step in bytes.
+const GROWTH_PAGES_MIN: u32 = 4;
+const GROWTH_BYTES_MAX: u64 = 4 << 20;
+
+/// What all tablespaces of a data directory share.
+pub(crate) struct Shared {
+    pub(crate) io: Arc<dyn Io>,
+    /// `#myriad/`.
+    pub(crate) root: PathBuf,
+    pub(crate) page_size: usize,
+    pub(crate) direct: AtomicBool,
+    pub(crate) open_files: OpenFiles,
+}
+
+/// What the catalog says of a tablespace.
+#[derive(Clone)]
+struct Identity {
+    /// Relative to `#myriad/`.
+    path: String,
+    /// `None`: whatever the file says.
+    uuid: Option<Uuid>,
+}
+
+/// One tablespace.
+pub struct Space {
+    shared: Arc<Shared>,
+    id: SpaceId,
+    identity: Mutex<Identity>,
+    /// The open file. Taken for writing to open, close, rename and drop.
+    file: RwLock<Option<Arc<dyn File>>>,
+    dropped: AtomicBool,
+    /// Whether the resolver can tell again what is known of it.
+    resolved: bool,
+    /// Pages that the file has room for; known once the file was open, exact under `growing`.
+    room: AtomicU32,
+    growing: Mutex<()>,
+    /// Used since the hand of the open-file cache passed by.
+    pub(crate) used: AtomicBool,
+}
+
+impl Space {
+    pub(crate) fn new(shared: &Arc<Shared>, id: SpaceId, path: &str, uuid: Option<Uuid>) -> Space {
+        Space {
+            shared: Arc::clone(shared),
+            id,
+            identity: Mutex::new(Identity { path: path.into(), uuid }),
+            file: RwLock::new(None),
+            dropped: AtomicBool::new(false),
+            resolved: false,
+            room: AtomicU32::new(0),
+            growing: Mutex::new(()),
+            used: AtomicBool::new(false),
+        }
+    }
+
+    /// As the resolver described it.
+    pub(crate) fn resolved(shared: &Arc<Shared>, id: SpaceId, path: &str, uuid: Uuid) -> Space {
+        Space { resolved: true, ..Space::new(shared, id, path, Some(uuid)) }
+    }
+
+    pub(crate) fn is_resolved(&self) -> bool {
+        self.resolved
+    }
+
+    /// Its id.
+    pub fn id(&self) -> SpaceId {
+        self.id
+    }
+
+    /// Its path relative to `#myriad/`.
+    pub fn path(&self) -> String {
+        self.identity.lock().path.clone()
+    }
+
+    fn full_path(&self) -> PathBuf {
+        self.shared.root.join(&self.identity.lock().path)
+    }
+
+    /// Whether it has been dropped: its pages need not be written any more.
+    pub fn is_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire)
+    }
+
+    /// Whether its file is open.
+    pub fn is_open(&self) -> bool {
+        self.file.read().is_some()
+    }
+
+    fn unavailable(&self, reason: impl Into<String>) -> Error {
+        Error::TablespaceUnavailable { name: self.full_path().display().to_string(), reason: reason.into() }
+    }
+
+    /// The open file, its header verified when it was opened. It stays open while the result lives.
+    ///
+    /// # Errors
+    /// [`Error::TablespaceUnavailable`] (dropped, missing, another tablespace's), [`Error::CorruptFile`],
+    /// [`Error::Format`], [`Error::Io`].
+    pub fn file(self: &Arc<Self>) -> Result<Arc<dyn File>> {
+        if let Some(file) = &*self.file.read() {
+            if !self.used.load(Ordering::Relaxed) {
+                self.used.store(true, Ordering::Relaxed);
+            }
+            return Ok(Arc::clone(file));
+        }
+        self.open()
+    }
+
+    #[cold]
+    fn open(self: &Arc<Self>) -> Result<Arc<dyn File>> {
+        let mut slot = self.file.write();
+        if let Some(file) = &*slot {
+            return Ok(Arc::clone(file));
+        }
+        if self.is_dropped() {
+            return Err(self.unavailable("it has been dropped"));
+        }
+        let path = self.full_path();
+        let mode = OpenMode::WRITE.with_direct(self.shared.direct.load(Ordering::Relaxed));
+        let file = self.shared.io.open(&path, mode).map_err(|e| match e {
+            Error::Io { errno: ENOENT, .. } => self.unavailable("the file is missing"),
+            e => e,
+        })?;
+        self.verify(&*file)?;
+        self.note_room(&*file)?;
+        *slot = Some(Arc::clone(&file));
+        self.shared.open_files.opened();
+        drop(slot);
+        self.used.store(true, Ordering::Relaxed);
+        self.shared.open_files.admit(self);
+        Ok(file)
+    }
+
+    fn note_room(&self, file: &dyn File) -> Result<()> {
+        let pages = file.len()? / self.shared.page_size as u64;
+        self.room.store(u32::try_from(pages).unwrap_or(u32::MAX), Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the file is this tablespace's.
+    fn verify(&self, file: &dyn File) -> Result<()> {
+        let mut head = AlignedBuf::new(HEADER_READ_BYTES);
+        let n = file.read_at(&mut head, 0)?;
+        let path = file.path().display().to_string();
+        if n < HEADER_READ_BYTES {
+            return Err(Error::CorruptFile { path, reason: format!("{n} bytes: too short for a tablespace") });
+        }
+        let header = SpaceHeader::parse(&head, &path)?;
+        if header.page_size as usize != self.shared.page_size {
+            let reason =
+                format!("pages of {} bytes, this data directory's have {}", header.page_size, self.shared.page_size);
+            return Err(Error::Format { path, reason });
+        }
+        if header.id != self.id {
+            return Err(self.unavailable(format!("the file is that of tablespace {}, not {}", header.id, self.id)));
+        }
+        let mut identity = self.identity.lock();
+        match identity.uuid {
+            Some(uuid) if uuid != header.uuid => {
+                drop(identity);
+                Err(self
+                    .unavailable("the file's UUID is not the one in the catalog: it belongs to another data directory"))
+            }
+            _ => {
+                identity.uuid = Some(header.uuid);
+                Ok(())
+            }
+        }
+    }
+
+    /// Creates the file with its header page; file and name are durable when this returns.
+    pub(crate) fn create_file(self: &Arc<Self>, creation_lsn: Lsn) -> Result<()> {
+        let path = self.full_path();
+        let identity = self.identity.lock().clone();
+        let uuid = identity.uuid.expect("a new tablespace has a UUID");
+        let mut slot = self.file.write();
+        let mode = OpenMode::NEW.with_direct(self.shared.direct.load(Ordering::Relaxed));
+        let file = self.shared.io.open(&path, mode)?;
+        let written =
+            self.write_header(&*file, uuid, creation_lsn).and_then(|()| self.shared.io.sync_dir(parent(&path)));
+        if let Err(e) = written {
+            drop(file);
+            // The first error is the one to tell; a file left behind is found by the next `create` (EEXIST).
+            let _ = self.shared.io.remove_file(&path);
+            return Err(e);
+        }
+        self.note_room(&*file)?;
+        *slot = Some(file);
+        self.shared.open_files.opened();
+        drop(slot);
+        self.used.store(true, Ordering::Relaxed);
+        self.shared.open_files.admit(self);
+        Ok(())
+    }
+
+    fn write_header(&self, file: &dyn File, uuid: Uuid, creation_lsn: Lsn) -> Result<()> {
+        let page_size = self.shared.page_size;
+        let mut page = AlignedBuf::new(page_size);
+        SpaceHeader { id: self.id, uuid, page_size: page_size as u32, creation_lsn }.format(&mut page);
+        file.allocate(0, (u64::from(GROWTH_PAGES_MIN)) * page_size as u64)?;
+        file.write_at(&page, 0)?;
+        file.sync()
+    }
+
+    /// Closes the file and removes it; everything that uses the tablespace from now on gets an error.
+    pub(crate) fn drop_file(&self) -> Result<()> {
+        self.dropped.store(true, Ordering::Release);
+        let mut slot = self.file.write();
+        if slot.take().is_some() {
+            self.shared.open_files.closed();
+        }
+        let path = self.full_path();
+        self.shared.io.remove_file(&path)?;
+        self.shared.io.sync_dir(parent(&path))
+    }
+
+    /// Gives the file another path; durable when this returns.
+    pub(crate) fn rename_file(&self, path: &str) -> Result<()> {
+        let mut slot = self.file.write();
+        if self.is_dropped() {
+            return Err(self.unavailable("it has been dropped"));
+        }
+        let (from, to) = (self.full_path(), self.shared.root.join(path));
+        if self.shared.io.exists(&to)? {
+            const EEXIST: i32 = 17;
+            return Err(Error::io("rename", to.display().to_string(), EEXIST));
+        }
+        self.shared.io.rename(&from, &to)?;
+        self.identity.lock().path = path.into();
+        if slot.take().is_some() {
+            self.shared.open_files.closed();
+        }
+        self.shared.io.sync_dir(parent(&to))?;
+        if parent(&from) != parent(&to) {
+            self.shared.io.sync_dir(parent(&from))?;
+        }
+        Ok(())
+    }
+
+    /// Closes the file unless somebody is opening, closing or just taking it; whoever has it keeps it open for himself.
+    pub(crate) fn try_close(&self) -> bool {
+        let Some(mut slot) = self.file.try_write() else { return false };
+        if slot.take().is_some() {
+            self.shared.open_files.closed();
+        }
+        true
+    }
+
+    fn offset(&self, page: PageNo) -> u64 {
+        u64::from(page.0) * self.shared.page_size as u64
+    }
+
+    /// Reads a page as it is in the file, unverified; what lies past the file's end is zero.
+    ///
+    /// # Errors
+    /// As [`Space::file`].
+    pub fn read_page(self: &Arc<Self>, page: PageNo, buf: &mut [u8]) -> Result<()> {
+        assert_eq!(buf.len(), self.shared.page_size);
+        let file = self.file()?;
+        let off = self.offset(page);
+        if file.is_direct() && !AlignedBuf::fits(buf, off) {
+            let mut aligned = AlignedBuf::new(buf.len());
+            let n = file.read_at(&mut aligned, off)?;
+            aligned[n..].fill(0);
+            buf.copy_from_slice(&aligned);
+            return Ok(());
+        }
+        let n = file.read_at(buf, off)?;
+        buf[n..].fill(0);
+        Ok(())
+    }
+
+    /// Writes a page, already sealed.
+    ///
+    /// # Errors
+    /// As [`Space::file`], and [`Error::DiskFull`].
+    pub fn write_page(self: &Arc<Self>, page: PageNo, buf: &[u8]) -> Result<()> {
+        assert_eq!(buf.len(), self.shared.page_size);
+        let file = self.file()?;
+        let off = self.offset(page);
+        if file.is_direct() && !AlignedBuf::fits(buf, off) {
+            let mut aligned = AlignedBuf::new(buf.len());
+            aligned.copy_from_slice(buf);
+            return file.write_at(&aligned, off);
+        }
+        file.write_at(buf, off)
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// As [`Space::file`].
+    pub fn sync(self: &Arc<Self>) -> Result<()> {
+        self.file()?.sync()
+    }
+
+    /// Whole pages that the file has room for; 0 when the file cannot be used (the next access says why).
+    pub fn pages_in_file(self: &Arc<Self>) -> u32 {
+        if self.room.load(Ordering::Acquire) == 0 {
+            let _ = self.file();
+        }
+        self.room.load(Ordering::Acquire)
+    }
+
+    /// Makes sure that the file has room for all pages below `count`, so that writing them later finds room on the
+    /// device. One load when it has; else the file grows by at least a quarter, within bounds.
+    ///
+    /// # Errors
+    /// [`Error::DiskFull`], and as [`Space::file`].
+    pub fn ensure_pages(self: &Arc<Self>, count: u32) -> Result<()> {
+        if self.room.load(Ordering::Acquire) >= count {
+            return Ok(());
+        }
+        self.grow(count)
+    }
+
+    #[cold]
+    fn grow(self: &Arc<Self>, count: u32) -> Result<()> {
+        let _one = self.growing.lock();
+        let file = self.file()?;
+        let room = self.room.load(Ordering::Acquire);
+        if room >= count {
+            return Ok(());
+        }
+        let page_size = self.shared.page_size as u64;
+        let step_max = u32::try_from(GROWTH_BYTES_MAX / page_size).unwrap_or(u32::MAX).max(GROWTH_PAGES_MIN);
+        let step = (room / 4).clamp(GROWTH_PAGES_MIN, step_max);
+        let generous = count.max(room.saturating_add(step));
+        let allocate = |to: u32| file.allocate(self.offset(PageNo(room)), u64::from(to - room) * page_size);
+        let room = match allocate(generous) {
+            Ok(()) => generous,
+            Err(Error::DiskFull { .. }) if generous > count => allocate(count).map(|()| count)?,
+            Err(e) => return Err(e),
+        };
+        self.room.store(room, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the room of `count` pages back to the file system; they read as zero afterwards where it can do that.
+    ///
+    /// # Errors
+    /// As [`Space::file`].
+    pub fn punch(self: &Arc<Self>, first: PageNo, count: u32) -> Result<()> {
+        self.file()?.punch_hole(self.offset(first), u64::from(count) * self.shared.page_size as u64)
+    }
+}
+
+const ENOENT: i32 = 2;
+
+/// The directory a file is in.
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new("."))
+}

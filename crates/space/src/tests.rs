@@ -1,0 +1,357 @@
+//! Tests of registry and files on the simulated disk.
+
+use crate::{Space, SpaceHeader, SpaceRegistry, Uuid, DIRECTORY, HEADER_READ_BYTES};
+use myriad_base::page::{self, PageKind};
+use myriad_base::random::Random;
+use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
+use myriad_io::{CallKind, Fault, Io, SimIo};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const PAGE: usize = 4096;
+const DIR: &str = "/d";
+
+fn file(name: &str) -> PathBuf {
+    Path::new(DIR).join(DIRECTORY).join(name)
+}
+
+fn disk() -> SimIo {
+    let io = SimIo::new(1);
+    io.create_dir(&Path::new(DIR).join(DIRECTORY)).unwrap();
+    io.sync_dir(Path::new(DIR)).unwrap();
+    io
+}
+
+fn registry(io: &SimIo, max_open: usize) -> SpaceRegistry {
+    SpaceRegistry::new(Arc::new(io.clone()), Path::new(DIR), PAGE, max_open)
+}
+
+fn uuid(id: u32) -> Uuid {
+    let mut u = *b"space uuid 0000 ";
+    u[11..15].copy_from_slice(&id.to_be_bytes());
+    u
+}
+
+fn create(r: &SpaceRegistry, id: u32) -> Arc<Space> {
+    r.create(SpaceId(id), &format!("s{id}.myr"), uuid(id), Lsn(77)).unwrap()
+}
+
+fn sealed(id: u32, no: u32, fill: u8) -> Vec<u8> {
+    let mut p = vec![0; PAGE];
+    page::format(&mut p, PageId::new(SpaceId(id), PageNo(no)), PageKind::Index);
+    p[100..].fill(fill);
+    page::seal(&mut p);
+    p
+}
+
+fn reason(e: Error) -> String {
+    match e {
+        Error::TablespaceUnavailable { reason, .. } => reason,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_created_tablespace_survives_and_identifies_itself() {
+    for seed in 0..20 {
+        let io = disk();
+        let space = create(&registry(&io, 10), 20);
+        assert_eq!(space.path(), "s20.myr");
+        assert!(space.pages_in_file() >= 1);
+        let io = io.crash(seed);
+        let r = registry(&io, 10);
+        r.register(SpaceId(20), "s20.myr", Some(uuid(20)));
+        let space = r.get(SpaceId(20)).unwrap();
+        assert_eq!((space.is_open(), io.calls(CallKind::Open)), (false, 0), "nothing is opened before it is used");
+        let mut p = vec![0; PAGE];
+        space.read_page(PageNo(0), &mut p).unwrap();
+        page::verify(&p, PageId::new(SpaceId(20), PageNo(0))).unwrap();
+        let header = SpaceHeader::parse(&p[..HEADER_READ_BYTES], "").unwrap();
+        assert_eq!(header, SpaceHeader { id: SpaceId(20), uuid: uuid(20), page_size: 4096, creation_lsn: Lsn(77) });
+    }
+}
+
+#[test]
+fn pages_are_read_back_and_what_lies_past_the_end_is_zero() {
+    let io = disk();
+    let r = registry(&io, 10);
+    let space = create(&r, 20);
+    space.ensure_pages(10).unwrap();
+    space.write_page(PageNo(9), &sealed(20, 9, 5)).unwrap();
+    space.sync().unwrap();
+    let mut p = vec![1; PAGE];
+    space.read_page(PageNo(9), &mut p).unwrap();
+    assert_eq!(p, sealed(20, 9, 5));
+    space.read_page(PageNo(3), &mut p).unwrap();
+    assert!(page::is_zero(&p));
+    p.fill(1);
+    space.read_page(PageNo(5_000_000), &mut p).unwrap();
+    assert!(page::is_zero(&p));
+    space.punch(PageNo(8), 2).unwrap();
+    space.read_page(PageNo(9), &mut p).unwrap();
+    assert!(page::is_zero(&p));
+}
+
+#[test]
+fn unaligned_buffers_reach_direct_files_by_a_detour() {
+    let io = disk();
+    let r = registry(&io, 10);
+    r.set_direct(true);
+    let space = create(&r, 20);
+    let mut memory = vec![0; PAGE + 8];
+    let odd = usize::from((memory.as_ptr() as usize).is_multiple_of(2));
+    let p = &mut memory[odd..odd + PAGE];
+    p.copy_from_slice(&sealed(20, 2, 6));
+    space.write_page(PageNo(2), p).unwrap();
+    p.fill(0);
+    space.read_page(PageNo(2), p).unwrap();
+    assert_eq!(p, sealed(20, 2, 6));
+}
+
+#[test]
+fn growth_is_ahead_of_use_and_a_full_disk_is_told_in_time() {
+    let io = disk();
+    let r = registry(&io, 10);
+    let space = create(&r, 20);
+    space.ensure_pages(3).unwrap();
+    let before = io.calls(CallKind::Allocate);
+    space.ensure_pages(3).unwrap();
+    space.ensure_pages(1).unwrap();
+    assert_eq!(io.calls(CallKind::Allocate), before, "nothing to do, nothing done");
+    for n in 1..=20_000 {
+        space.ensure_pages(n).unwrap();
+        assert!(space.pages_in_file() >= n);
+    }
+    let calls = io.calls(CallKind::Allocate) - before;
+    assert!(calls < 60, "{calls} calls");
+    assert!(io.used_bytes() < 20_000 * PAGE as u64 + (5 << 20));
+    // No room for a generous step, but for what is needed.
+    let room = space.pages_in_file();
+    io.set_capacity(Some(io.used_bytes() + 2 * PAGE as u64));
+    space.ensure_pages(room + 2).unwrap();
+    assert!(matches!(space.ensure_pages(room + 3), Err(Error::DiskFull { .. })));
+    assert_eq!(space.pages_in_file(), room + 2);
+    io.set_capacity(None);
+    space.ensure_pages(room + 3).unwrap();
+}
+
+#[test]
+fn many_threads_grow_one_file() {
+    let io = disk();
+    let r = registry(&io, 10);
+    let space = create(&r, 20);
+    std::thread::scope(|scope| {
+        for t in 0..8 {
+            let space = &space;
+            scope.spawn(move || {
+                for n in (1..4000).step_by(7) {
+                    space.ensure_pages(n + t).unwrap();
+                    assert!(space.pages_in_file() >= n + t);
+                }
+            });
+        }
+    });
+    let f = space.file().unwrap();
+    assert_eq!(f.len().unwrap(), u64::from(space.pages_in_file()) * PAGE as u64);
+}
+
+#[test]
+fn wrong_files_are_refused_and_harm_no_other() {
+    let io = disk();
+    let r = registry(&io, 10);
+    for id in [20, 21, 22, 23, 24, 25] {
+        create(&r, id);
+    }
+    let r = registry(&io, 10);
+    r.register(SpaceId(20), "s21.myr", Some(uuid(20)));
+    r.register(SpaceId(21), "s21.myr", Some(uuid(99)));
+    r.register(SpaceId(22), "nowhere.myr", Some(uuid(22)));
+    for id in [23, 24, 25] {
+        r.register(SpaceId(id), &format!("s{id}.myr"), Some(uuid(id)));
+    }
+    io.flip_bit(&file("s23.myr"), 40, 1).unwrap();
+    io.truncate(&file("s24.myr"), 1000).unwrap();
+    let mut p = vec![0; PAGE];
+    let mut read = |id| r.get(SpaceId(id)).unwrap().read_page(PageNo(0), &mut p);
+    assert!(reason(read(20).unwrap_err()).contains("that of tablespace 21"));
+    assert!(reason(read(21).unwrap_err()).contains("UUID"));
+    assert!(reason(read(22).unwrap_err()).contains("missing"));
+    assert!(matches!(read(23), Err(Error::CorruptFile { .. })));
+    assert!(matches!(read(24), Err(Error::CorruptFile { .. })));
+    read(25).unwrap();
+    let other_size = SpaceRegistry::new(Arc::new(io.clone()), Path::new(DIR), 16384, 10);
+    other_size.register(SpaceId(25), "s25.myr", None);
+    assert!(matches!(other_size.get(SpaceId(25)).unwrap().file(), Err(Error::Format { .. })));
+    // Repaired while the server runs: it can be used.
+    io.flip_bit(&file("s23.myr"), 40, 1).unwrap();
+    read(23).unwrap();
+}
+
+#[test]
+fn open_files_are_bounded_and_the_used_ones_stay() {
+    let io = disk();
+    let r = registry(&io, 5);
+    let spaces: Vec<_> = (100..150).map(|id| create(&r, id)).collect();
+    assert_eq!(r.open_files(), 5);
+    let mut random = Random::from_seed(1);
+    let hot = &spaces[7];
+    let mut p = vec![0; PAGE];
+    for _ in 0..500 {
+        hot.read_page(PageNo(0), &mut p).unwrap();
+        let before = io.calls(CallKind::Open);
+        hot.read_page(PageNo(0), &mut p).unwrap();
+        assert_eq!(io.calls(CallKind::Open), before);
+        spaces[random.below(50) as usize].read_page(PageNo(0), &mut p).unwrap();
+        assert!(r.open_files() <= 5);
+    }
+    assert_eq!(spaces.iter().filter(|s| s.is_open()).count(), r.open_files());
+    // A file in use goes on working although the cache closed it.
+    let f = spaces[0].file().unwrap();
+    for s in &spaces {
+        s.read_page(PageNo(0), &mut p).unwrap();
+    }
+    f.read_at(&mut p, 0).unwrap();
+    r.set_max_open_files(1);
+    assert_eq!(r.open_files(), 1);
+}
+
+#[test]
+fn a_dropped_tablespace_is_gone_for_good() {
+    let io = disk();
+    let r = registry(&io, 10);
+    let space = create(&r, 20);
+    create(&r, 21);
+    let f = space.file().unwrap();
+    r.drop_space(SpaceId(20)).unwrap();
+    assert!(space.is_dropped());
+    assert!(!io.exists(&file("s20.myr")).unwrap());
+    let mut p = vec![0; PAGE];
+    assert!(reason(space.read_page(PageNo(0), &mut p).unwrap_err()).contains("dropped"));
+    assert!(space.write_page(PageNo(1), &p).is_err());
+    assert!(space.ensure_pages(1000).is_err());
+    assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("dropped"));
+    assert!(r.create(SpaceId(20), "again.myr", uuid(20), Lsn(0)).is_err(), "ids are never reused");
+    f.read_at(&mut p, 0).unwrap();
+    r.drop_space(SpaceId(20)).unwrap();
+    r.drop_space(SpaceId(4711)).unwrap();
+    assert_eq!(r.open_files(), 1);
+    for seed in 0..10 {
+        assert!(!io.crash(seed).exists(&file("s20.myr")).unwrap(), "the removal is durable");
+    }
+    // A failed removal can be tried again.
+    io.inject(CallKind::Remove, "s21", 0, Fault::Eio, false);
+    assert!(r.drop_space(SpaceId(21)).is_err());
+    r.drop_space(SpaceId(21)).unwrap();
+    assert!(!io.exists(&file("s21.myr")).unwrap());
+}
+
+#[test]
+fn the_resolver_answers_for_unknown_ids() {
+    let io = disk();
+    create(&registry(&io, 10), 20);
+    let r = registry(&io, 10);
+    assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("does not know"));
+    r.set_resolver(Box::new(|id| match id.0 {
+        20 => Ok(Some(("s20.myr".into(), uuid(20)))),
+        30 => Ok(Some(("../outside.myr".into(), uuid(30)))),
+        31 => Err(Error::ShuttingDown),
+        _ => Ok(None),
+    }));
+    r.get(SpaceId(20)).unwrap().file().unwrap();
+    assert!(Arc::ptr_eq(&r.get(SpaceId(20)).unwrap(), &r.get(SpaceId(20)).unwrap()));
+    assert!(matches!(r.get(SpaceId(30)), Err(Error::Invalid { .. })));
+    assert_eq!(r.get(SpaceId(31)).err(), Some(Error::ShuttingDown));
+    r.drop_space(SpaceId(20)).unwrap();
+    assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("dropped"), "whatever the resolver says");
+}
+
+#[test]
+fn renaming() {
+    let io = disk();
+    let r = registry(&io, 10);
+    let space = create(&r, 20);
+    create(&r, 21);
+    r.rename(SpaceId(20), "new.myr").unwrap();
+    assert_eq!(space.path(), "new.myr");
+    let mut p = vec![0; PAGE];
+    space.read_page(PageNo(0), &mut p).unwrap();
+    assert!(r.rename(SpaceId(20), "s21.myr").is_err(), "never overwrites");
+    for bad in ["", "../x", "/x", "a/../../b", "a\0b"] {
+        assert!(matches!(r.rename(SpaceId(20), bad), Err(Error::Invalid { .. })), "{bad:?}");
+        assert!(matches!(r.create(SpaceId(50), bad, uuid(50), Lsn(0)), Err(Error::Invalid { .. })), "{bad:?}");
+    }
+    let io = io.crash(3);
+    assert!(io.exists(&file("new.myr")).unwrap() && !io.exists(&file("s20.myr")).unwrap());
+}
+
+/// The n-th call of a creation fails, for every n: an error, nothing left behind, and it can be tried again.
+#[test]
+fn a_failed_creation_leaves_nothing() {
+    for kind in [CallKind::Open, CallKind::Allocate, CallKind::Write, CallKind::Sync, CallKind::SyncDir] {
+        for fault in [Fault::Eio, Fault::Enospc] {
+            let io = disk();
+            let r = registry(&io, 10);
+            io.inject(kind, "", 0, fault, false);
+            assert!(r.create(SpaceId(20), "s20.myr", uuid(20), Lsn(1)).is_err(), "{kind:?}");
+            assert!(!io.exists(&file("s20.myr")).unwrap(), "{kind:?}");
+            assert!(r.get(SpaceId(20)).is_err());
+            assert_eq!(r.open_files(), 0);
+            create(&r, 20);
+        }
+    }
+    let io = disk();
+    let r = registry(&io, 10);
+    create(&r, 20);
+    assert!(matches!(r.create(SpaceId(21), "s20.myr", uuid(21), Lsn(1)), Err(Error::Io { errno: 17, .. })));
+    r.get(SpaceId(20)).unwrap().file().unwrap();
+}
+
+#[test]
+fn use_open_and_drop_from_many_threads() {
+    let io = disk();
+    let r = registry(&io, 3);
+    for id in 100..140 {
+        create(&r, id);
+    }
+    std::thread::scope(|scope| {
+        for t in 0..6 {
+            let r = &r;
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                let mut p = vec![0; PAGE];
+                for i in 0..2000u32 {
+                    let id = 100 + random.below(40) as u32;
+                    if t == 0 && i % 100 == 0 {
+                        r.drop_space(SpaceId(100 + i / 100)).unwrap();
+                    }
+                    match r.get(SpaceId(id)).and_then(|s| s.read_page(PageNo(0), &mut p)) {
+                        Ok(()) => page::verify(&p, PageId::new(SpaceId(id), PageNo(0))).unwrap(),
+                        Err(Error::TablespaceUnavailable { .. }) => assert!(id < 120),
+                        Err(e) => panic!("{e}"),
+                    }
+                }
+            });
+        }
+    });
+    assert!(r.open_files() <= 3);
+    let open = (120..140).filter(|&id| r.get(SpaceId(id)).unwrap().is_open()).count();
+    assert_eq!(open, r.open_files());
+}
+
+#[test]
+fn idle_tablespaces_are_forgotten() {
+    let io = disk();
+    create(&registry(&io, 10), 20);
+    let r = registry(&io, 10);
+    r.set_resolver(Box::new(|id| Ok(Some((if id.0 == 20 { "s20.myr".into() } else { format!("s{id}") }, uuid(id.0))))));
+    r.register(SpaceId(36), "registered", None);
+    let held = r.get(SpaceId(52)).unwrap();
+    r.get(SpaceId(20)).unwrap().file().unwrap();
+    for id in 100..20_000 {
+        r.get(SpaceId(id)).unwrap();
+    }
+    assert!(r.known() < 16 * 70, "{} known", r.known());
+    assert!(Arc::ptr_eq(&held, &r.get(SpaceId(52)).unwrap()));
+    assert!(r.get(SpaceId(20)).unwrap().is_open());
+    assert_eq!(r.get(SpaceId(36)).unwrap().path(), "registered");
+}

@@ -1,0 +1,232 @@
+//! Reading one row.
+
+use crate::cursor::{Cursor, CursorOptions, Seek};
+use crate::gap::{after, After, Edge};
+use crate::index::Index;
+use crate::lock::{Extent, LockKey, LockMode, LockOutcome, Strength, TrxLocks, WaitPolicy, WaitToken};
+use crate::read::View;
+use crate::system::TrxSystem;
+use crate::trx::{LockWait, RowBuf, Trx};
+use crate::value::Entry;
+use crate::write::set_full_key;
+use myriad_base::{Error, Result, TrxId};
+use myriad_btree::{Leaf, LeafShared};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What became of the wish to lock an entry.
+pub(crate) enum Locked {
+    /// It is locked; `new`: by this request, so that it can be given back.
+    Held { new: bool },
+    /// The request is queued.
+    Wait(WaitToken),
+    /// It is locked by another, and waiting was not wanted.
+    Blocked,
+}
+
+impl LockWait {
+    pub(crate) fn policy(self) -> WaitPolicy {
+        match self {
+            LockWait::Wait => WaitPolicy::Wait,
+            LockWait::NoWait | LockWait::SkipLocked => WaitPolicy::NoWait,
+        }
+    }
+}
+
+/// What locking needs of a transaction, apart from its buffers.
+#[derive(Clone, Copy)]
+pub(crate) struct Locker<'t> {
+    pub sys: &'t TrxSystem,
+    pub locks: &'t Arc<TrxLocks>,
+    pub own: TrxId,
+}
+
+impl Locker<'_> {
+    /// Locks an entry whose leaf is latched.
+    pub fn lock_entry(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode, policy: WaitPolicy) -> Locked {
+        if self.own.0 != 0 && entry.trx == self.own {
+            // The record part is held, implicitly.
+            if mode.extent == Extent::NextKey {
+                let gap = LockMode::new(mode.strength, Extent::Gap);
+                grant_gap(self.sys.locks().request(self.locks, key, gap, WaitPolicy::Wait));
+            }
+            return Locked::Held { new: false };
+        }
+        self.sys.implicitly_locked(self.own, entry.trx, key);
+        match self.sys.locks().request(self.locks, key, mode, policy) {
+            LockOutcome::Granted { new } => Locked::Held { new },
+            LockOutcome::Waiting(token) => Locked::Wait(token),
+            LockOutcome::WouldBlock => Locked::Blocked,
+        }
+    }
+
+    /// Locks the gap that ends where `slot` of the leaf is or would be. `false`: the leaf has changed, look again.
+    pub fn lock_gap(
+        &self,
+        edge: &mut Edge,
+        leaf: LeafShared<'_>,
+        slot: usize,
+        index: &Index,
+        strength: Strength,
+    ) -> Result<bool> {
+        let (sys, locks) = (self.sys, self.locks);
+        let mode = LockMode::new(strength, Extent::Gap);
+        let lock = &mut |key: LockKey<'_>| grant_gap(sys.locks().request(locks, key, mode, WaitPolicy::Wait));
+        match after(&leaf, slot, index.id) {
+            After::Here => {
+                let mut key = SmallVec::<[u8; 128]>::new();
+                let (prefix, suffix) = leaf.key_parts(slot);
+                key.extend_from_slice(prefix);
+                key.extend_from_slice(suffix);
+                lock(LockKey::entry(&key));
+                return Ok(true);
+            }
+            After::Supremum => {
+                lock(LockKey::supremum(index.id));
+                return Ok(true);
+            }
+            After::Beyond => {}
+        }
+        let fence = leaf.high_fence().to_vec();
+        let (frame, id, version) = (leaf.frame(), leaf.page_id(), leaf.version());
+        drop(leaf);
+        loop {
+            edge.find(sys, index.tree, index.id, &fence, lock)?;
+            let Some(page) = sys.pool().try_reuse(frame, id, version) else { return Ok(false) };
+            let leaf = LeafShared::from_reused(page);
+            if edge.verify(sys, index.tree, index.id, &leaf).is_some() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+/// Gap locks wait for nothing.
+pub(crate) fn grant_gap(outcome: LockOutcome) {
+    assert!(matches!(outcome, LockOutcome::Granted { .. }), "a gap lock had to wait");
+}
+
+impl Trx {
+    pub(crate) fn locker(&self) -> Locker<'_> {
+        Locker { sys: &self.sys, locks: &self.locks, own: self.id() }
+    }
+
+    /// See [`Locker::lock_entry`].
+    pub(crate) fn lock_entry(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode, policy: WaitPolicy) -> Locked {
+        self.locker().lock_entry(key, entry, mode, policy)
+    }
+
+    /// See [`Locker::lock_gap`].
+    pub(crate) fn lock_gap(
+        &mut self,
+        leaf: LeafShared<'_>,
+        slot: usize,
+        index: &Index,
+        strength: Strength,
+    ) -> Result<bool> {
+        let mut edge = std::mem::take(&mut self.scratch.edge);
+        let locked = self.locker().lock_gap(&mut edge, leaf, slot, index, strength);
+        self.scratch.edge = edge;
+        locked
+    }
+
+    /// Reads the row with exactly this key, or with `prefix` the first that begins with it (a unique index). With `lock`
+    /// the newest committed version, locked; else the snapshot's. Whether there is one.
+    ///
+    /// # Errors
+    /// Lock wait errors, those of the tree.
+    pub fn get(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        prefix: bool,
+        lock: Option<Strength>,
+        wait: LockWait,
+        out: &mut RowBuf,
+    ) -> Result<bool> {
+        self.start();
+        match lock {
+            None if !prefix => self.get_exact(index, key, out),
+            Some(strength) if !prefix => self.get_locked(index, key, strength, wait, out),
+            _ => {
+                let options = CursorOptions { lock, wait, semi_consistent: false, full_scan: false };
+                let mut cursor = Cursor::new(*index, options);
+                let found = cursor.seek(self, Seek::ExactUnique, key)?;
+                if found {
+                    out.set(cursor.key(), cursor.value());
+                }
+                Ok(found)
+            }
+        }
+    }
+
+    fn get_exact(&mut self, index: &Index, key: &[u8], out: &mut RowBuf) -> Result<bool> {
+        let view = self.view();
+        let own = self.id();
+        set_full_key(&mut self.scratch.key, index, key);
+        let leaf = index.tree.seek(self.sys.pool(), &self.scratch.key)?;
+        let Ok(slot) = leaf.find(&self.scratch.key) else { return Ok(false) };
+        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        let view = self.view_of(view, index, (&self.scratch.key, &[]), &entry, leaf.page_id())?;
+        let Some(version) = self.sys.version(entry, leaf.page_id(), view, own, &mut self.versions)? else {
+            return Ok(false);
+        };
+        out.begin(key);
+        version.payload_into(&self.sys, index.tree.space, &mut out.bytes)?;
+        Ok(true)
+    }
+
+    fn get_locked(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        strength: Strength,
+        wait: LockWait,
+        out: &mut RowBuf,
+    ) -> Result<bool> {
+        set_full_key(&mut self.scratch.key, index, key);
+        let gaps = self.isolation().locks_gaps();
+        loop {
+            let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id() };
+            let full = &self.scratch.key[..];
+            let leaf = index.tree.seek(locker.sys.pool(), full)?;
+            let found = leaf.find(full);
+            if let Ok(slot) = found {
+                let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+                let extent = if gaps && entry.is_deleted() { Extent::NextKey } else { Extent::Record };
+                let mode = LockMode::new(strength, extent);
+                match locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy()) {
+                    Locked::Held { new } if entry.is_deleted() && !gaps => {
+                        if new {
+                            locker.sys.locks().release_one(locker.locks, LockKey::entry(full), mode);
+                        }
+                        return Ok(false);
+                    }
+                    Locked::Held { .. } if entry.is_deleted() => {}
+                    Locked::Held { .. } => {
+                        out.begin(key);
+                        let page = leaf.page_id();
+                        let version = locker.sys.version(entry, page, View::Newest, locker.own, &mut self.versions)?;
+                        let version = version.expect("not deleted");
+                        version.payload_into(locker.sys, index.tree.space, &mut out.bytes)?;
+                        return Ok(true);
+                    }
+                    Locked::Wait(token) => {
+                        drop(leaf);
+                        self.wait(token)?;
+                        continue;
+                    }
+                    Locked::Blocked if wait == LockWait::SkipLocked => return Ok(false),
+                    Locked::Blocked => return Err(Error::LockWaitTimeout),
+                }
+            }
+            if !gaps {
+                return Ok(false);
+            }
+            let behind = found.map_or_else(|s| s, |s| s + 1);
+            if locker.lock_gap(&mut self.scratch.edge, leaf, behind, index, strength)? {
+                return Ok(false);
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Deadlock detection: a search of the wait-for graph, from the transaction that is about to sleep.
+//!
+//! The graph is not stored: a waiting transaction's edges are read from the one queue in which it waits. Its shard's mutex
+//! is held for that queue only, so the edges of a path may be of different moments. A cycle counts only if, at the end, all
+//! its members have been waiting since before their edges were read (the words of their waits are unchanged): a sleeping
+//! transaction releases nothing, so then all edges still stand.
+//!
+//! Every cycle is found by somebody. An edge appears when a request is queued: its owner searches afterwards, before it
+//! sleeps. Or when a transaction is granted a lock in front of sleepers: it runs, and searches when it next waits. Or when a
+//! *sleeping* transaction is given a lock by others (an implicit lock made explicit, an inherited gap): then those who now
+//! wait for it are poked, and search. Searches follow one another (a mutex that nobody else takes), so of several requests
+//! that close a cycle together, the last to search sees all edges.
+
+use super::park::{WaitCell, WaitState};
+use super::queue::ShownKey;
+use super::{DeadlockInfo, LockInfo, LockTable, TrxLocks};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+
+/// A transaction reached by the search.
+struct Node {
+    trx: Arc<TrxLocks>,
+    /// Its wait when its edges were read.
+    word: u64,
+    /// By which node it was reached; the start points to itself.
+    from: usize,
+}
+
+impl LockTable {
+    /// Finds the deadlocks in which `start`, whose present wait is `word`, takes part, and makes victims until there is
+    /// none.
+    pub(super) fn break_deadlocks(&self, start: &Arc<TrxLocks>, word: u64) {
+        let mut search = self.search.lock();
+        while start.wait.word() == word {
+            *search += 1;
+            let Some(cycle) = self.find_cycle(start, *search) else { return };
+            if cycle.iter().any(|n| n.trx.wait.word() != n.word) {
+                continue;
+            }
+            let mut victim = &cycle[0];
+            let mut lightest = start.weight();
+            for n in &cycle[1..] {
+                let weight = n.trx.weight();
+                if weight < lightest {
+                    (victim, lightest) = (n, weight);
+                }
+            }
+            let info = self.describe(&cycle, victim);
+            if victim.trx.wait.end(victim.word, WaitState::Victim) {
+                *self.last_deadlock.lock() = Some(info);
+                self.totals.deadlocks.fetch_add(1, Ordering::Relaxed);
+                victim.trx.wait.wake();
+            }
+        }
+    }
+
+    /// A deadlock as it is shown to users.
+    fn describe(&self, cycle: &[Node], victim: &Node) -> DeadlockInfo {
+        let mut waits = Vec::with_capacity(cycle.len());
+        for (i, n) in cycle.iter().enumerate() {
+            let hash = n.trx.waiting_on.load(Ordering::Relaxed);
+            let queues = self.shard(hash);
+            let Some(queue) = queues.get(&hash) else { continue };
+            let Some(position) = queue.waiting_position(&n.trx) else { continue };
+            let ShownKey { index, supremum, ref bytes } = queue.key;
+            waits.push(LockInfo {
+                trx_id: n.trx.shown_id(),
+                mode: queue.locks[position].mode,
+                granted: false,
+                index,
+                key: bytes.to_vec(),
+                supremum,
+                blockers: vec![cycle[(i + 1) % cycle.len()].trx.shown_id()],
+            });
+        }
+        DeadlockInfo { wall_us: self.clock.wall_us(), victim: victim.trx.shown_id(), waits }
+    }
+
+    /// The last deadlock since the start.
+    pub fn last_deadlock(&self) -> Option<DeadlockInfo> {
+        self.last_deadlock.lock().clone()
+    }
+
+    /// The shortest cycle through `start`, which comes first.
+    fn find_cycle(&self, start: &Arc<TrxLocks>, search: u64) -> Option<Vec<Node>> {
+        let mut nodes = vec![Node { trx: Arc::clone(start), word: 0, from: 0 }];
+        start.visited.store(search, Ordering::Relaxed);
+        let mut at = 0;
+        while at < nodes.len() {
+            if self.follow(&mut nodes, at, start, search) {
+                let mut cycle = Vec::new();
+                let mut i = at;
+                while i != 0 {
+                    let from = nodes[i].from;
+                    cycle.push(nodes.swap_remove(i));
+                    i = from;
+                }
+                cycle.push(nodes.swap_remove(0));
+                cycle.reverse();
+                return Some(cycle);
+            }
+            at += 1;
+        }
+        None
+    }
+
+    /// Adds the transactions for which node `at` waits, if it waits; true if `start` is among them.
+    ///
+    /// Of those that wait in the same queue for the same mode, further ahead, no edges need be followed: they wait for what
+    /// this one waits for, or less, and for locks of this one. That keeps a search linear where many wait for one hot row.
+    /// Only where this one is `start`, and they wait for what it holds (an upgrade), they matter.
+    fn follow(&self, nodes: &mut Vec<Node>, at: usize, start: &Arc<TrxLocks>, search: u64) -> bool {
+        let trx = Arc::clone(&nodes[at].trx);
+        let word = trx.wait.word();
+        nodes[at].word = word;
+        if !WaitCell::is_waiting(word) {
+            return false;
+        }
+        let hash = trx.waiting_on.load(Ordering::Relaxed);
+        let queues = self.shard(hash);
+        let Some(queue) = queues.get(&hash) else { return false };
+        let Some(position) = queue.waiting_position(&trx) else { return false };
+        let mode = queue.locks[position].mode;
+        let upgrade = at == 0
+            && queue.locks.iter().any(|l| !l.waiting && Arc::ptr_eq(&l.trx, start) && mode.conflicts_with(l.mode));
+        let mut closed = false;
+        queue.each_blocker(&trx, mode, position, |l| {
+            closed = Arc::ptr_eq(&l.trx, start);
+            let follow = upgrade || !l.waiting || l.mode != mode;
+            if !closed && l.trx.visited.swap(search, Ordering::Relaxed) != search && follow {
+                nodes.push(Node { trx: Arc::clone(&l.trx), word: 0, from: at });
+            }
+            !closed
+        });
+        closed
+    }
+}

@@ -1,0 +1,464 @@
+//! The lock table: shards of queues, requests, releases, inheritance.
+
+use super::park::{WaitCell, WaitState};
+use super::queue::{Lock, Queue, ShownKey, WakeList};
+use super::{
+    AboutToWait, DeadlockInfo, Extent, ImplicitHolder, Inheritance, LockInfo, LockKey, LockMode, LockOutcome,
+    LockStats, Strength, TrxLocks, WaitPolicy, WaitToken,
+};
+use crossbeam_utils::CachePadded;
+use myriad_base::clock::Clock;
+use myriad_base::latch::{count_acquired, count_contended, LatchClass};
+use myriad_base::TrxId;
+use parking_lot::{Mutex, MutexGuard};
+use smallvec::SmallVec;
+use std::collections::hash_map::Entry;
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::time::Instant;
+
+const SHARDS: usize = 256;
+const FILTER_BITS: u32 = 16;
+/// An empty shard's map is given back if it has grown beyond this.
+const KEEP_QUEUES: usize = 4096;
+/// Most locks released while a shard's mutex is held.
+const RELEASE_RUN: usize = 64;
+/// More sleepers than these are woken before all locks are released.
+const WAKE_AT_ONCE: usize = 64;
+
+/// Keys are hashes already.
+#[derive(Default)]
+pub(super) struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("only u64 keys");
+    }
+    fn write_u64(&mut self, v: u64) {
+        self.0 = v;
+    }
+}
+
+pub(super) type Queues = HashMap<u64, Queue, BuildHasherDefault<Identity>>;
+
+/// All locks.
+///
+/// Order of its mutexes: detection, then one shard (two in the order of their numbers), then one `TrxLocks::held`. They
+/// are taken below page latches, and nothing else is taken below them.
+pub struct LockTable {
+    shards: Box<[CachePadded<Mutex<Queues>>]>,
+    /// Queues by 16 bits of their hash: zero means that there is no lock.
+    filter: Box<[AtomicU32]>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) about_to_wait: Option<AboutToWait>,
+    pub(super) detect: AtomicBool,
+    /// Number of the last search for deadlocks. Held during one; taken by those who are about to sleep, nobody else.
+    pub(super) search: Mutex<u64>,
+    pub(super) totals: Totals,
+    /// Below the search's mutex; nothing is taken below it.
+    pub(super) last_deadlock: Mutex<Option<DeadlockInfo>>,
+}
+
+/// See [`LockStats`].
+#[derive(Default)]
+pub(super) struct Totals {
+    pub(super) waits: AtomicU64,
+    pub(super) wait_us: AtomicU64,
+    pub(super) wait_us_max: AtomicU64,
+    pub(super) waiting_now: AtomicU64,
+    pub(super) deadlocks: AtomicU64,
+    pub(super) timeouts: AtomicU64,
+}
+
+/// Wakes them all.
+pub(super) fn wake_all(wake: &mut WakeList) {
+    for trx in wake.drain(..) {
+        trx.wait.wake();
+    }
+}
+
+fn shard_no(hash: u64) -> usize {
+    // Not the bits by which the map places and tags its entries (low and high).
+    (hash >> 32) as usize % SHARDS
+}
+
+impl LockTable {
+    /// An empty table. `clock` tells when waits begin, for listings; time-outs are the operating system's.
+    pub fn new(clock: Arc<dyn Clock>, deadlock_detect: bool, about_to_wait: Option<AboutToWait>) -> LockTable {
+        LockTable {
+            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Queues::default()))).collect(),
+            filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
+            clock,
+            about_to_wait,
+            detect: AtomicBool::new(deadlock_detect),
+            search: Mutex::new(0),
+            totals: Totals::default(),
+            last_deadlock: Mutex::new(None),
+        }
+    }
+
+    /// Whether there may be a lock on the key with this hash. False positives only. One relaxed load: the caller's latch of
+    /// the leaf that covers the key orders it after the requests of earlier holders of that latch.
+    #[inline]
+    pub fn may_have_locks(&self, hash: u64) -> bool {
+        self.filter_slot(hash).load(Ordering::Relaxed) != 0
+    }
+
+    #[inline]
+    fn filter_slot(&self, hash: u64) -> &AtomicU32 {
+        &self.filter[(hash >> (64 - FILTER_BITS)) as usize]
+    }
+
+    pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Queues> {
+        self.lock_shard(shard_no(hash))
+    }
+
+    fn lock_shard(&self, no: usize) -> MutexGuard<'_, Queues> {
+        count_acquired(LatchClass::LockTable);
+        let shard = &self.shards[no];
+        shard.try_lock().unwrap_or_else(|| {
+            let start = Instant::now();
+            let guard = shard.lock();
+            count_contended(LatchClass::LockTable, start);
+            guard
+        })
+    }
+
+    /// The queue of `key`, made if there is none.
+    fn queue_of<'s>(&self, queues: &'s mut Queues, key: &LockKey<'_>) -> &'s mut Queue {
+        queues.entry(key.hash()).or_insert_with(|| {
+            self.filter_slot(key.hash()).fetch_add(1, Ordering::Relaxed);
+            Queue::new(key)
+        })
+    }
+
+    /// Changes the queue with this hash, if there is one, grants what has become free, and removes it if it is empty.
+    fn change_queue(&self, queues: &mut Queues, hash: u64, wake: &mut WakeList, change: impl FnOnce(&mut Queue)) {
+        let Some(queue) = queues.get_mut(&hash) else { return };
+        change(queue);
+        queue.grant(hash, wake);
+        if queue.locks.is_empty() {
+            queues.remove(&hash);
+            self.filter_slot(hash).fetch_sub(1, Ordering::Relaxed);
+            if queues.is_empty() && queues.capacity() > KEEP_QUEUES {
+                *queues = Queues::default();
+            }
+        }
+    }
+
+    /// Asks for a lock.
+    ///
+    /// On the supremum, next-key means gap, and a record lock is a caller's mistake (panics). An insert intention is never
+    /// stored unless it has to wait. Of a next-key lock whose record part the transaction has, the gap alone is taken, which
+    /// waits for nobody.
+    pub fn request(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, mode: LockMode, policy: WaitPolicy) -> LockOutcome {
+        let mode = mode.on(&key);
+        if mode.extent != Extent::InsertIntention {
+            self.ask(trx, key, mode, policy, true)
+        } else if self.may_have_locks(key.hash()) {
+            self.ask(trx, key, mode, policy, false)
+        } else {
+            LockOutcome::Granted { new: false }
+        }
+    }
+
+    /// Asks for an exclusive record lock for somebody who is about to write its id into the entry under the latch it holds:
+    /// the entry's header will be the lock (implicit), so nothing is stored if nothing conflicts. The caller has made sure
+    /// that no other active transaction has an implicit lock ([`LockTable::convert_implicit`] where one has).
+    #[inline]
+    pub fn request_implicit(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, policy: WaitPolicy) -> LockOutcome {
+        if !self.may_have_locks(key.hash()) {
+            return LockOutcome::Granted { new: false };
+        }
+        self.ask(trx, key, LockMode::X_RECORD.on(&key), policy, false)
+    }
+
+    fn ask(
+        &self,
+        trx: &Arc<TrxLocks>,
+        key: LockKey<'_>,
+        mut mode: LockMode,
+        policy: WaitPolicy,
+        store: bool,
+    ) -> LockOutcome {
+        let hash = key.hash();
+        let mut queues = self.shard(hash);
+        let queue = match queues.entry(hash) {
+            Entry::Vacant(_) if !store => return LockOutcome::Granted { new: false },
+            Entry::Vacant(place) => {
+                self.filter_slot(hash).fetch_add(1, Ordering::Relaxed);
+                place.insert(Queue::new(&key)).push_granted(trx, mode);
+                trx.add_held(hash);
+                return LockOutcome::Granted { new: true };
+            }
+            Entry::Occupied(queue) => queue.into_mut(),
+        };
+        if queue.covers(trx, mode) {
+            return LockOutcome::Granted { new: false };
+        }
+        if mode.extent == Extent::NextKey && queue.covers(trx, LockMode::new(mode.strength, Extent::Record)) {
+            mode.extent = Extent::Gap;
+        }
+        let end = queue.locks.len();
+        if queue.is_blocked(trx, mode, end) {
+            if policy == WaitPolicy::NoWait {
+                return LockOutcome::WouldBlock;
+            }
+            trx.waiting_on.store(hash, Ordering::Relaxed);
+            let word = trx.wait.begin();
+            queue.locks.push(Lock { trx: Arc::clone(trx), mode, waiting: true });
+            return LockOutcome::Waiting(WaitToken { hash, word });
+        }
+        if store {
+            queue.push_granted(trx, mode);
+            trx.add_held(hash);
+        }
+        LockOutcome::Granted { new: store }
+    }
+
+    /// Removes the waiting request of `trx` from the queue with this hash and grants what it held up.
+    pub(super) fn withdraw(&self, queues: &mut Queues, trx: &Arc<TrxLocks>, hash: u64, wake: &mut WakeList) {
+        self.change_queue(queues, hash, wake, |queue| {
+            if let Some(at) = queue.waiting_position(trx) {
+                queue.locks.remove(at);
+            }
+        });
+    }
+
+    /// The entry's last writer, `holder` (transaction `holder_id`), was found active: gives it an explicit X record lock
+    /// unless it has one. The caller holds the latch of the entry's leaf.
+    pub fn convert_implicit(&self, holder: &Arc<TrxLocks>, holder_id: TrxId, key: LockKey<'_>) -> ImplicitHolder {
+        let hash = key.hash();
+        let mode = LockMode::X_RECORD.on(&key);
+        let mut wake = WakeList::new();
+        let mut queues = self.shard(hash);
+        let active = holder.add_if_active(holder_id, hash, || {
+            let queue = self.queue_of(&mut queues, &key);
+            let missing = !queue.covers(holder, mode);
+            if missing {
+                queue.push_granted_foreign(holder, mode, &mut wake);
+            }
+            missing
+        });
+        drop(queues);
+        wake_all(&mut wake);
+        if active {
+            ImplicitHolder::Active
+        } else {
+            ImplicitHolder::Finished
+        }
+    }
+
+    /// An entry was inserted before `successor`: who covers the gap there (or waits for it) covers both halves from now on.
+    /// The caller holds the latch of the new entry's leaf exclusively.
+    pub fn inherit_on_insert(&self, new_key: LockKey<'_>, successor: LockKey<'_>) {
+        if !self.may_have_locks(successor.hash()) {
+            return;
+        }
+        self.inherit(&successor, &new_key, |_, mode| mode.covers_gap(), false);
+    }
+
+    /// An entry was removed (purge, rollback of an insert): its locks, granted or not, become gap locks on `successor`; those
+    /// who wait for it are woken to look again. Which locks of a transaction at READ COMMITTED: see [`Inheritance`].
+    ///
+    /// The caller holds the latch of the removed entry's leaf exclusively.
+    pub fn inherit_on_remove(&self, removed: LockKey<'_>, successor: LockKey<'_>) {
+        if !self.may_have_locks(removed.hash()) {
+            return;
+        }
+        let inherits = |trx: &TrxLocks, mode: LockMode| {
+            mode.extent != Extent::InsertIntention
+                && match trx.inheritance() {
+                    Inheritance::All => true,
+                    Inheritance::SharedOnly => mode.strength == Strength::S,
+                    Inheritance::ExclusiveOnly => mode.strength == Strength::X,
+                }
+        };
+        self.inherit(&removed, &successor, inherits, true);
+    }
+
+    /// Gives the heir's queue a gap lock for each of the donor's locks that `inherits`; empties the donor's queue if asked.
+    ///
+    /// Both shards are held at once: a transaction whose lock is seen in the donor's queue cannot finish its release, so it
+    /// is the same transaction when the heir's lock is added.
+    fn inherit(
+        &self,
+        donor: &LockKey<'_>,
+        heir: &LockKey<'_>,
+        inherits: impl Fn(&TrxLocks, LockMode) -> bool,
+        empty_donor: bool,
+    ) {
+        debug_assert_ne!(donor.hash(), heir.hash());
+        let mut wake = WakeList::new();
+        let (d, h) = (shard_no(donor.hash()), shard_no(heir.hash()));
+        let mut low = self.lock_shard(d.min(h));
+        let mut high = (d != h).then(|| self.lock_shard(d.max(h)));
+        let mut heirs: SmallVec<[(Arc<TrxLocks>, Strength); 4]> = SmallVec::new();
+        let mut waiting: SmallVec<[Arc<TrxLocks>; 4]> = SmallVec::new();
+        let donors = if d <= h { &mut *low } else { high.as_deref_mut().expect("two shards") };
+        let Some(queue) = donors.get_mut(&donor.hash()) else { return };
+        for l in queue.locks.iter().filter(|l| inherits(&l.trx, l.mode)) {
+            heirs.push((Arc::clone(&l.trx), l.mode.strength));
+        }
+        if empty_donor {
+            self.change_queue(donors, donor.hash(), &mut wake, |queue| {
+                waiting.extend(queue.locks.drain(..).filter(|l| l.waiting).map(|l| l.trx));
+            });
+        }
+        let queues = if h <= d { &mut *low } else { high.as_deref_mut().expect("two shards") };
+        for (trx, strength) in heirs {
+            let mode = LockMode::new(strength, Extent::Gap);
+            let covered = queues.get(&heir.hash()).is_some_and(|q| q.covers(&trx, mode));
+            if !covered && trx.add_inherited(heir.hash()) {
+                self.queue_of(queues, heir).push_granted_foreign(&trx, mode, &mut wake);
+            }
+        }
+        // Last, while the donor's shard is still held: a waiter let go earlier could be in its next transaction by now.
+        for trx in waiting {
+            let word = trx.wait.word();
+            if WaitCell::is_waiting(word) && trx.wait.end(word, WaitState::Granted) {
+                wake.push(trx);
+            }
+        }
+        drop(high);
+        drop(low);
+        wake_all(&mut wake);
+    }
+
+    /// Gives back one *new* lock before the transaction's end (READ COMMITTED: the row does not match). `mode` is the one
+    /// that was asked for.
+    pub fn release_one(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, mode: LockMode) {
+        let hash = key.hash();
+        let mode = mode.on(&key);
+        let mut wake = WakeList::new();
+        let mut queues = self.shard(hash);
+        self.change_queue(&mut queues, hash, &mut wake, |queue| {
+            let at = queue.locks.iter().rposition(|l| !l.waiting && l.mode == mode && Arc::ptr_eq(&l.trx, trx));
+            if let Some(at) = at {
+                queue.locks.remove(at);
+                trx.forget_held(hash);
+            }
+        });
+        drop(queues);
+        wake_all(&mut wake);
+    }
+
+    /// The transaction ends: all its locks go; then those who got theirs are woken. One load if it took none and has no id.
+    ///
+    /// A writer has made its commit visible, or has rolled back, before.
+    pub fn release_all(&self, trx: &Arc<TrxLocks>) {
+        self.withdraw_if_waiting(trx);
+        let Some(hashes) = trx.close() else { return };
+        let mut wake = WakeList::new();
+        let mut rest = &hashes[..];
+        while let Some(&first) = rest.first() {
+            // Locks that a scan took one after the other are mostly in the same shard.
+            let no = shard_no(first);
+            let run = rest.iter().take(RELEASE_RUN).take_while(|&&hash| shard_no(hash) == no).count();
+            let mut queues = self.lock_shard(no);
+            for &hash in &rest[..run] {
+                self.release_in(&mut queues, trx, hash, &mut wake);
+            }
+            drop(queues);
+            rest = &rest[run..];
+            if wake.len() > WAKE_AT_ONCE {
+                wake_all(&mut wake);
+            }
+        }
+        trx.closed(hashes);
+        wake_all(&mut wake);
+    }
+
+    /// Removes all locks of `trx` from the queue with this hash, if there is one.
+    fn release_in(&self, queues: &mut Queues, trx: &Arc<TrxLocks>, hash: u64, wake: &mut WakeList) {
+        match queues.entry(hash) {
+            // The usual case: nobody else has a lock or waits.
+            Entry::Occupied(queue) if queue.get().locks.iter().all(|l| Arc::ptr_eq(&l.trx, trx)) => {
+                queue.remove();
+                self.filter_slot(hash).fetch_sub(1, Ordering::Relaxed);
+                if queues.is_empty() && queues.capacity() > KEEP_QUEUES {
+                    *queues = Queues::default();
+                }
+            }
+            Entry::Occupied(_) => self.change_queue(queues, hash, wake, |queue| {
+                queue.locks.retain(|l| !Arc::ptr_eq(&l.trx, trx));
+            }),
+            Entry::Vacant(_) => {}
+        }
+    }
+
+    /// All locks and requests, shard by shard (not one moment's picture of the whole). `f` is called without any mutex.
+    pub fn list(&self, f: &mut dyn FnMut(&LockInfo)) {
+        let mut infos = Vec::new();
+        for no in 0..SHARDS {
+            let queues = self.lock_shard(no);
+            for queue in queues.values() {
+                for (at, l) in queue.locks.iter().enumerate() {
+                    let mut blockers = Vec::new();
+                    if l.waiting {
+                        queue.each_blocker(&l.trx, l.mode, at, |b| {
+                            let id = b.trx.shown_id();
+                            if !blockers.contains(&id) {
+                                blockers.push(id);
+                            }
+                            true
+                        });
+                    }
+                    let ShownKey { index, supremum, ref bytes } = queue.key;
+                    infos.push(LockInfo {
+                        trx_id: l.trx.shown_id(),
+                        mode: l.mode,
+                        granted: !l.waiting,
+                        index,
+                        key: bytes.to_vec(),
+                        supremum,
+                        blockers,
+                    });
+                }
+            }
+            drop(queues);
+            infos.drain(..).for_each(|info| f(&info));
+        }
+    }
+
+    /// Totals.
+    pub fn stats(&self) -> LockStats {
+        let t = &self.totals;
+        LockStats {
+            waits: t.waits.load(Ordering::Relaxed),
+            wait_us: t.wait_us.load(Ordering::Relaxed),
+            wait_us_max: t.wait_us_max.load(Ordering::Relaxed),
+            waiting_now: t.waiting_now.load(Ordering::Relaxed),
+            deadlocks: t.deadlocks.load(Ordering::Relaxed),
+            timeouts: t.timeouts.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Switches deadlock detection on or off. Switched on, those who wait already look for deadlocks at once.
+    pub fn set_deadlock_detect(&self, on: bool) {
+        let was = self.detect.swap(on, Ordering::Relaxed);
+        if !on || was {
+            return;
+        }
+        let mut wake = WakeList::new();
+        for no in 0..SHARDS {
+            let queues = self.lock_shard(no);
+            for l in queues.values().flat_map(|q| &q.locks).filter(|l| l.waiting) {
+                l.trx.wait.poke();
+                wake.push(Arc::clone(&l.trx));
+            }
+            drop(queues);
+            wake_all(&mut wake);
+        }
+    }
+
+    /// Number of queues; zero when nobody holds or wants a lock.
+    pub fn queues(&self) -> usize {
+        (0..SHARDS).map(|no| self.lock_shard(no).len()).sum()
+    }
+}

@@ -1,0 +1,490 @@
+//! Conflicts, queue order, upgrades, deadlocks, time-outs, kills, implicit locks, inheritance, listing.
+
+use super::*;
+
+const ALL: [LockMode; 7] = [
+    LockMode::S_RECORD,
+    LockMode::X_RECORD,
+    LockMode::S_GAP,
+    LockMode::X_GAP,
+    LockMode::S_NEXT_KEY,
+    LockMode::X_NEXT_KEY,
+    LockMode::INSERT_INTENTION,
+];
+
+#[test]
+fn the_table_follows_the_matrix() {
+    for held in ALL {
+        for asked in ALL {
+            let table = table();
+            let (a, b) = (trx(1), trx(2));
+            assert!(try_lock(&table, &a, 1, held));
+            // Insert intentions leave nothing behind.
+            let conflict = asked.conflicts_with(held) && held.extent != Extent::InsertIntention;
+            assert_eq!(try_lock(&table, &b, 1, asked), !conflict, "{asked} behind {held}");
+            assert!(try_lock(&table, &b, 2, asked), "another key");
+            table.release_all(&b);
+            assert!(try_lock(&table, &a, 1, asked), "nobody waits for himself");
+            done(&table, &[&a, &b]);
+        }
+    }
+}
+
+#[test]
+fn held_locks_cover_weaker_requests() {
+    let covers = |held: &[LockMode], asked: LockMode| {
+        let table = table();
+        let a = trx(1);
+        for &mode in held {
+            assert!(try_lock(&table, &a, 1, mode));
+        }
+        let LockOutcome::Granted { new } = ask(&table, &a, 1, asked) else { panic!("own lock") };
+        done(&table, &[&a]);
+        !new
+    };
+    use LockMode as M;
+    assert!(covers(&[M::X_NEXT_KEY], M::S_RECORD));
+    assert!(covers(&[M::X_NEXT_KEY], M::X_GAP));
+    assert!(covers(&[M::X_RECORD, M::S_GAP], M::S_NEXT_KEY));
+    assert!(!covers(&[M::X_RECORD, M::S_GAP], M::X_NEXT_KEY));
+    assert!(!covers(&[M::X_RECORD], M::X_NEXT_KEY));
+    assert!(!covers(&[M::S_RECORD], M::X_RECORD));
+    assert!(!covers(&[M::X_GAP], M::S_RECORD));
+}
+
+#[test]
+fn first_come_first_served() {
+    let table = table();
+    let (a, b, c, d) = (trx(1), trx(2), trx(3), trx(4));
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    assert!(!try_lock(&table, &c, 1, LockMode::S_RECORD), "not past the waiting X");
+    let tc = queue(&table, &c, 1, LockMode::S_RECORD);
+    let td = queue(&table, &d, 1, LockMode::S_NEXT_KEY);
+    table.release_all(&a);
+    assert_eq!(granted_modes(&table, 1), [(2, "X,REC_NOT_GAP")]);
+    assert_eq!(table.wait(&b, tb, LONG), WaitOutcome::Granted);
+    table.release_all(&b);
+    assert_eq!(granted_modes(&table, 1), [(3, "S,REC_NOT_GAP"), (4, "S")], "both readers at once");
+    assert_eq!(table.wait(&c, tc, LONG), WaitOutcome::Granted);
+    assert_eq!(table.wait(&d, td, LONG), WaitOutcome::Granted);
+    done(&table, &[&c, &d]);
+}
+
+/// As InnoDB of MariaDB 10.11: one could let the upgrade pass, but the outcome would be another.
+#[test]
+fn an_upgrade_behind_a_waiter_is_a_deadlock_that_the_waiter_loses() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let sb = sleeper(&table, &b, tb);
+    until_waiting(&b);
+    let ta = queue(&table, &a, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&a, ta, LONG), WaitOutcome::Granted);
+    assert_eq!(sb.join().unwrap(), WaitOutcome::Deadlock);
+    done(&table, &[&a, &b]);
+}
+
+#[test]
+fn two_upgrades_are_a_deadlock() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    assert!(try_lock(&table, &b, 1, LockMode::S_RECORD));
+    let ta = queue(&table, &a, 1, LockMode::X_RECORD);
+    let sleeping = sleeper(&table, &a, ta);
+    until_waiting(&a);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&b, tb, LONG), WaitOutcome::Deadlock, "equal weights: the requester");
+    table.release_all(&b);
+    assert_eq!(sleeping.join().unwrap(), WaitOutcome::Granted);
+    done(&table, &[&a]);
+    assert_eq!(table.stats().deadlocks, 1);
+}
+
+#[test]
+fn the_lightest_is_the_victim() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    b.set_weight(100);
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    assert!(try_lock(&table, &b, 2, LockMode::X_RECORD));
+    let ta = queue(&table, &a, 2, LockMode::X_RECORD);
+    let sleeping = sleeper(&table, &a, ta);
+    until_waiting(&a);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let other = sleeper(&table, &b, tb);
+    assert_eq!(sleeping.join().unwrap(), WaitOutcome::Deadlock);
+    table.release_all(&a);
+    assert_eq!(other.join().unwrap(), WaitOutcome::Granted);
+    done(&table, &[&b]);
+}
+
+#[test]
+fn rings_are_deadlocks_at_once() {
+    for n in 2..=12u32 {
+        for lightest in [0, n / 2, n - 1] {
+            let table = table();
+            let trxs: Vec<_> = (0..n).map(|i| trx(u64::from(i) + 1)).collect();
+            for (i, t) in (0..).zip(&trxs) {
+                t.set_weight(if i == lightest { 1 } else { 10 });
+                assert!(try_lock(&table, t, i, LockMode::X_NEXT_KEY));
+            }
+            let start = Instant::now();
+            let mut threads = Vec::new();
+            for (i, t) in (0..).zip(&trxs) {
+                let token = queue(&table, t, (i + 1) % n, LockMode::S_RECORD);
+                let (table, t) = (Arc::clone(&table), Arc::clone(t));
+                threads.push(std::thread::spawn(move || {
+                    let outcome = table.wait(&t, token, LONG);
+                    table.release_all(&t);
+                    outcome
+                }));
+            }
+            let outcomes: Vec<_> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+            for (i, &outcome) in (0..).zip(&outcomes) {
+                let expected = if i == lightest { WaitOutcome::Deadlock } else { WaitOutcome::Granted };
+                assert_eq!(outcome, expected, "ring of {n}, member {i}");
+            }
+            elapsed_below(start, LONG / 2);
+            done(&table, &[]);
+        }
+    }
+}
+
+#[test]
+fn waiting_behind_a_waiter_can_be_a_deadlock() {
+    // c waits behind b's *waiting* X on key 1; b waits for a; a waits for c.
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    assert!(try_lock(&table, &c, 2, LockMode::X_RECORD));
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let sb = sleeper(&table, &b, tb);
+    until_waiting(&b);
+    let tc = queue(&table, &c, 1, LockMode::S_RECORD);
+    let sc = sleeper(&table, &c, tc);
+    until_waiting(&c);
+    let ta = queue(&table, &a, 2, LockMode::S_RECORD);
+    b.set_weight(5);
+    c.set_weight(5);
+    a.set_weight(5);
+    // b is the lightest: it holds no lock.
+    let sa = sleeper(&table, &a, ta);
+    assert_eq!(sb.join().unwrap(), WaitOutcome::Deadlock);
+    table.release_all(&b);
+    assert_eq!(sc.join().unwrap(), WaitOutcome::Granted);
+    table.release_all(&c);
+    assert_eq!(sa.join().unwrap(), WaitOutcome::Granted);
+    done(&table, &[&a]);
+}
+
+#[test]
+fn an_inherited_gap_can_close_a_cycle() {
+    // b sleeps for a's key 1 and holds a lock on 5; a sleeps as inserter before 6. Then 5 is purged: b's lock becomes a gap
+    // lock on 6, and a waits for b.
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    a.set_weight(9);
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    assert!(try_lock(&table, &b, 5, LockMode::X_RECORD));
+    assert!(try_lock(&table, &c, 6, LockMode::S_GAP));
+    let ta = queue(&table, &a, 6, LockMode::INSERT_INTENTION);
+    let sa = sleeper(&table, &a, ta);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let sb = sleeper(&table, &b, tb);
+    until_waiting(&a);
+    until_waiting(&b);
+    table.inherit_on_remove(LockKey::entry(&key_bytes(5)), LockKey::entry(&key_bytes(6)));
+    assert_eq!(sb.join().unwrap(), WaitOutcome::Deadlock);
+    table.release_all(&b);
+    table.release_all(&c);
+    assert_eq!(sa.join().unwrap(), WaitOutcome::Granted);
+    done(&table, &[&a]);
+}
+
+#[test]
+fn an_implicit_lock_made_explicit_can_close_a_cycle() {
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    // b wrote entry 2 and sleeps for 1; a wants 2, which c reads as well.
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let sb = sleeper(&table, &b, tb);
+    until_waiting(&b);
+    a.set_weight(9);
+    let k = key_bytes(2);
+    assert_eq!(table.convert_implicit(&b, TrxId(2), LockKey::entry(&k)), ImplicitHolder::Active);
+    assert_eq!(table.convert_implicit(&b, TrxId(2), LockKey::entry(&k)), ImplicitHolder::Active);
+    assert_eq!(b.locks_held(), 1);
+    assert!(!try_lock(&table, &c, 2, LockMode::S_RECORD));
+    let ta = queue(&table, &a, 2, LockMode::X_RECORD);
+    let sa = sleeper(&table, &a, ta);
+    assert_eq!(sb.join().unwrap(), WaitOutcome::Deadlock);
+    table.release_all(&b);
+    assert_eq!(sa.join().unwrap(), WaitOutcome::Granted);
+    assert_eq!(table.convert_implicit(&b, TrxId(2), LockKey::entry(&k)), ImplicitHolder::Finished);
+    b.begin(TrxId(7), Inheritance::All);
+    assert_eq!(
+        table.convert_implicit(&b, TrxId(2), LockKey::entry(&k)),
+        ImplicitHolder::Finished,
+        "another transaction"
+    );
+    done(&table, &[&a, &b]);
+}
+
+#[test]
+fn detection_can_be_switched() {
+    let table = table();
+    table.set_deadlock_detect(false);
+    let (a, b) = (trx(1), trx(2));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    assert!(try_lock(&table, &b, 2, LockMode::X_RECORD));
+    let ta = queue(&table, &a, 2, LockMode::X_RECORD);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&b, tb, Duration::from_millis(20)), WaitOutcome::Timeout);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let sa = sleeper(&table, &a, ta);
+    until_waiting(&a);
+    let sb = sleeper(&table, &b, tb);
+    until_waiting(&b);
+    table.set_deadlock_detect(true);
+    // Whichever looks first is the victim; it must be exactly one.
+    let ends = [(sa, a), (sb, b)].map(|(sleeping, t)| {
+        let table = Arc::clone(&table);
+        std::thread::spawn(move || {
+            let outcome = sleeping.join().unwrap();
+            table.release_all(&t);
+            outcome
+        })
+    });
+    let victims = ends.map(|end| end.join().unwrap()).iter().filter(|&&o| o == WaitOutcome::Deadlock).count();
+    assert_eq!(victims, 1);
+    done(&table, &[]);
+}
+
+#[test]
+fn a_timeout_frees_those_behind() {
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let tc = queue(&table, &c, 1, LockMode::S_RECORD);
+    let sc = sleeper(&table, &c, tc);
+    let start = Instant::now();
+    assert_eq!(table.wait(&b, tb, Duration::from_millis(50)), WaitOutcome::Timeout);
+    assert!(start.elapsed() >= Duration::from_millis(50));
+    assert_eq!(sc.join().unwrap(), WaitOutcome::Granted);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&b, tb, Duration::ZERO), WaitOutcome::Timeout);
+    let stats = table.stats();
+    assert_eq!((stats.waits, stats.timeouts, stats.waiting_now), (3, 2, 0));
+    done(&table, &[&a, &b, &c]);
+}
+
+#[test]
+fn kill_interrupts_now_and_next_time() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let sb = sleeper(&table, &b, tb);
+    until_waiting(&b);
+    b.kill();
+    assert_eq!(sb.join().unwrap(), WaitOutcome::Interrupted);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&b, tb, LONG), WaitOutcome::Interrupted);
+    b.reset_kill();
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&b, tb, Duration::from_millis(1)), WaitOutcome::Timeout);
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    table.release_all(&a);
+    b.kill();
+    assert_eq!(table.wait(&b, tb, LONG), WaitOutcome::Granted, "the grant came first");
+    b.reset_kill();
+    done(&table, &[&b]);
+}
+
+#[test]
+fn a_lost_token_does_not_stay_in_the_queue() {
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    drop(queue(&table, &b, 1, LockMode::X_RECORD));
+    let tc = queue(&table, &c, 1, LockMode::X_RECORD);
+    table.release_all(&b);
+    table.cancel(&c, tc);
+    let tc = queue(&table, &c, 1, LockMode::X_RECORD);
+    table.release_all(&a);
+    table.cancel(&c, tc);
+    assert_eq!(granted_modes(&table, 1), [(3, "X,REC_NOT_GAP")], "granted before it was cancelled");
+    done(&table, &[&c]);
+}
+
+#[test]
+fn implicit_requests_store_nothing_unless_they_wait() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    let k = key_bytes(1);
+    let write = |t| table.request_implicit(t, LockKey::entry(&k), WaitPolicy::Wait);
+    assert!(matches!(write(&a), LockOutcome::Granted { new: false }));
+    assert_eq!(table.queues(), 0);
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    let LockOutcome::Waiting(token) = write(&b) else { panic!("a reads it") };
+    table.release_all(&a);
+    assert_eq!(table.wait(&b, token, LONG), WaitOutcome::Granted);
+    assert!(matches!(write(&b), LockOutcome::Granted { new: false }));
+    assert!(!try_lock(&table, &a, 1, LockMode::S_RECORD));
+    done(&table, &[&a, &b]);
+}
+
+#[test]
+fn supremum_has_only_a_gap() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    let end = LockKey::supremum(IndexId(7));
+    let ask = |t, mode| table.request(t, end, mode, WaitPolicy::NoWait);
+    assert!(matches!(ask(&a, LockMode::X_NEXT_KEY), LockOutcome::Granted { new: true }));
+    assert!(matches!(ask(&b, LockMode::X_NEXT_KEY), LockOutcome::Granted { new: true }));
+    assert!(matches!(ask(&b, LockMode::INSERT_INTENTION), LockOutcome::WouldBlock));
+    table.release_one(&a, end, LockMode::X_NEXT_KEY);
+    assert!(matches!(ask(&b, LockMode::INSERT_INTENTION), LockOutcome::Granted { new: false }));
+    assert!(matches!(
+        table.request(&a, LockKey::supremum(IndexId(8)), LockMode::INSERT_INTENTION, WaitPolicy::NoWait),
+        LockOutcome::Granted { new: false }
+    ));
+    done(&table, &[&a, &b]);
+}
+
+#[test]
+fn an_insert_splits_the_gap_for_its_lockers() {
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    assert!(try_lock(&table, &a, 10, LockMode::X_NEXT_KEY));
+    assert!(try_lock(&table, &b, 10, LockMode::S_GAP));
+    assert!(try_lock(&table, &b, 20, LockMode::X_RECORD));
+    table.inherit_on_insert(LockKey::entry(&key_bytes(5)), LockKey::entry(&key_bytes(10)));
+    assert_eq!(granted_modes(&table, 5), [(1, "X,GAP"), (2, "S,GAP")]);
+    assert!(!try_lock(&table, &c, 5, LockMode::INSERT_INTENTION));
+    assert!(try_lock(&table, &c, 5, LockMode::X_RECORD));
+    table.inherit_on_insert(LockKey::entry(&key_bytes(15)), LockKey::entry(&key_bytes(20)));
+    assert_eq!(granted_modes(&table, 15), [], "a record lock covers no gap");
+    table.inherit_on_insert(LockKey::entry(&key_bytes(5)), LockKey::entry(&key_bytes(10)));
+    assert_eq!(granted_modes(&table, 5).len(), 3, "none twice");
+    done(&table, &[&a, &b, &c]);
+}
+
+#[test]
+fn a_removal_leaves_gap_locks_and_wakes_waiters() {
+    let table = table();
+    let (a, b, c, d) = (trx(1), trx(2), trx(3), trx(4));
+    b.set_inheritance(Inheritance::SharedOnly);
+    assert!(try_lock(&table, &a, 5, LockMode::S_RECORD));
+    assert!(try_lock(&table, &b, 5, LockMode::S_RECORD));
+    assert!(try_lock(&table, &d, 5, LockMode::X_GAP));
+    d.set_inheritance(Inheritance::SharedOnly);
+    let tc = queue(&table, &c, 5, LockMode::X_RECORD);
+    table.inherit_on_remove(LockKey::entry(&key_bytes(5)), LockKey::entry(&key_bytes(10)));
+    assert_eq!(table.wait(&c, tc, LONG), WaitOutcome::Granted);
+    assert_eq!(granted_modes(&table, 5), []);
+    assert_eq!(granted_modes(&table, 10), [(1, "S,GAP"), (2, "S,GAP"), (3, "X,GAP")], "d's X is not inherited");
+    assert!(matches!(ask(&table, &c, 5, LockMode::X_RECORD), LockOutcome::Granted { new: true }));
+    done(&table, &[&a, &b, &c, &d]);
+}
+
+#[test]
+fn release_one_gives_back_just_that() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    let tb = queue(&table, &b, 1, LockMode::S_RECORD);
+    table.release_one(&a, LockKey::entry(&key_bytes(1)), LockMode::X_RECORD);
+    assert_eq!(table.wait(&b, tb, LONG), WaitOutcome::Granted);
+    assert_eq!(granted_modes(&table, 1), [(1, "S,REC_NOT_GAP"), (2, "S,REC_NOT_GAP")]);
+    assert_eq!(a.locks_held(), 1);
+    done(&table, &[&a, &b]);
+}
+
+#[test]
+fn the_list_names_blockers() {
+    let table = table();
+    let (a, b, c) = (trx(1), trx(0), trx(3));
+    assert!(try_lock(&table, &a, 1, LockMode::X_NEXT_KEY));
+    let tb = queue(&table, &b, 1, LockMode::S_RECORD);
+    let tc = queue(&table, &c, 1, LockMode::X_RECORD);
+    let mut rows = Vec::new();
+    table.list(&mut |l| rows.push(l.clone()));
+    rows.sort_by_key(|l| l.trx_id);
+    assert_eq!(rows.len(), 3);
+    assert!(rows[0].granted && rows[0].blockers.is_empty());
+    assert_eq!((rows[1].trx_id, rows[1].granted, &rows[1].blockers), (3, false, &vec![1, b.shown_id()]));
+    assert_eq!((rows[2].trx_id, &rows[2].blockers), (b.shown_id(), &vec![1]));
+    assert!(b.shown_id() >= 1 << 48);
+    assert!(rows.iter().all(|l| l.index == IndexId(7) && l.key == key_bytes(1)));
+    table.cancel(&b, tb);
+    table.cancel(&c, tc);
+    done(&table, &[&a, &b, &c]);
+}
+
+#[test]
+fn the_hook_hears_of_every_blocker() {
+    use std::sync::Mutex;
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hook = {
+        let heard = Arc::clone(&heard);
+        Box::new(move |waiter, holder| heard.lock().unwrap().push((waiter, holder)))
+    };
+    let table = LockTable::new(Arc::new(SystemClock::new()), true, Some(hook));
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    for (n, t) in (1..).zip([&a, &b, &c]) {
+        t.set_thd(n * 100);
+    }
+    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
+    assert!(try_lock(&table, &b, 1, LockMode::S_RECORD));
+    let token = queue(&table, &c, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&c, token, Duration::from_millis(1)), WaitOutcome::Timeout);
+    assert_eq!(*heard.lock().unwrap(), [(300, 100), (300, 200)]);
+    done(&table, &[&a, &b, &c]);
+}
+
+#[test]
+fn an_insert_waits_again_where_a_new_gap_lock_came() {
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    assert!(try_lock(&table, &a, 1, LockMode::S_GAP));
+    let tc = queue(&table, &c, 1, LockMode::INSERT_INTENTION);
+    assert!(try_lock(&table, &b, 1, LockMode::S_GAP), "gap locks do not queue behind inserts");
+    table.release_all(&a);
+    assert_eq!(table.wait(&c, tc, Duration::from_millis(5)), WaitOutcome::Timeout, "b covers the gap now");
+    let tc = queue(&table, &c, 1, LockMode::INSERT_INTENTION);
+    table.release_all(&b);
+    assert_eq!(table.wait(&c, tc, LONG), WaitOutcome::Granted);
+    assert_eq!(table.queues(), 0);
+    done(&table, &[&c]);
+}
+
+#[test]
+fn the_gap_beside_an_owned_entry_waits_for_nobody() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    let token = queue(&table, &b, 1, LockMode::X_RECORD);
+    assert!(try_lock(&table, &a, 1, LockMode::X_NEXT_KEY), "only the gap is new");
+    assert_eq!(granted_modes(&table, 1), [(1, "X,GAP"), (1, "X,REC_NOT_GAP")]);
+    table.release_all(&a);
+    assert_eq!(table.wait(&b, token, LONG), WaitOutcome::Granted);
+    done(&table, &[&a, &b]);
+}
+
+#[test]
+fn a_waiter_without_any_lock_releases_the_gap_that_it_inherits() {
+    let table = table();
+    let (a, b) = (trx(1), trx(0));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    let token = queue(&table, &b, 1, LockMode::X_RECORD);
+    table.inherit_on_remove(LockKey::entry(&key_bytes(1)), LockKey::entry(&key_bytes(2)));
+    assert_eq!(table.wait(&b, token, LONG), WaitOutcome::Granted, "to look again");
+    done(&table, &[&a, &b]);
+}

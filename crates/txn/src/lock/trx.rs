@@ -1,0 +1,212 @@
+//! A transaction's side of the locks.
+
+use super::park::WaitCell;
+use super::Inheritance;
+use myriad_base::TrxId;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::Arc;
+
+/// A transaction's locks. Made once per session (or recovered transaction) and used for its transactions one after the
+/// other: [`TrxLocks::begin`], requests, [`super::LockTable::release_all`].
+///
+/// Requests, waits and releases are made by one thread at a time, the transaction's own. Others may give it locks
+/// (implicit ones made explicit, inherited gaps), grant what it waits for, make it a victim, or kill its wait.
+pub struct TrxLocks {
+    pub(super) wait: WaitCell,
+    /// Hash of the key it waits for; meaningful while `wait` says so. Written under that key's shard mutex.
+    pub(super) waiting_on: AtomicU64,
+    /// Wall-clock time at which the wait began, in microseconds; 0 if there is none.
+    pub(super) wait_start_us: AtomicU64,
+    /// Number of the last search for deadlocks that came by; used under the detection mutex only.
+    pub(super) visited: AtomicU64,
+    pub(super) thd: AtomicUsize,
+    trx_id: AtomicU64,
+    undo_records: AtomicU64,
+    inheritance: AtomicU8,
+    /// Whether there is anything to release: an id or a lock.
+    used: AtomicBool,
+    held: Mutex<Held>,
+}
+
+/// Taken after a shard mutex, never before one.
+#[derive(Default)]
+struct Held {
+    /// The transaction whose implicit locks may be made explicit; 0 if there is none or its release has begun.
+    id: u64,
+    /// `release_all` has taken the list: nobody may add to it until it is done.
+    closing: bool,
+    /// Hashes of keys on which it has granted locks. May hold one several times, and ones whose locks have moved away.
+    hashes: Vec<u64>,
+}
+
+/// Longer lists are not kept for the next transaction.
+const KEEP_HASHES: usize = 4096;
+
+impl TrxLocks {
+    /// Of no transaction yet.
+    pub fn new() -> Arc<TrxLocks> {
+        Arc::new(TrxLocks {
+            wait: WaitCell::new(),
+            waiting_on: AtomicU64::new(0),
+            wait_start_us: AtomicU64::new(0),
+            visited: AtomicU64::new(0),
+            thd: AtomicUsize::new(0),
+            trx_id: AtomicU64::new(0),
+            undo_records: AtomicU64::new(0),
+            inheritance: AtomicU8::new(Inheritance::All as u8),
+            used: AtomicBool::new(false),
+            held: Mutex::new(Held::default()),
+        })
+    }
+
+    /// A transaction begins; `id` is `TrxId(0)` if it has none yet. The previous one must have released its locks.
+    pub fn begin(&self, id: TrxId, inheritance: Inheritance) {
+        assert!(!self.used.load(Ordering::Relaxed), "the previous transaction has not released its locks");
+        self.undo_records.store(0, Ordering::Relaxed);
+        self.set_inheritance(inheritance);
+        if id != TrxId(0) {
+            self.set_trx_id(id);
+        }
+    }
+
+    /// The transaction gets its id: before its first change, because from then on entries that name it are its implicit
+    /// locks.
+    pub fn set_trx_id(&self, id: TrxId) {
+        self.used.store(true, Ordering::Relaxed);
+        self.trx_id.store(id.0, Ordering::Relaxed);
+        self.held.lock().id = id.0;
+    }
+
+    /// The transaction's id, `TrxId(0)` if it has none.
+    pub fn trx_id(&self) -> TrxId {
+        TrxId(self.trx_id.load(Ordering::Relaxed))
+    }
+
+    /// The id shown to users: for a transaction without one, a number beyond all ids that stays the same while it lives.
+    pub fn shown_id(&self) -> u64 {
+        match self.trx_id.load(Ordering::Relaxed) {
+            0 => (1 << 48) + (std::ptr::from_ref(self) as usize as u64 & ((1 << 48) - 1)),
+            id => id,
+        }
+    }
+
+    /// The isolation level or kind of statement changed.
+    pub fn set_inheritance(&self, inheritance: Inheritance) {
+        self.inheritance.store(inheritance as u8, Ordering::Relaxed);
+    }
+
+    pub(super) fn inheritance(&self) -> Inheritance {
+        match self.inheritance.load(Ordering::Relaxed) {
+            0 => Inheritance::All,
+            1 => Inheritance::SharedOnly,
+            _ => Inheritance::ExclusiveOnly,
+        }
+    }
+
+    /// How much a rollback would undo: the number of undo records. Locks held are added to it; the lightest transaction of
+    /// a deadlock is its victim.
+    pub fn set_weight(&self, undo_records: u64) {
+        self.undo_records.store(undo_records, Ordering::Relaxed);
+    }
+
+    pub(super) fn weight(&self) -> u64 {
+        self.undo_records.load(Ordering::Relaxed).saturating_add(self.locks_held() as u64)
+    }
+
+    /// The session's thd pointer for [`super::AboutToWait`].
+    pub fn set_thd(&self, thd: usize) {
+        self.thd.store(thd, Ordering::Relaxed);
+    }
+
+    /// Ends the present wait, or the next, with [`super::WaitOutcome::Interrupted`], until [`TrxLocks::reset_kill`]. Any
+    /// thread.
+    pub fn kill(&self) {
+        self.wait.set_killed(true);
+    }
+
+    /// A new statement begins: earlier kills are forgotten.
+    pub fn reset_kill(&self) {
+        self.wait.set_killed(false);
+    }
+
+    /// Whether [`TrxLocks::kill`] was called since [`TrxLocks::reset_kill`].
+    pub fn is_killed(&self) -> bool {
+        self.wait.is_killed()
+    }
+
+    /// Number of locks held. Locks that moved from a removed entry to its successor count twice.
+    pub fn locks_held(&self) -> usize {
+        self.held.lock().hashes.len()
+    }
+
+    /// Wall-clock microseconds at which the present wait began; 0 if there is none.
+    pub fn wait_start_wall_us(&self) -> u64 {
+        self.wait_start_us.load(Ordering::Relaxed)
+    }
+
+    /// Remembers a granted lock. The caller holds its shard's mutex; the transaction has a lock or request in that shard, or
+    /// is the caller's own.
+    pub(super) fn add_held(&self, hash: u64) {
+        self.used.store(true, Ordering::Relaxed);
+        self.held.lock().hashes.push(hash);
+    }
+
+    /// Remembers a granted lock unless the transaction is releasing its locks. The caller holds the shard mutex of the lock,
+    /// and of another of the same transaction.
+    pub(super) fn add_inherited(&self, hash: u64) -> bool {
+        let mut held = self.held.lock();
+        if !held.closing {
+            // It may have had nothing but the request that it waits with.
+            self.used.store(true, Ordering::Relaxed);
+            held.hashes.push(hash);
+        }
+        !held.closing
+    }
+
+    /// Calls `add` and remembers its lock, unless the transaction is no longer `id`. `add` tells whether it added one. The
+    /// caller holds the lock's shard mutex.
+    pub(super) fn add_if_active(&self, id: TrxId, hash: u64, add: impl FnOnce() -> bool) -> bool {
+        let mut held = self.held.lock();
+        if id == TrxId(0) || held.id != id.0 {
+            return false;
+        }
+        if add() {
+            held.hashes.push(hash);
+        }
+        true
+    }
+
+    /// Forgets one lock on the key with this hash; usually the youngest.
+    pub(super) fn forget_held(&self, hash: u64) {
+        let mut held = self.held.lock();
+        if let Some(at) = held.hashes.iter().rposition(|&h| h == hash) {
+            held.hashes.remove(at);
+        }
+    }
+
+    /// The transaction ends: from now on nobody gives it a lock. `None` if there is nothing to release. Else to be followed
+    /// by [`TrxLocks::closed`] when the locks are gone.
+    pub(super) fn close(&self) -> Option<Vec<u64>> {
+        if !self.used.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut held = self.held.lock();
+        held.id = 0;
+        held.closing = true;
+        Some(std::mem::take(&mut held.hashes))
+    }
+
+    /// All locks are gone; the list's memory may serve the next transaction.
+    pub(super) fn closed(&self, mut hashes: Vec<u64>) {
+        hashes.clear();
+        hashes.shrink_to(KEEP_HASHES);
+        let mut held = self.held.lock();
+        debug_assert!(held.closing && held.hashes.is_empty());
+        held.hashes = hashes;
+        held.closing = false;
+        drop(held);
+        self.trx_id.store(0, Ordering::Relaxed);
+        self.used.store(false, Ordering::Relaxed);
+    }
+}

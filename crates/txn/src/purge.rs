@@ -1,0 +1,386 @@
+//! Purge: removes what no snapshot needs any more.
+//!
+//! Each slot's logs are read from the chain's head. A log whose transaction committed before the oldest snapshot is
+//! worked through: entries that it left delete-marked are removed, overflow chains that it replaced are freed; then its
+//! pages are. The order between slots does not matter: a record is acted on only if its entry still names it, and a
+//! replaced chain belongs to one record alone. Where purge stands is not stored; after a restart it reads again from the
+//! head page and finds most of it done.
+
+use crate::commit_table::ANCIENT;
+use crate::gap::Edge;
+use crate::rollback::{index_of, is_gone, is_sparse, LeftOver};
+use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
+use crate::undo::page::{self, undo_page};
+use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
+use crate::undo::space::{PurgePosition, PurgeSlot};
+use crate::value::{Entry, OverflowRef};
+use myriad_base::{Csn, Error, PageNo, Result, RollPtr, TrxId};
+use myriad_btree::{overflow, Leaf};
+use myriad_buffer::{Level, Mtr};
+use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Undo records of one slot worked on before the next slot gets its turn.
+const RECORDS_PER_TURN: usize = 512;
+/// Finished logs of a slot, and each time as many more, at which a commit wakes a sleeping purge thread. A power of two.
+const PENDING_TO_WAKE: u64 = 256;
+/// Below this many records in a turn looking for them costs more than they do: let some gather first.
+const RECORDS_WORTH_A_TURN: u64 = 128;
+const GATHER_WAIT: Duration = Duration::from_millis(10);
+const IDLE_WAIT: Duration = Duration::from_millis(50);
+const RETRY_WAIT: Duration = Duration::from_secs(1);
+const ROLLBACK_RETRY: Duration = Duration::from_secs(10);
+
+/// Purge's threads and figures.
+pub(crate) struct PurgeControl {
+    threads: usize,
+    stop: AtomicBool,
+    sleeping: AtomicUsize,
+    gate: Mutex<()>,
+    wake_up: Condvar,
+    handles: Mutex<Vec<std::thread::JoinHandle<()>>>,
+    records: AtomicU64,
+    entries: AtomicU64,
+    /// Every log of a commit below may have been purged.
+    limit: AtomicU64,
+}
+
+impl PurgeControl {
+    pub fn new(threads: usize) -> PurgeControl {
+        let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        PurgeControl {
+            threads: if threads == 0 { (cores / 2).clamp(1, 8) } else { threads },
+            stop: AtomicBool::new(false),
+            sleeping: AtomicUsize::new(0),
+            gate: Mutex::default(),
+            wake_up: Condvar::new(),
+            handles: Mutex::default(),
+            records: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            limit: AtomicU64::new(ANCIENT.0 + 1),
+        }
+    }
+
+    /// Every log of a commit below may have been purged. Never goes back.
+    pub fn limit(&self) -> Csn {
+        Csn(self.limit.load(Ordering::Acquire))
+    }
+
+    /// A transaction with a log in the slot has ended.
+    pub fn note_finished(&self, slot: &PurgeSlot) {
+        let pending = slot.pending.fetch_add(1, Ordering::Relaxed) + 1;
+        if pending & (PENDING_TO_WAKE - 1) == 0 && self.sleeping.load(Ordering::Relaxed) > 0 {
+            self.wake();
+        }
+    }
+
+    /// Wakes the background threads.
+    pub fn wake(&self) {
+        let _gate = self.gate.lock();
+        self.wake_up.notify_all();
+    }
+
+    fn stopping(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+
+    /// `ready`: commits may wake the thread for work.
+    fn sleep(&self, time: Duration, ready: bool) {
+        let mut gate = self.gate.lock();
+        if self.stopping() {
+            return;
+        }
+        self.sleeping.fetch_add(usize::from(ready), Ordering::Relaxed);
+        self.wake_up.wait_for(&mut gate, time);
+        self.sleeping.fetch_sub(usize::from(ready), Ordering::Relaxed);
+    }
+}
+
+impl TrxSystem {
+    /// Starts purge threads, the rollback of unfinished transactions and the once-a-second log flusher.
+    pub fn start_background(self: &Arc<TrxSystem>) {
+        let mut handles = self.purge.handles.lock();
+        for no in 0..self.purge.threads {
+            let system = Arc::clone(self);
+            let thread = std::thread::Builder::new().name(format!("myriad-purge-{no}"));
+            match thread.spawn(move || system.purge_thread(no)) {
+                Ok(h) => handles.push(h),
+                Err(e) => self.report(Level::Error, &format!("purge thread {no} cannot start: {e}")),
+            }
+        }
+        let system = Arc::clone(self);
+        match std::thread::Builder::new().name("myriad-trx".into()).spawn(move || system.service_thread()) {
+            Ok(h) => handles.push(h),
+            Err(e) => self.report(Level::Error, &format!("transaction service thread cannot start: {e}")),
+        }
+    }
+
+    /// Stops the background threads; with `purge_all` everything that no snapshot needs is purged first.
+    ///
+    /// # Errors
+    /// Those of purging.
+    pub fn shutdown(&self, purge_all: bool) -> Result<()> {
+        if purge_all {
+            while self.rollback_losers_step()? || self.purge_step()? {}
+        }
+        self.purge.stop.store(true, Ordering::Release);
+        self.purge.wake();
+        let handles = std::mem::take(&mut *self.purge.handles.lock());
+        for h in handles {
+            if h.join().is_err() {
+                self.report(Level::Error, "a background thread of the transaction system has panicked");
+            }
+        }
+        Ok(())
+    }
+
+    fn purge_thread(&self, no: usize) {
+        let mut last = None;
+        while !self.purge.stopping() {
+            match self.purge_turn(Some((no, self.purge.threads))) {
+                Ok(0) => self.purge.sleep(IDLE_WAIT, true),
+                Ok(n) if n < RECORDS_WORTH_A_TURN => self.purge.sleep(GATHER_WAIT, true),
+                Ok(_) => {}
+                Err(e) => {
+                    if self.pool().check_poison().is_err() {
+                        return;
+                    }
+                    if last.as_ref() != Some(&e) {
+                        self.report(Level::Warning, &format!("purge will try again: {e}"));
+                    }
+                    last = Some(e);
+                    self.purge.sleep(RETRY_WAIT, false);
+                }
+            }
+        }
+    }
+
+    /// Rolls back losers; syncs the log about once a second where commits do not.
+    fn service_thread(&self) {
+        let mut last_sync = self.clock().now();
+        let mut next_rollback = last_sync;
+        while !self.purge.stopping() {
+            let due = self.clock().now() >= next_rollback;
+            match if due { self.rollback_losers_step() } else { Ok(false) } {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(e) => {
+                    if self.pool().check_poison().is_err() {
+                        return;
+                    }
+                    next_rollback = self.clock().now() + ROLLBACK_RETRY;
+                    self.report(
+                        Level::Warning,
+                        &format!("rollback of an unfinished transaction will be repeated: {e}"),
+                    );
+                }
+            }
+            let now = self.clock().now();
+            if now.saturating_sub(last_sync) >= Duration::from_secs(1) {
+                last_sync = now;
+                if self.flush_policy() != FlushPolicy::Sync {
+                    if let Err(e) = self.flush_log() {
+                        self.report(Level::Error, &format!("the log cannot be synced: {e}"));
+                    }
+                }
+            }
+            self.purge.sleep(Duration::from_millis(200), false);
+        }
+    }
+
+    /// One bounded portion of purge; whether there was anything to do. For simulations and slow shutdown.
+    ///
+    /// # Errors
+    /// Those of the buffer pool; what could not be purged is tried again.
+    pub fn purge_step(&self) -> Result<bool> {
+        Ok(self.purge_turn(None)? > 0)
+    }
+
+    /// Purge's debt and work.
+    pub fn purge_stats(&self) -> PurgeStats {
+        PurgeStats {
+            history: self.undo.purge_slots().iter().map(|s| s.pending.load(Ordering::Relaxed)).sum(),
+            undo_pages: self.undo.pages_in_use(),
+            records_purged: self.purge.records.load(Ordering::Relaxed),
+            entries_removed: self.purge.entries.load(Ordering::Relaxed),
+        }
+    }
+
+    /// A turn at every slot, or at those of one thread. How many steps it made: records, pages.
+    fn purge_turn(&self, share: Option<(usize, usize)>) -> Result<u64> {
+        let oldest = self.oldest_snapshot();
+        self.purge.limit.fetch_max(oldest.0, Ordering::AcqRel);
+        self.commits().advance(oldest, self.next_trx_id());
+        let (mut steps, mut failed) = (0, None);
+        for slot in self.undo.purge_slots() {
+            if share.is_some_and(|(no, of)| slot.no as usize % of != no) || slot.pending.load(Ordering::Relaxed) == 0 {
+                continue;
+            }
+            match self.purge_slot(&slot, oldest) {
+                Ok(n) => steps += n,
+                // One damaged page must not keep the other slots' debt.
+                Err(e) => failed = failed.or(Some(e)),
+            }
+            if share.is_some() && self.purge.stopping() {
+                break;
+            }
+        }
+        match failed {
+            Some(e) if steps == 0 => Err(e),
+            _ => Ok(steps),
+        }
+    }
+
+    fn purge_slot(&self, slot: &PurgeSlot, oldest: Csn) -> Result<u64> {
+        let mut position = slot.position.lock();
+        let mut body = Vec::new();
+        let mut steps = 0;
+        for _ in 0..RECORDS_PER_TURN {
+            if position.page == PageNo::NONE || !self.next_record(slot, &mut position, oldest, &mut body)? {
+                break;
+            }
+            steps += 1;
+            if body.is_empty() {
+                continue;
+            }
+            let at = RollPtr::new(position.page, position.offset as u16);
+            match self.purge_record(position.log, at, &body) {
+                Err(e @ Error::CorruptPage { .. }) => {
+                    self.report(Level::Warning, &format!("purge leaves an old version where it is: {e}"));
+                }
+                other => other?,
+            }
+            position.offset += body.len() + record::FRAME_BYTES;
+            self.purge.records.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(steps)
+    }
+
+    fn log_done(slot: &PurgeSlot, position: &mut PurgePosition) {
+        if position.log.take().is_some() && !position.catching_up {
+            let _ = slot.pending.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |n| n.checked_sub(1));
+        }
+    }
+
+    /// Copies the record at the position to `body`, empty if it needs no work (the position is behind it then). `false`
+    /// where purge must stop for now.
+    fn next_record(
+        &self,
+        slot: &PurgeSlot,
+        position: &mut PurgePosition,
+        oldest: Csn,
+        body: &mut Vec<u8>,
+    ) -> Result<bool> {
+        body.clear();
+        // Before the page: the logs counted so far are on it or have been passed.
+        let pending = slot.pending.load(Ordering::Acquire);
+        let id = undo_page(position.page);
+        let p = self.pool().fix_shared(id)?;
+        if page::slot(&p) != slot.no {
+            return Err(Error::corrupt(id, format!("it is not of undo slot {}", slot.no)));
+        }
+        let end = page::end(&p)?;
+        while position.offset < end {
+            let Some((_, bytes)) = record::frame_at(&p, position.offset, end) else {
+                return Err(Error::corrupt(id, format!("no undo record at {}", position.offset)));
+            };
+            if let Some(header) = record::parse_log_header(bytes) {
+                Self::log_done(slot, position);
+                if self.commits().csn(header.trx).is_none_or(|csn| csn >= oldest) {
+                    return Ok(false);
+                }
+                position.log = Some(header.trx);
+            } else if bytes[0] == Kind::Modify as u8 && bytes.get(1).is_some_and(|f| needs_work(*f)) {
+                body.extend_from_slice(bytes);
+                return Ok(true);
+            }
+            position.offset += bytes.len() + record::FRAME_BYTES;
+        }
+        let tail = page::next(&p) == PageNo::NONE;
+        drop(p);
+        if tail {
+            if position.catching_up || position.log.is_none() {
+                slot.pending.fetch_sub(pending, Ordering::Relaxed);
+                position.log = None;
+                position.catching_up = false;
+            }
+            Self::log_done(slot, position);
+            return Ok(false);
+        }
+        position.page = self.undo.drop_head(slot.no, position.page)?;
+        position.offset = page::BODY;
+        Ok(true)
+    }
+
+    fn purge_record(&self, trx: Option<TrxId>, at: RollPtr, body: &[u8]) -> Result<()> {
+        let bad = || Error::corrupt(undo_page(at.page()), format!("no undo record at {}", at.offset()));
+        let change = record::parse_change(body).ok_or_else(bad)?;
+        let index = index_of(change.key).ok_or_else(bad)?;
+        let _users = self.use_trees();
+        if !self.is_index_alive(index) {
+            return Ok(());
+        }
+        let done = self.purge_change(trx, at, &change);
+        match done {
+            Err(e) if is_gone(&e) => Ok(()),
+            other => other,
+        }
+    }
+
+    fn purge_change(&self, trx: Option<TrxId>, at: RollPtr, change: &Change<'_>) -> Result<()> {
+        if change.flags & (OLD_CHAIN | CHAIN_FREED) == OLD_CHAIN {
+            let own = change.old.and_then(|o| o.own_body()).and_then(OverflowRef::get);
+            let chain = own.ok_or_else(|| Error::corrupt(undo_page(at.page()), "an undo record names no chain"))?;
+            // First the note, then the pages: a crash in between loses them, it does not free them twice.
+            let mut mtr = Mtr::start(self.pool())?;
+            let p = mtr.fix(undo_page(at.page()))?;
+            mtr.apply(p, page::OP_CHAIN_FREED, &at.offset().to_le_bytes())?;
+            mtr.commit()?;
+            overflow::free_overflow(self.pool(), change.tree.space, chain.first)?;
+        }
+        if change.flags & NEW_DELETED != 0 {
+            if let Some(left) = self.purge_entry(trx, at, change)? {
+                self.purge.entries.fetch_add(1, Ordering::Relaxed);
+                self.tidy_up(change, left)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes the entry if it is still the delete-marked one that the record was written for.
+    fn purge_entry(&self, trx: Option<TrxId>, at: RollPtr, change: &Change<'_>) -> Result<Option<LeftOver>> {
+        let (tree, key) = (change.tree, change.key);
+        let index = index_of(key).expect("checked by the caller");
+        let mut edge = Edge::default();
+        loop {
+            let mut mtr = Mtr::start(self.pool())?;
+            let leaf = tree.seek_exclusive(self.pool(), key)?;
+            let Ok(slot) = leaf.find(key) else { return Ok(None) };
+            let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+            // Without the log's header (freed before a restart) the place alone decides: the record is still there, so no
+            // other version can have been written for this place.
+            if !entry.is_deleted() || entry.roll != at || trx.is_some_and(|t| entry.trx != t) {
+                return Ok(None);
+            }
+            match self.removal(&leaf, slot, tree, index, &edge) {
+                Err(fence) => {
+                    drop(leaf);
+                    drop(mtr);
+                    edge.find(self, tree, index, &fence, &mut |_| {})?;
+                }
+                Ok(guards) => {
+                    let left = LeftOver { chains: [entry.overflow().map(|o| o.first), None], sparse: is_sparse(&leaf) };
+                    self.remove_entry(leaf, slot, key, index, &edge, guards, &mut mtr, None)?;
+                    mtr.commit()?;
+                    return Ok(Some(left));
+                }
+            }
+        }
+    }
+}
+
+fn needs_work(flags: u8) -> bool {
+    flags & NEW_DELETED != 0 || flags & (OLD_CHAIN | CHAIN_FREED) == OLD_CHAIN
+}

@@ -1,0 +1,130 @@
+//! Which version of an entry a reader sees.
+
+use crate::system::TrxSystem;
+use crate::undo::page::undo_page;
+use crate::undo::record::{self, Kind};
+use crate::value::{self, Entry, OverflowRef};
+use myriad_base::{Csn, Error, PageId, PageNo, Result, SpaceId, TrxId};
+use myriad_btree::overflow;
+
+/// What a reader wants to see. Its own changes it sees in any case.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum View {
+    /// What was committed when the snapshot was opened.
+    Snapshot(Csn),
+    /// The newest committed version.
+    Committed,
+    /// The newest version.
+    Newest,
+}
+
+/// Two buffers for rebuilding older versions, kept to avoid allocation.
+#[derive(Default)]
+pub(crate) struct Versions {
+    body: Vec<u8>,
+    spare: Vec<u8>,
+}
+
+/// A version's body and how it is stored.
+#[derive(Clone, Copy)]
+pub(crate) struct Version<'a> {
+    flags: u8,
+    body: &'a [u8],
+}
+
+impl Version<'_> {
+    /// Appends the payload to `out`. The entry's leaf must still be latched: its overflow chain could go.
+    pub fn payload_into(&self, sys: &TrxSystem, space: SpaceId, out: &mut Vec<u8>) -> Result<()> {
+        if self.flags & value::OVERFLOW == 0 {
+            out.extend_from_slice(self.body);
+            return Ok(());
+        }
+        let o = OverflowRef::get(self.body).ok_or_else(|| {
+            Error::corrupt(PageId::new(space, PageNo::NONE), "a version's reference to overflow pages is malformed")
+        })?;
+        overflow::read_overflow(sys.pool(), space, o.first, o.len as usize, out)
+    }
+}
+
+impl TrxSystem {
+    /// Whether `view` of transaction `own` includes a version written by `writer`.
+    #[inline]
+    pub(crate) fn sees(&self, view: View, own: TrxId, writer: TrxId) -> bool {
+        if writer < self.commits().low_limit() || writer == own {
+            return true;
+        }
+        match view {
+            View::Snapshot(csn) => self.commits().csn(writer).is_some_and(|c| c < csn),
+            View::Committed => self.commits().csn(writer).is_some(),
+            View::Newest => true,
+        }
+    }
+
+    /// The version of `entry` (on the latched leaf `page`) that `view` shows; `None` if there is none or it is deleted.
+    #[inline]
+    pub(crate) fn version<'a>(
+        &self,
+        entry: Entry<'a>,
+        page: PageId,
+        view: View,
+        own: TrxId,
+        scratch: &'a mut Versions,
+    ) -> Result<Option<Version<'a>>> {
+        if self.sees(view, own, entry.trx) {
+            return Ok((!entry.is_deleted()).then_some(Version { flags: entry.flags, body: entry.body }));
+        }
+        self.older_version(entry, page, view, own, scratch)
+    }
+
+    /// Length of the clustered key at the end of a secondary entry's key, as the entry's writer noted it; 0 = not known. For
+    /// an entry (on the latched leaf `page`) that the open snapshot does not see.
+    pub(crate) fn row_key_len(&self, entry: &Entry<'_>, page: PageId) -> Result<usize> {
+        let roll = entry.roll;
+        let p = self.pool().fix_shared(undo_page(roll.page()))?;
+        let record = record::frame_at(&p, usize::from(roll.offset()), p.len());
+        let change = record.and_then(|(_, body)| record::parse_change(body));
+        let lost = || Error::corrupt(page, format!("an entry's undo record is not at {}:{}", p.id(), roll.offset()));
+        change.map(|c| c.row_key_len).ok_or_else(lost)
+    }
+
+    /// The leaf's latch keeps rollback from cutting off the undo records read here, and the open snapshot keeps purge.
+    fn older_version<'a>(
+        &self,
+        entry: Entry<'a>,
+        page: PageId,
+        view: View,
+        own: TrxId,
+        scratch: &'a mut Versions,
+    ) -> Result<Option<Version<'a>>> {
+        let mut roll = entry.roll;
+        let mut newest = true;
+        loop {
+            let p = self.pool().fix_shared(undo_page(roll.page()))?;
+            let lost =
+                || Error::corrupt(page, format!("an entry's older version is not at {}:{}", p.id(), roll.offset()));
+            let (_, body) = record::frame_at(&p, usize::from(roll.offset()), p.len()).ok_or_else(lost)?;
+            let change = record::parse_change(body).ok_or_else(lost)?;
+            if change.kind == Kind::Insert {
+                return Ok(None);
+            }
+            let old = change.old.ok_or_else(lost)?;
+            let whole = if newest {
+                old.body_into(entry.body, &mut scratch.spare)
+            } else {
+                old.body_into(&scratch.body, &mut scratch.spare)
+            };
+            if !whole {
+                return Err(lost());
+            }
+            newest = false;
+            let (flags, trx) = (old.flags, old.trx);
+            roll = old.roll;
+            drop(p);
+            std::mem::swap(&mut scratch.body, &mut scratch.spare);
+            if self.sees(view, own, trx) {
+                let e = Entry { flags, trx, roll, body: &scratch.body };
+                return Ok((!e.is_deleted()).then_some(Version { flags, body: &scratch.body }));
+            }
+        }
+    }
+}

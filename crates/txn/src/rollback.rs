@@ -1,0 +1,286 @@
+//! Undoing changes, newest first.
+//!
+//! Each record is undone in one mini-transaction together with cutting the record off, so that a crash in between
+//! resumes where it stopped. An entry is touched only if it still names the record: what has been undone stays undone.
+
+use crate::gap::{after, in_index, After, Edge};
+use crate::lock::LockKey;
+use crate::system::TrxSystem;
+use crate::undo::page;
+use crate::undo::record::{self, Change, Kind};
+use crate::undo::space::UndoLog;
+use crate::value::Entry;
+use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId};
+use myriad_btree::{overflow, Leaf, LeafExclusive, Tree};
+use myriad_buffer::{Mtr, SharedPage};
+use smallvec::SmallVec;
+
+/// The index of a full key.
+pub(crate) fn index_of(key: &[u8]) -> Option<IndexId> {
+    key.first_chunk::<4>().map(|b| IndexId(u32::from_be_bytes(*b)))
+}
+
+/// Whether an error says that the tree's tablespace is gone, so that there is nothing left to undo or purge.
+pub(crate) fn is_gone(e: &Error) -> bool {
+    matches!(e, Error::TablespaceUnavailable { .. } | Error::NoSuchTable { .. })
+}
+
+/// What the removal or restoration of an entry leaves to be done without latches.
+pub(crate) struct LeftOver {
+    /// Chains of overflow pages that nothing refers to any more.
+    pub chains: [Option<PageNo>; 2],
+    /// The leaf has become so empty that a merge is worth trying.
+    pub sparse: bool,
+}
+
+/// Whether the leaf will be nearly empty.
+pub(crate) fn is_sparse(leaf: &impl Leaf) -> bool {
+    leaf.used_bytes() < leaf.bytes().len() / 4 || leaf.len() <= 1
+}
+
+impl TrxSystem {
+    /// Undoes the records beyond the first `keep`. `progress` sees the number left after each.
+    pub(crate) fn rollback_log(&self, log: &mut UndoLog, keep: u64, progress: &mut dyn FnMut(u64)) -> Result<()> {
+        let mut body = Vec::new();
+        while log.records > keep {
+            let at = match self.last_record(log, &mut body)? {
+                Some(at) => at,
+                None => {
+                    self.undo.drop_tail(&mut log.tail)?;
+                    continue;
+                }
+            };
+            if body[0] == Kind::Xid as u8 {
+                let mut mtr = Mtr::start(self.pool())?;
+                log.truncate(&mut mtr, usize::from(at.offset()))?;
+                mtr.commit()?;
+                log.xid = RollPtr::NONE;
+                continue;
+            }
+            let change = record::parse_change(&body)
+                .ok_or_else(|| Error::corrupt(log.page(), format!("no undo record at {}", at.offset())))?;
+            // Counts the record as soon as it is cut off, whatever fails after that.
+            let undone = self.undo_change(log, at, &change);
+            progress(log.records);
+            undone?;
+        }
+        Ok(())
+    }
+
+    /// Rolls back the unfinished transactions found at start whose newest change is in this tablespace; how many. For the
+    /// catalog's own transactions, which nobody may have to wait for.
+    ///
+    /// # Errors
+    /// Those of the buffer pool; the transactions are tried again by [`TrxSystem::rollback_losers_step`].
+    pub fn rollback_losers_in(&self, space: SpaceId) -> Result<u64> {
+        let (mut rolled_back, mut failed) = (0, Ok(()));
+        let found = std::mem::take(&mut *self.losers.lock());
+        for mut work in found {
+            match self.newest_change_in(&mut work.log) {
+                Ok(Some(s)) if s == space && failed.is_ok() => match self.rollback_work(work) {
+                    Ok(()) => rolled_back += 1,
+                    Err(e) => failed = Err(e),
+                },
+                other => {
+                    self.losers.lock().push(work);
+                    failed = failed.and(other.map(|_| ()));
+                }
+            }
+        }
+        failed.map(|()| rolled_back)
+    }
+
+    /// The tablespace of the log's newest change.
+    fn newest_change_in(&self, log: &mut UndoLog) -> Result<Option<SpaceId>> {
+        let mut body = Vec::new();
+        while log.records > 0 {
+            if self.last_record(log, &mut body)?.is_some() {
+                return Ok(record::parse_change(&body).map(|change| change.tree.space));
+            }
+            self.undo.drop_tail(&mut log.tail)?;
+        }
+        Ok(None)
+    }
+
+    /// Copies the newest record to `body`; `None` if the tail page is empty.
+    fn last_record(&self, log: &UndoLog, body: &mut Vec<u8>) -> Result<Option<RollPtr>> {
+        if log.tail.end == page::BODY {
+            return Ok(None);
+        }
+        let p = self.pool().fix_shared(log.page())?;
+        let start = record::start_of_last(&p, log.tail.end);
+        let found = start.and_then(|s| Some((s, record::frame_at(&p, s, log.tail.end)?.1)));
+        let Some((start, bytes)) = found else {
+            return Err(Error::corrupt(log.page(), format!("no undo record ends at {}", log.tail.end)));
+        };
+        body.clear();
+        body.extend_from_slice(bytes);
+        Ok(Some(RollPtr::new(log.tail.page, start as u16)))
+    }
+
+    fn undo_change(&self, log: &mut UndoLog, at: RollPtr, change: &Change<'_>) -> Result<()> {
+        let index = index_of(change.key).ok_or_else(|| Error::corrupt(log.page(), "an undo record without key"))?;
+        let users = self.use_trees();
+        if self.is_index_alive(index) {
+            match self.undo_entry(log, at, change, index) {
+                Ok(Some(left)) => {
+                    log.records -= 1;
+                    return match self.tidy_up(change, left) {
+                        Err(e) if is_gone(&e) => Ok(()),
+                        done => done,
+                    };
+                }
+                Ok(None) => {}
+                Err(e) if is_gone(&e) => {}
+                Err(e) => return Err(e),
+            }
+        }
+        drop(users);
+        let mut mtr = Mtr::start(self.pool())?;
+        log.truncate(&mut mtr, usize::from(at.offset()))?;
+        mtr.commit()?;
+        log.records -= 1;
+        Ok(())
+    }
+
+    /// After an entry was removed or restored. The record is gone, so a failure here only leaks space.
+    pub(crate) fn tidy_up(&self, change: &Change<'_>, left: LeftOver) -> Result<()> {
+        for chain in left.chains.into_iter().flatten() {
+            overflow::free_overflow(self.pool(), change.tree.space, chain)?;
+        }
+        if left.sparse {
+            change.tree.merge_if_sparse(self.pool(), change.key)?;
+        }
+        Ok(())
+    }
+
+    /// Restores the entry and cuts the record off; `None` if the entry does not name the record (nothing done).
+    fn undo_entry(
+        &self,
+        log: &mut UndoLog,
+        at: RollPtr,
+        change: &Change<'_>,
+        index: IndexId,
+    ) -> Result<Option<LeftOver>> {
+        let (tree, key) = (change.tree, change.key);
+        let mut edge = Edge::default();
+        let (mut body, mut value) = (Vec::new(), Vec::new());
+        loop {
+            let mut mtr = Mtr::start(self.pool())?;
+            let leaf = tree.seek_exclusive(self.pool(), key)?;
+            let Ok(slot) = leaf.find(key) else { return Ok(None) };
+            let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+            if entry.trx != log.trx || entry.roll != at {
+                return Ok(None);
+            }
+            let chain = entry.overflow().map(|o| o.first);
+            let cut = usize::from(at.offset());
+            let restored = match change.old {
+                None => None,
+                Some(old) => {
+                    if !old.body_into(entry.body, &mut body) {
+                        let text = format!("undo record at {cut} does not fit its entry");
+                        return Err(Error::corrupt(log.page(), text));
+                    }
+                    Entry { flags: old.flags, trx: old.trx, roll: old.roll, body: &body }.write_to(&mut value);
+                    Some(Entry::parse(&value, log.page())?)
+                }
+            };
+            let older = restored.and_then(|r| r.overflow()).map(|o| o.first);
+            let Some(restored) = restored.filter(|r| !self.is_purged(r)) else {
+                match self.removal(&leaf, slot, tree, index, &edge) {
+                    Err(fence) => {
+                        drop(leaf);
+                        drop(mtr);
+                        edge.find(self, tree, index, &fence, &mut |_| {})?;
+                        continue;
+                    }
+                    Ok(guards) => {
+                        let sparse = is_sparse(&leaf);
+                        self.remove_entry(leaf, slot, key, index, &edge, guards, &mut mtr, Some((log, cut)))?;
+                        mtr.commit()?;
+                        return Ok(Some(LeftOver { chains: [chain, older.filter(|o| chain != Some(*o))], sparse }));
+                    }
+                }
+            };
+            if !leaf.fits_replace(slot, value.len()) {
+                drop(leaf);
+                drop(mtr);
+                tree.make_room(self.pool(), key, value.len())?;
+                continue;
+            }
+            let chain = chain.filter(|_| restored.overflow() != entry.overflow());
+            let _ = mtr.fix(log.page())?;
+            let leaf = leaf.into_mtr(&mut mtr);
+            leaf.replace_value(&mut mtr, slot, &value)?;
+            log.truncate(&mut mtr, cut)?;
+            mtr.commit()?;
+            return Ok(Some(LeftOver { chains: [chain, None], sparse: false }));
+        }
+    }
+
+    /// Whether purge may have passed this delete-marked version, which was not the newest then: it must not come back,
+    /// since nobody would remove it. Under the latch of its leaf, so purge either comes later or its limit is seen.
+    fn is_purged(&self, version: &Entry<'_>) -> bool {
+        version.is_deleted() && self.commits().csn(version.trx).is_some_and(|csn| csn < self.purge.limit())
+    }
+
+    /// Prepares to remove the entry: locks on it go to the key behind it, which must be known. `Err`: the fence from where
+    /// to look for that key.
+    pub(crate) fn removal<'p>(
+        &'p self,
+        leaf: &LeafExclusive<'_>,
+        slot: usize,
+        tree: Tree,
+        index: IndexId,
+        edge: &Edge,
+    ) -> std::result::Result<SmallVec<[SharedPage<'p>; 2]>, Vec<u8>> {
+        let mut key = SmallVec::<[u8; 128]>::new();
+        let (prefix, suffix) = leaf.key_parts(slot);
+        key.extend_from_slice(prefix);
+        key.extend_from_slice(suffix);
+        if !self.locks().may_have_locks(LockKey::entry(&key).hash()) || after(leaf, slot + 1, index) != After::Beyond {
+            return Ok(SmallVec::new());
+        }
+        edge.verify(self, tree, index, leaf).ok_or_else(|| leaf.high_fence().to_vec())
+    }
+
+    /// Removes the entry, hands its locks on, and cuts `cut` off.
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn remove_entry<'p>(
+        &'p self,
+        leaf: LeafExclusive<'p>,
+        slot: usize,
+        key: &[u8],
+        index: IndexId,
+        edge: &Edge,
+        guards: SmallVec<[SharedPage<'p>; 2]>,
+        mtr: &mut Mtr<'p>,
+        cut: Option<(&mut UndoLog, usize)>,
+    ) -> Result<()> {
+        debug_assert!(in_index(key, index));
+        if let Some((log, _)) = &cut {
+            // Before anything is changed: an error must leave the mini-transaction empty.
+            let _ = mtr.fix(log.page())?;
+        }
+        if self.locks().may_have_locks(LockKey::entry(key).hash()) {
+            let removed = LockKey::entry(key);
+            match after(&leaf, slot + 1, index) {
+                After::Here => {
+                    let mut next = Vec::new();
+                    leaf.key_into(slot + 1, &mut next);
+                    self.locks().inherit_on_remove(removed, LockKey::entry(&next));
+                }
+                After::Supremum => self.locks().inherit_on_remove(removed, LockKey::supremum(index)),
+                After::Beyond => self.locks().inherit_on_remove(removed, edge.lock_key()),
+            }
+        }
+        drop(guards);
+        let leaf = leaf.into_mtr(mtr);
+        leaf.remove(mtr, slot)?;
+        if let Some((log, to)) = cut {
+            log.truncate(mtr, to)?;
+        }
+        Ok(())
+    }
+}

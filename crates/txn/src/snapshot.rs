@@ -1,0 +1,112 @@
+//! Which snapshots are open: one padded word for each session, so that opening a snapshot writes no shared line.
+
+use crossbeam_utils::CachePadded;
+use myriad_base::latch::{count_acquired, LatchClass};
+use myriad_base::Csn;
+use parking_lot::RwLock;
+use std::sync::atomic::{fence, AtomicU64, Ordering};
+use std::sync::Arc;
+
+const CLOSED: u64 = u64::MAX;
+
+type Slot = Arc<CachePadded<AtomicU64>>;
+
+/// All sessions' words, and the counter of commits.
+pub struct Snapshots {
+    next_csn: CachePadded<AtomicU64>,
+    slots: RwLock<Vec<Slot>>,
+}
+
+/// A session's word. Holds at most one snapshot at a time.
+pub struct SnapshotSlot {
+    word: Slot,
+    registry: Arc<Snapshots>,
+}
+
+impl Snapshots {
+    /// No session; the next commit takes `first`.
+    pub fn new(first: Csn) -> Arc<Snapshots> {
+        Arc::new(Snapshots { next_csn: CachePadded::new(AtomicU64::new(first.0)), slots: RwLock::default() })
+    }
+
+    /// The counter that commits take their numbers from.
+    pub fn next_csn(&self) -> &AtomicU64 {
+        &self.next_csn
+    }
+
+    /// A new session's word.
+    pub fn register(self: &Arc<Snapshots>) -> SnapshotSlot {
+        let word: Slot = Arc::new(CachePadded::new(AtomicU64::new(CLOSED)));
+        count_acquired(LatchClass::TrxSystem);
+        self.slots.write().push(Arc::clone(&word));
+        SnapshotSlot { word, registry: Arc::clone(self) }
+    }
+
+    /// Commits below are seen by every open snapshot and by all that will be opened.
+    pub fn oldest(&self) -> Csn {
+        let mut oldest = self.next_csn.load(Ordering::Acquire);
+        // Whoever is not seen below has yet to load the counter, and gets at least what was just loaded.
+        fence(Ordering::SeqCst);
+        count_acquired(LatchClass::TrxSystem);
+        for slot in self.slots.read().iter() {
+            oldest = oldest.min(slot.load(Ordering::Acquire));
+        }
+        Csn(oldest)
+    }
+}
+
+impl SnapshotSlot {
+    /// Opens a snapshot: it sees commits below the number returned.
+    #[inline]
+    pub fn open(&self) -> Csn {
+        let next = &self.registry.next_csn;
+        self.word.store(next.load(Ordering::Acquire), Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        Csn(next.load(Ordering::Acquire))
+    }
+
+    /// Closes it.
+    #[inline]
+    pub fn close(&self) {
+        self.word.store(CLOSED, Ordering::Release);
+    }
+}
+
+impl Drop for SnapshotSlot {
+    fn drop(&mut self) {
+        self.registry.slots.write().retain(|s| !Arc::ptr_eq(s, &self.word));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn oldest_never_passes_an_open_snapshot() {
+        let all = Snapshots::new(Csn(2));
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                let slot = all.register();
+                let all = &all;
+                s.spawn(move || {
+                    for _ in 0..20_000 {
+                        let csn = slot.open();
+                        assert!(all.oldest() <= csn);
+                        slot.close();
+                    }
+                });
+            }
+            s.spawn(|| {
+                let mut last = Csn(0);
+                for _ in 0..20_000 {
+                    all.next_csn().fetch_add(1, Ordering::AcqRel);
+                    let now = all.oldest();
+                    assert!(now >= last || now.0 + 1 >= last.0.saturating_sub(20_000));
+                    last = now;
+                }
+            });
+        });
+        assert_eq!(all.oldest(), Csn(20_002));
+    }
+}

@@ -1,0 +1,476 @@
+//! The transaction system: what all transactions share.
+
+use crate::commit_table::{CommitTable, ANCIENT, CHUNK_IDS};
+use crate::lock::{AboutToWait, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
+use crate::purge::PurgeControl;
+use crate::snapshot::{SnapshotSlot, Snapshots};
+use crate::trx::{Isolation, Trx, TrxInfo, TrxShared, TrxState};
+use crate::undo::record::LogState;
+use crate::undo::space::{UndoLog, UndoSpace, Unfinished};
+use crate::undo::{page, space};
+use crossbeam_utils::CachePadded;
+use myriad_base::clock::Clock;
+use myriad_base::latch::{count_acquired, LatchClass};
+use myriad_base::{Csn, Error, IndexId, Lsn, Result, TrxId};
+use myriad_buffer::{BufferPool, Level, Mtr, RedoTable, Reporter};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
+use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+/// First redo operation of this room.
+pub const FIRST_UNDO_OP: u8 = 64;
+/// One past the last redo operation of this room.
+pub const LAST_UNDO_OP: u8 = 96;
+
+/// Registers this room's redo functions.
+pub fn redo_table_register(table: &mut RedoTable) {
+    page::register(table);
+}
+
+/// Formats the undo tablespace, whose file exists already; at the creation of a data directory.
+///
+/// # Errors
+/// Those of the buffer pool.
+pub fn create_undo(pool: &BufferPool) -> Result<()> {
+    space::create(pool)
+}
+
+/// What a commit waits for (`flush_log_at_trx_commit`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlushPolicy {
+    /// 0: nothing; the log is synced about once a second.
+    EverySecond,
+    /// 1: durable.
+    Sync,
+    /// 2: handed to the operating system; synced about once a second.
+    Write,
+}
+
+impl FlushPolicy {
+    /// From the variable's number.
+    pub fn from_number(n: u32) -> Option<FlushPolicy> {
+        [FlushPolicy::EverySecond, FlushPolicy::Sync, FlushPolicy::Write].get(n as usize).copied()
+    }
+}
+
+/// Settings of a [`TrxSystem`].
+pub struct TrxConfig {
+    /// What commits wait for.
+    pub flush: FlushPolicy,
+    /// Purge threads started by [`TrxSystem::start_background`]; 0 picks a number.
+    pub purge_threads: usize,
+    /// Look for deadlocks at each wait.
+    pub deadlock_detect: bool,
+    /// Called before each lock wait.
+    pub about_to_wait: Option<AboutToWait>,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Error log.
+    pub reporter: Reporter,
+}
+
+/// Purge's debt and work.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PurgeStats {
+    /// Committed transactions whose undo logs are still kept.
+    pub history: u64,
+    /// Undo pages in use.
+    pub undo_pages: u64,
+    /// Undo records purged since start.
+    pub records_purged: u64,
+    /// Delete-marked entries removed since start.
+    pub entries_removed: u64,
+}
+
+const ACTIVE_SHARDS: usize = 64;
+const UNIQUE_GUARDS: usize = 1024;
+
+type ActiveShard = CachePadded<Mutex<Vec<(TrxId, Arc<TrxLocks>)>>>;
+
+/// A transaction without a session: prepared and detached, or to be rolled back.
+pub(crate) struct Work {
+    pub log: UndoLog,
+    pub locks: Arc<TrxLocks>,
+    pub xid: Option<Vec<u8>>,
+    pub start_wall_us: u64,
+    pub isolation: Isolation,
+    pub recovered: bool,
+}
+
+/// Answers whether an index still exists.
+pub type IndexAlive = Box<dyn Fn(IndexId) -> bool + Send + Sync>;
+
+/// The transaction system of an open data directory.
+pub struct TrxSystem {
+    pool: Arc<BufferPool>,
+    config: TrxConfig,
+    flush: AtomicU8,
+    commits: CommitTable,
+    snapshots: Arc<Snapshots>,
+    locks: LockTable,
+    next_id: CachePadded<AtomicU64>,
+    /// Ids below are reserved on disk and have their place in the commit table.
+    id_limit: CachePadded<AtomicU64>,
+    id_growth: Mutex<()>,
+    active: Box<[ActiveShard]>,
+    unique_guards: Box<[Mutex<()>]>,
+    pub(crate) undo: UndoSpace,
+    pub(crate) purge: PurgeControl,
+    pub(crate) losers: Mutex<Vec<Work>>,
+    prepared: Mutex<Vec<Work>>,
+    sessions: Mutex<Vec<Weak<TrxShared>>>,
+    index_alive: OnceLock<IndexAlive>,
+    /// Held shared by whoever follows undo records into trees that no table definition protects.
+    tree_users: RwLock<()>,
+}
+
+impl TrxSystem {
+    /// Reads the undo directory; finds unfinished and prepared transactions, whose changes stay locked until they end.
+    ///
+    /// # Errors
+    /// Those of reading undo pages.
+    pub fn open(pool: Arc<BufferPool>, mut config: TrxConfig) -> Result<Arc<TrxSystem>> {
+        let (undo, limit, unfinished) = UndoSpace::open(Arc::clone(&pool))?;
+        // All ids of the last reservation may have been given out.
+        let next = limit;
+        let active: Vec<TrxId> = unfinished.iter().map(|u| u.log.trx).collect();
+        let locks = LockTable::new(Arc::clone(&config.clock), config.deadlock_detect, config.about_to_wait.take());
+        let system = Arc::new(TrxSystem {
+            pool,
+            flush: AtomicU8::new(config.flush as u8),
+            commits: CommitTable::new(next, &active),
+            snapshots: Snapshots::new(Csn(ANCIENT.0 + 1)),
+            locks,
+            next_id: CachePadded::new(AtomicU64::new(next.0)),
+            id_limit: CachePadded::new(AtomicU64::new(limit.0)),
+            id_growth: Mutex::default(),
+            active: (0..ACTIVE_SHARDS).map(|_| ActiveShard::default()).collect(),
+            unique_guards: (0..UNIQUE_GUARDS).map(|_| Mutex::default()).collect(),
+            undo,
+            purge: PurgeControl::new(config.purge_threads),
+            losers: Mutex::default(),
+            prepared: Mutex::default(),
+            sessions: Mutex::default(),
+            index_alive: OnceLock::new(),
+            tree_users: RwLock::default(),
+            config,
+        });
+        system.adopt_unfinished(unfinished);
+        Ok(system)
+    }
+
+    fn adopt_unfinished(&self, unfinished: Vec<Unfinished>) {
+        for u in unfinished {
+            let locks = TrxLocks::new();
+            locks.begin(u.log.trx, Inheritance::All);
+            locks.set_weight(u.log.records);
+            self.add_active(u.log.trx, &locks);
+            let work = Work {
+                log: u.log,
+                locks,
+                xid: u.xid,
+                start_wall_us: self.config.clock.wall_us(),
+                isolation: Isolation::RepeatableRead,
+                recovered: true,
+            };
+            if work.xid.is_some() {
+                self.prepared.lock().push(work);
+            } else {
+                self.losers.lock().push(work);
+            }
+        }
+        let (losers, prepared) = (self.losers.lock().len(), self.prepared.lock().len());
+        if losers + prepared > 0 {
+            let text = format!("{losers} unfinished transactions to roll back, {prepared} prepared ones kept");
+            (self.config.reporter)(Level::Info, &text);
+        }
+    }
+
+    /// A session's transaction object; no transaction has begun yet. It serves one transaction after the other.
+    pub fn begin(self: &Arc<TrxSystem>, isolation: Isolation) -> Trx {
+        let shared = Arc::new(TrxShared::new(isolation));
+        count_acquired(LatchClass::TrxSystem);
+        self.sessions.lock().push(Arc::downgrade(&shared));
+        Trx::new(Arc::clone(self), shared, isolation)
+    }
+
+    pub(crate) fn end_session(&self, shared: &Arc<TrxShared>) {
+        let gone = Arc::as_ptr(shared);
+        self.sessions.lock().retain(|s| s.as_ptr() != gone);
+    }
+
+    /// The lock table.
+    pub fn locks(&self) -> &LockTable {
+        &self.locks
+    }
+
+    /// The buffer pool.
+    pub fn pool(&self) -> &Arc<BufferPool> {
+        &self.pool
+    }
+
+    /// Time.
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.config.clock
+    }
+
+    pub(crate) fn report(&self, level: Level, text: &str) {
+        (self.config.reporter)(level, text);
+    }
+
+    pub(crate) fn commits(&self) -> &CommitTable {
+        &self.commits
+    }
+
+    pub(crate) fn new_snapshot_slot(&self) -> SnapshotSlot {
+        self.snapshots.register()
+    }
+
+    /// Changes what commits wait for.
+    pub fn set_flush_policy(&self, policy: FlushPolicy) {
+        self.flush.store(policy as u8, Ordering::Relaxed);
+    }
+
+    /// What commits wait for.
+    pub fn flush_policy(&self) -> FlushPolicy {
+        FlushPolicy::from_number(u32::from(self.flush.load(Ordering::Relaxed))).expect("only policies are stored")
+    }
+
+    /// Every snapshot sees commits below this one.
+    pub fn oldest_snapshot(&self) -> Csn {
+        self.snapshots.oldest()
+    }
+
+    /// The id that the next writing transaction gets.
+    pub fn next_trx_id(&self) -> TrxId {
+        TrxId(self.next_id.load(Ordering::Acquire))
+    }
+
+    /// Tells how to find out whether an index still exists; once, before background work starts. Undo records of indexes
+    /// that do not are skipped. The function must not wait for [`TrxSystem::wait_for_tree_users`].
+    pub fn set_index_alive(&self, alive: IndexAlive) {
+        assert!(self.index_alive.set(alive).is_ok(), "set once");
+    }
+
+    pub(crate) fn is_index_alive(&self, index: IndexId) -> bool {
+        self.index_alive.get().is_none_or(|f| f(index))
+    }
+
+    /// Returns when nobody is inside a tree because of an undo record followed before the call. After an index has been
+    /// marked as dropped (see [`TrxSystem::set_index_alive`]) and this has returned, its pages may be freed.
+    pub fn wait_for_tree_users(&self) {
+        drop(self.tree_users.write());
+    }
+
+    pub(crate) fn use_trees(&self) -> RwLockReadGuard<'_, ()> {
+        self.tree_users.read()
+    }
+
+    /// Serializes the duplicate checks of keys with this hash, from the check to the insert.
+    pub(crate) fn unique_guard(&self, hash: u64) -> MutexGuard<'_, ()> {
+        self.unique_guards[(hash % UNIQUE_GUARDS as u64) as usize].lock()
+    }
+
+    fn active_shard(&self, id: TrxId) -> &ActiveShard {
+        &self.active[id.0 as usize % ACTIVE_SHARDS]
+    }
+
+    fn add_active(&self, id: TrxId, locks: &Arc<TrxLocks>) {
+        self.active_shard(id).lock().push((id, Arc::clone(locks)));
+    }
+
+    fn remove_active(&self, id: TrxId) {
+        self.active_shard(id).lock().retain(|a| a.0 != id);
+    }
+
+    /// A new transaction id; its holder can be found from now on.
+    pub(crate) fn new_writer(&self, locks: &Arc<TrxLocks>) -> Result<TrxId> {
+        let mut id = self.next_id.load(Ordering::Relaxed);
+        loop {
+            if id >= self.id_limit.load(Ordering::Acquire) {
+                self.grow_ids()?;
+            }
+            match self.next_id.compare_exchange_weak(id, id + 1, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => break,
+                Err(now) => id = now,
+            }
+        }
+        let id = TrxId(id);
+        locks.set_trx_id(id);
+        self.add_active(id, locks);
+        Ok(id)
+    }
+
+    fn grow_ids(&self) -> Result<()> {
+        let _one = self.id_growth.lock();
+        let limit = self.id_limit.load(Ordering::Acquire);
+        if self.next_id.load(Ordering::Acquire) < limit {
+            return Ok(());
+        }
+        let new = (limit / CHUNK_IDS + 1) * CHUNK_IDS;
+        self.commits.ensure(TrxId(limit))?;
+        self.undo.reserve_ids(TrxId(new))?;
+        self.id_limit.store(new, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the entry's writer is somebody else who is still active; gives it an explicit lock then. The caller holds
+    /// the latch of the entry's leaf.
+    pub(crate) fn implicitly_locked(&self, own: TrxId, writer: TrxId, key: LockKey<'_>) -> bool {
+        if writer < self.commits.low_limit() || writer == own || self.commits.csn(writer).is_some() {
+            return false;
+        }
+        count_acquired(LatchClass::TrxSystem);
+        let holder = self.active_shard(writer).lock().iter().find(|a| a.0 == writer).map(|a| Arc::clone(&a.1));
+        holder.is_some_and(|h| self.locks.convert_implicit(&h, writer, key) == ImplicitHolder::Active)
+    }
+
+    /// Writes a log's state. Returns the end of its log record; 0 if the transaction has written nothing.
+    pub(crate) fn write_state(&self, log: &UndoLog, state: LogState) -> Result<Lsn> {
+        if log.header.is_none() {
+            return Ok(Lsn(0));
+        }
+        let mut mtr = Mtr::start(&self.pool)?;
+        log.set_state(&mut mtr, state)?;
+        mtr.commit()
+    }
+
+    /// The transaction has ended, its log says so: makes it visible, releases its locks and gives its slot back.
+    pub(crate) fn finish(&self, log: UndoLog, locks: &Arc<TrxLocks>) {
+        self.commits.commit(log.trx, self.snapshots.next_csn());
+        self.remove_active(log.trx);
+        self.locks.release_all(locks);
+        if !log.header.is_none() {
+            self.purge.note_finished(&log.tail.purge);
+        }
+        self.undo.release(log.tail);
+    }
+
+    /// Makes everything up to `lsn` as durable as asked.
+    pub(crate) fn harden(&self, lsn: Lsn, policy: FlushPolicy) -> Result<()> {
+        if lsn == Lsn(0) {
+            return Ok(());
+        }
+        match policy {
+            FlushPolicy::EverySecond => Ok(()),
+            FlushPolicy::Write => self.pool.log().write_to(lsn),
+            FlushPolicy::Sync => self.pool.log().flush_to(lsn),
+        }
+    }
+
+    /// Leaves a transaction to the background, which rolls it back.
+    pub(crate) fn abandon(&self, work: Work) {
+        self.losers.lock().push(work);
+        self.purge.wake();
+    }
+
+    pub(crate) fn detach(&self, work: Work) {
+        self.prepared.lock().push(work);
+    }
+
+    /// Rolls back one unfinished transaction; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the buffer pool; the transaction is tried again.
+    pub fn rollback_losers_step(&self) -> Result<bool> {
+        let Some(work) = self.losers.lock().pop() else { return Ok(false) };
+        self.rollback_work(work).map(|()| true)
+    }
+
+    /// On an error the work is among the losers again, last in turn.
+    pub(crate) fn rollback_work(&self, mut work: Work) -> Result<()> {
+        let undone = self.rollback_log(&mut work.log, 0, &mut |_| {});
+        match undone.and_then(|()| self.write_state(&work.log, LogState::Committed)) {
+            Ok(_) => {
+                self.finish(work.log, &work.locks);
+                Ok(())
+            }
+            Err(e) => {
+                self.losers.lock().insert(0, work);
+                Err(e)
+            }
+        }
+    }
+
+    /// Ids of prepared transactions that belong to no session.
+    pub fn prepared_xids(&self) -> Vec<Vec<u8>> {
+        self.prepared.lock().iter().filter_map(|w| w.xid.clone()).collect()
+    }
+
+    fn take_prepared(&self, xid: &[u8]) -> Option<Work> {
+        let mut all = self.prepared.lock();
+        let at = all.iter().position(|w| w.xid.as_deref() == Some(xid))?;
+        Some(all.swap_remove(at))
+    }
+
+    /// Commits a prepared transaction that belongs to no session; `false` if there is none with this id.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn commit_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        let Some(work) = self.take_prepared(xid) else { return Ok(false) };
+        match self.write_state(&work.log, LogState::Committed) {
+            Ok(lsn) => {
+                self.finish(work.log, &work.locks);
+                self.harden(lsn, self.flush_policy())?;
+                Ok(true)
+            }
+            Err(e) => {
+                self.detach(work);
+                Err(e)
+            }
+        }
+    }
+
+    /// Rolls back a prepared transaction that belongs to no session; `false` if there is none with this id.
+    ///
+    /// # Errors
+    /// Those of the buffer pool and the log.
+    pub fn rollback_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        let Some(work) = self.take_prepared(xid) else { return Ok(false) };
+        // From here on it must not come back as prepared: half of it may be undone.
+        if let Err(e) = self.write_state(&work.log, LogState::Active) {
+            self.detach(work);
+            return Err(e);
+        }
+        self.rollback_work(work).map(|()| true)
+    }
+
+    /// All transactions that have begun, recovered ones included.
+    pub fn list_trx(&self, f: &mut dyn FnMut(&TrxInfo)) {
+        let sessions: Vec<_> = self.sessions.lock().iter().filter_map(Weak::upgrade).collect();
+        for s in sessions {
+            if let Some(info) = s.info() {
+                f(&info);
+            }
+        }
+        let describe = |w: &Work, state| TrxInfo {
+            trx_id: w.log.trx,
+            state,
+            waiting: false,
+            start_wall_us: w.start_wall_us,
+            wait_start_wall_us: 0,
+            undo_records: w.log.records,
+            locks_held: w.locks.locks_held() as u64,
+            thread_id: 0,
+            isolation: w.isolation,
+            recovered: w.recovered,
+        };
+        let mut rest: Vec<_> = self.losers.lock().iter().map(|w| describe(w, TrxState::RollingBack)).collect();
+        rest.extend(self.prepared.lock().iter().map(|w| describe(w, TrxState::Prepared)));
+        rest.iter().for_each(f);
+    }
+
+    /// Makes the whole log durable; for [`FlushPolicy::EverySecond`] and [`FlushPolicy::Write`].
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn flush_log(&self) -> Result<()> {
+        self.pool.log().flush_to(self.pool.log().end_lsn())
+    }
+
+    /// An error about an entry that a row's change needs and that is not there.
+    pub(crate) fn missing_entry(page: myriad_base::PageId, index: IndexId) -> Error {
+        Error::corrupt(page, format!("index {index} has no entry for a row that is to be changed"))
+    }
+}

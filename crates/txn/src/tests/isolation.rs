@@ -1,0 +1,384 @@
+//! Locks that readers and writers meet.
+
+use super::*;
+
+fn filled(n: u64) -> Rig {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    for i in 0..n {
+        rig.insert(&mut t, &key(i * 10), b"row").unwrap();
+    }
+    t.commit(Durability::Configured).unwrap();
+    rig
+}
+
+#[test]
+fn writers_exclude_each_other() {
+    let rig = filled(5);
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    rig.update(&mut a, &key(10), b"a").unwrap();
+    assert!(is_blocked(rig.update(&mut b, &key(10), b"b")));
+    assert!(is_blocked(rig.delete(&mut b, &key(10))));
+    assert!(is_blocked(rig.lock(&mut b, &key(10), Strength::S)));
+    assert!(is_blocked(rig.insert(&mut b, &key(10), b"b")));
+    rig.delete(&mut a, &key(20)).unwrap();
+    assert!(is_blocked(rig.insert(&mut b, &key(20), b"b")));
+    rig.insert(&mut a, &key(21), b"a").unwrap();
+    assert!(is_blocked(rig.insert(&mut b, &key(21), b"b")));
+    assert_eq!(rig.get(&mut b, &key(10)), Some(b"row".to_vec()));
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.lock(&mut b, &key(10), Strength::S).unwrap(), Some(b"a".to_vec()), "the newest committed version");
+    assert_eq!(rig.get(&mut b, &key(10)), Some(b"row".to_vec()), "the snapshot's");
+    rig.insert(&mut b, &key(20), b"b").unwrap();
+    assert!(matches!(rig.insert(&mut b, &key(21), b"b"), Err(Error::DuplicateKey { .. })));
+}
+
+#[test]
+fn shared_locks_go_together() {
+    let rig = filled(5);
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    rig.lock(&mut a, &key(10), Strength::S).unwrap();
+    rig.lock(&mut b, &key(10), Strength::S).unwrap();
+    assert!(is_blocked(rig.update(&mut b, &key(10), b"b")));
+    a.rollback().unwrap();
+    rig.update(&mut b, &key(10), b"b").unwrap();
+}
+
+#[test]
+fn gaps_are_locked_at_repeatable_read_only() {
+    let rig = filled(5);
+    let mut b = rig.trx();
+    for (isolation, blocked) in [(Isolation::RepeatableRead, true), (Isolation::ReadCommitted, false)] {
+        let mut a = rig.trx_at(isolation);
+        // A key that is not there.
+        assert_eq!(rig.lock(&mut a, &key(15), Strength::X).unwrap(), None);
+        assert_eq!(is_blocked(rig.insert(&mut b, &key(13), b"b")), blocked);
+        b.rollback().unwrap();
+        rig.insert(&mut b, &key(9), b"b").unwrap();
+        b.rollback().unwrap();
+        a.rollback().unwrap();
+        // A range.
+        let mut c = Cursor::new(rig.rows, locking(Strength::S));
+        assert!(c.seek(&mut a, Seek::Ge, &key(20)).unwrap());
+        assert!(c.next(&mut a).unwrap());
+        assert_eq!(c.key(), key(30));
+        assert_eq!(is_blocked(rig.insert(&mut b, &key(25), b"b")), blocked);
+        b.rollback().unwrap();
+        rig.insert(&mut b, &key(19), b"b").unwrap();
+        rig.insert(&mut b, &key(35), b"b").unwrap();
+        b.rollback().unwrap();
+        assert!(c.next(&mut a).unwrap() && !c.next(&mut a).unwrap());
+        assert_eq!(is_blocked(rig.insert(&mut b, &key(99), b"b")), blocked, "the supremum");
+        b.rollback().unwrap();
+        // Downwards.
+        a.rollback().unwrap();
+        assert!(c.seek(&mut a, Seek::Le, &key(25)).unwrap());
+        assert_eq!(c.key(), key(20));
+        assert_eq!(is_blocked(rig.insert(&mut b, &key(26), b"b")), blocked);
+        b.rollback().unwrap();
+        assert_eq!(is_blocked(rig.insert(&mut b, &key(15), b"b")), blocked);
+        b.rollback().unwrap();
+        a.rollback().unwrap();
+        // One whole key: no gap.
+        assert!(c.seek(&mut a, Seek::ExactUnique, &key(20)).unwrap());
+        rig.insert(&mut b, &key(19), b"b").unwrap();
+        rig.insert(&mut b, &key(21), b"b").unwrap();
+        b.rollback().unwrap();
+    }
+}
+
+#[test]
+fn a_gap_lock_survives_purge_and_covers_new_halves() {
+    let rig = filled(5);
+    let (mut a, mut b, mut c) = (rig.trx(), rig.trx(), rig.trx());
+    rig.delete(&mut b, &key(20)).unwrap();
+    b.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.lock(&mut a, &key(20), Strength::X).unwrap(), None);
+    rig.purge_all();
+    assert_eq!(rig.entries(), 4);
+    for k in [12, 20, 25] {
+        assert!(is_blocked(rig.insert(&mut b, &key(k), b"b")), "{k}");
+        b.rollback().unwrap();
+    }
+    rig.insert(&mut a, &key(22), b"a").unwrap();
+    for k in [12, 21, 25] {
+        assert!(is_blocked(rig.insert(&mut c, &key(k), b"c")), "{k}");
+        c.rollback().unwrap();
+    }
+    a.rollback().unwrap();
+    rig.insert(&mut b, &key(21), b"b").unwrap();
+}
+
+#[test]
+fn gaps_reach_over_leaves() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    for i in 0..200u64 {
+        rig.insert(&mut t, &key(i * 10), &[1; 200]).unwrap();
+    }
+    t.commit(Durability::Configured).unwrap();
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    for i in 0..200u64 {
+        // Each gap, among them those that leaves divide.
+        assert_eq!(rig.lock(&mut a, &key(i * 10 + 5), Strength::S).unwrap(), None);
+        for k in [i * 10 + 1, i * 10 + 9] {
+            assert!(is_blocked(rig.insert(&mut b, &key(k), b"b")), "{k}");
+            b.rollback().unwrap();
+        }
+        a.rollback().unwrap();
+        rig.insert(&mut b, &key(i * 10 + 9), b"b").unwrap();
+        b.rollback().unwrap();
+    }
+    let mut c = Cursor::new(rig.rows, locking(Strength::X));
+    for seek in [Seek::First, Seek::Last] {
+        let mut more = c.seek(&mut a, seek, &[]).unwrap();
+        let mut n = 0;
+        while more {
+            n += 1;
+            more = if seek == Seek::First { c.next(&mut a) } else { c.prev(&mut a) }.unwrap();
+        }
+        assert_eq!(n, 200);
+        for i in 0..200u64 {
+            assert!(is_blocked(rig.insert(&mut b, &key(i * 10 + 9), b"b")), "{seek:?} {i}");
+            b.rollback().unwrap();
+        }
+        a.rollback().unwrap();
+    }
+}
+
+#[test]
+fn locked_rows_can_be_skipped_or_read_as_committed() {
+    let rig = filled(5);
+    let mut a = rig.trx();
+    rig.update(&mut a, &key(10), b"new").unwrap();
+    rig.delete(&mut a, &key(20)).unwrap();
+    rig.insert(&mut a, &key(25), b"new").unwrap();
+    let mut b = rig.trx_at(Isolation::ReadCommitted);
+    let options = CursorOptions { wait: LockWait::SkipLocked, ..locking(Strength::X) };
+    let all = |b: &mut Trx, options| {
+        let mut c = Cursor::new(rig.rows, options);
+        let mut out = vec![];
+        let mut more = c.seek(b, Seek::First, &[]).unwrap();
+        while more {
+            out.push((u64::from_be_bytes(c.key().try_into().unwrap()), c.value().to_vec(), c.was_semi_consistent()));
+            c.unlock_row(b);
+            more = c.next(b).unwrap();
+        }
+        out
+    };
+    let keys = |rows: &[(u64, Vec<u8>, bool)]| rows.iter().map(|r| r.0).collect::<Vec<_>>();
+    assert_eq!(keys(&all(&mut b, options)), [0, 30, 40]);
+    let rows = all(&mut b, CursorOptions { semi_consistent: true, ..locking(Strength::X) });
+    assert_eq!(keys(&rows), [0, 10, 20, 30, 40]);
+    assert!(rows.iter().all(|r| r.1 == b"row"));
+    assert_eq!(rows.iter().map(|r| r.2).collect::<Vec<_>>(), [false, true, true, false, false]);
+    let mut c = rig.trx();
+    rig.lock(&mut c, &key(30), Strength::X).unwrap();
+    b.rollback().unwrap();
+    let mut again = Cursor::new(rig.rows, CursorOptions { semi_consistent: true, ..locking(Strength::X) });
+    assert!(again.seek(&mut b, Seek::Ge, &key(10)).unwrap() && again.was_semi_consistent());
+    assert!(is_blocked(again.next(&mut b)), "the same row, locked this time");
+    a.commit(Durability::Configured).unwrap();
+    assert!(again.next(&mut b).unwrap() && !again.was_semi_consistent());
+    assert_eq!((again.key(), again.value()), (&key(10)[..], &b"new"[..]));
+}
+
+#[test]
+fn read_uncommitted_reads_what_is_there() {
+    let rig = filled(2);
+    let (mut a, mut b) = (rig.trx(), rig.trx_at(Isolation::ReadUncommitted));
+    rig.update(&mut a, &key(0), b"dirty").unwrap();
+    rig.insert(&mut a, &key(5), b"dirty").unwrap();
+    rig.delete(&mut a, &key(10)).unwrap();
+    assert_eq!(rig.scan(&mut b, &rig.rows, true), [(key(0), b"dirty".to_vec()), (key(5), b"dirty".to_vec())]);
+    a.rollback().unwrap();
+    assert_eq!(rig.scan(&mut b, &rig.rows, true).len(), 2);
+}
+
+#[test]
+fn unique_prefixes_wait_and_refuse() {
+    let rig = Rig::small();
+    let put = |t: &mut Trx, k: &[u8]| rig.one(t, OpKind::Insert, &rig.names, k, 3, b"");
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    put(&mut a, b"ann1").unwrap();
+    assert!(is_blocked(put(&mut b, b"ann2")));
+    a.rollback().unwrap();
+    put(&mut b, b"ann2").unwrap();
+    b.commit(Durability::Configured).unwrap();
+    rig.one(&mut a, OpKind::Delete, &rig.names, b"ann2", 0, b"").unwrap();
+    assert!(is_blocked(put(&mut b, b"ann3")));
+    put(&mut a, b"ann4").unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert!(matches!(put(&mut b, b"ann3"), Err(Error::DuplicateKey { .. })));
+    assert_eq!(b.duplicate_key(), b"ann4");
+}
+
+#[test]
+fn a_deadlock_is_found() {
+    let rig = filled(3);
+    let rig = &rig;
+    let barrier = std::sync::Barrier::new(2);
+    let victims: usize = std::thread::scope(|s| {
+        let run = |first: u64, second: u64| {
+            let barrier = &barrier;
+            s.spawn(move || {
+                let mut t = rig.trx();
+                t.set_lock_wait_timeout(Duration::from_secs(20));
+                rig.update(&mut t, &key(first), b"x").unwrap();
+                barrier.wait();
+                match rig.update(&mut t, &key(second), b"y") {
+                    Ok(()) => t.commit(Durability::Configured).map(|()| 0).unwrap(),
+                    Err(Error::Deadlock) => t.rollback().map(|()| 1).unwrap(),
+                    Err(e) => panic!("{e}"),
+                }
+            })
+        };
+        let (a, b) = (run(0, 10), run(10, 0));
+        a.join().unwrap() + b.join().unwrap()
+    });
+    assert_eq!(victims, 1);
+}
+
+#[test]
+fn a_killed_wait_ends() {
+    let rig = filled(3);
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    b.set_lock_wait_timeout(Duration::from_secs(50));
+    rig.update(&mut a, &key(0), b"x").unwrap();
+    let handle = b.handle();
+    std::thread::scope(|s| {
+        s.spawn(|| {
+            let mut waiting = false;
+            while !waiting {
+                rig.sys.list_trx(&mut |t| waiting |= t.waiting);
+                std::thread::yield_now();
+            }
+            handle.kill();
+        });
+        assert!(matches!(rig.update(&mut b, &key(0), b"y"), Err(Error::Interrupted)));
+    });
+    b.reset_kill();
+    rig.update(&mut b, &key(10), b"y").unwrap();
+}
+
+/// Inserts into the unique index, whose keys are a name of 4 bytes and the row's key.
+fn insert_name(rig: &Rig, t: &mut Trx, name: &str, id: u64) -> Result<()> {
+    let full = [name.as_bytes(), &key(id)[..]].concat();
+    let op = Op { kind: OpKind::Insert, index: &rig.names, key: &full, unique_len: 4, payload: b"" };
+    t.apply(&[op]).map_err(|e| e.error)
+}
+
+/// A key is free again, its delete-marked entry still there: the check for duplicates locks that entry and the one behind
+/// it, with the gaps before both, wherever the leaves' ends are.
+#[test]
+fn a_passed_duplicate_check_locks_the_entry_behind() {
+    for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+        for others in [0, 500] {
+            let rig = Rig::small();
+            let mut t = rig.trx();
+            for name in ["aaaa", "cccc", "eeee", "gggg"] {
+                insert_name(&rig, &mut t, name, 1).unwrap();
+            }
+            t.commit(Durability::Configured).unwrap();
+            let mut a = rig.trx_at(isolation);
+            // Many entries of the name spread it over several leaves.
+            for id in 1..=others {
+                insert_name(&rig, &mut a, "dddd", id).unwrap();
+                let full = [&b"dddd"[..], &key(id)].concat();
+                rig.one(&mut a, OpKind::Delete, &rig.names, &full, 0, b"").unwrap();
+            }
+            let full = [&b"cccc"[..], &key(1)].concat();
+            rig.one(&mut a, OpKind::Delete, &rig.names, &full, 0, b"").unwrap();
+            if others > 0 {
+                insert_name(&rig, &mut a, "dddd", others + 1).unwrap();
+            }
+            insert_name(&rig, &mut a, "cccc", 2).unwrap();
+            let mut b = rig.trx();
+            for (name, blocked) in [("bbbb", true), ("dzzz", true), ("eeee", false), ("ffff", false), ("zzzz", false)] {
+                let done = insert_name(&rig, &mut b, name, 9);
+                if name == "eeee" {
+                    assert!(matches!(done, Err(Error::DuplicateKey { .. })), "a shared lock of it is no hindrance");
+                } else {
+                    assert_eq!(is_blocked(done), blocked, "{name} {isolation:?} {others}");
+                }
+                b.rollback().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn equality_on_a_secondary_index_locks_the_gap_before() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    for name in ["aaaa", "cccc", "eeee"] {
+        insert_name(&rig, &mut t, name, 1).unwrap();
+    }
+    t.commit(Durability::Configured).unwrap();
+    for (isolation, blocked) in [(Isolation::RepeatableRead, true), (Isolation::ReadCommitted, false)] {
+        let (mut a, mut b) = (rig.trx_at(isolation), rig.trx());
+        let mut c = Cursor::new(rig.names, locking(Strength::X));
+        assert!(c.seek(&mut a, Seek::ExactUnique, b"cccc").unwrap());
+        assert_eq!(is_blocked(insert_name(&rig, &mut b, "bbbb", 1)), blocked);
+        b.rollback().unwrap();
+        insert_name(&rig, &mut b, "dddd", 1).unwrap();
+        b.rollback().unwrap();
+    }
+}
+
+#[test]
+fn a_duplicate_key_locks_no_gap() {
+    let rig = filled(5);
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    assert!(matches!(rig.insert(&mut a, &key(20), b"a"), Err(Error::DuplicateKey { .. })));
+    rig.insert(&mut b, &key(15), b"b").unwrap();
+    rig.insert(&mut b, &key(25), b"b").unwrap();
+    assert!(is_blocked(rig.update(&mut b, &key(20), b"b")));
+}
+
+/// Row keys of different lengths, one the end of another.
+#[test]
+fn a_row_changed_though_newer_than_the_snapshot_shows_so_by_every_index_and_no_other_row_does() {
+    let rig = Rig::small();
+    let put = |t: &mut Trx, kind, row: &str, name: &str| {
+        let full = [name, row].concat();
+        let by_row = Op { kind, index: &rig.rows, key: row.as_bytes(), unique_len: 0, payload: name.as_bytes() };
+        let by_name = Op { index: &rig.names, key: full.as_bytes(), payload: b"", ..by_row };
+        t.apply(&[by_row, by_name]).unwrap();
+    };
+    let rename = |t: &mut Trx, row: &str, from: &str, to: &str| {
+        let (old, new) = ([from, row].concat(), [to, row].concat());
+        let by_row =
+            Op { kind: OpKind::Update, index: &rig.rows, key: row.as_bytes(), unique_len: 0, payload: to.as_bytes() };
+        let delete = Op { kind: OpKind::Delete, index: &rig.names, key: old.as_bytes(), payload: b"", ..by_row };
+        let insert = Op { kind: OpKind::Insert, key: new.as_bytes(), ..delete };
+        t.apply(&[by_row, delete, insert]).unwrap();
+    };
+    let names = |t: &mut Trx| -> Vec<String> {
+        let rows = rig.scan(t, &rig.names, true);
+        assert_eq!(rows, rig.scan(t, &rig.names, false));
+        assert_eq!(t.count(&rig.names).unwrap(), rows.len() as u64);
+        rows.into_iter().map(|(k, _)| String::from_utf8(k).unwrap()).collect()
+    };
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    for row in ["1", "21", "321"] {
+        put(&mut b, OpKind::Insert, row, "x");
+    }
+    b.commit(Durability::Configured).unwrap();
+    assert_eq!(names(&mut a), ["x1", "x21", "x321"]);
+    for row in ["1", "21", "321"] {
+        rename(&mut b, row, "x", "y");
+    }
+    b.commit(Durability::Configured).unwrap();
+    assert_eq!(names(&mut a), ["x1", "x21", "x321"]);
+    let before = a.savepoint();
+    let touch = Op { kind: OpKind::Update, index: &rig.rows, key: b"21", unique_len: 0, payload: b"y" };
+    a.apply(&[touch]).unwrap();
+    // Uncommitted changes of the others are nobody's business.
+    rename(&mut b, "321", "y", "z");
+    assert_eq!(names(&mut a), ["x1", "x321", "y21"]);
+    a.rollback_to(before).unwrap();
+    assert_eq!(names(&mut a), ["x1", "x21", "x321"]);
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(names(&mut a), ["y1", "y21", "y321"]);
+}

@@ -1,0 +1,361 @@
+//! Rows: operations, versions, cursors, savepoints, purge.
+
+use super::*;
+use myriad_base::random::Random;
+use std::collections::BTreeMap;
+
+#[test]
+fn a_row_lives_and_dies() {
+    let rig = Rig::small();
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    rig.insert(&mut a, b"k", b"one").unwrap();
+    assert_eq!(rig.get(&mut a, b"k"), Some(b"one".to_vec()));
+    assert_eq!(rig.get(&mut b, b"k"), None);
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(a.state(), TrxState::Idle);
+    assert_eq!(rig.get(&mut b, b"k"), None, "b's snapshot is older");
+    b.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.get(&mut b, b"k"), Some(b"one".to_vec()));
+    rig.update(&mut a, b"k", b"two and longer").unwrap();
+    rig.update(&mut a, b"k", b"3").unwrap();
+    assert_eq!(rig.get(&mut b, b"k"), Some(b"one".to_vec()));
+    a.commit(Durability::Configured).unwrap();
+    rig.delete(&mut a, b"k").unwrap();
+    assert_eq!(rig.get(&mut a, b"k"), None);
+    assert_eq!(rig.get(&mut b, b"k"), Some(b"one".to_vec()));
+    a.rollback().unwrap();
+    assert_eq!(rig.get(&mut a, b"k"), Some(b"3".to_vec()));
+    rig.delete(&mut a, b"k").unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.get(&mut b, b"k"), Some(b"one".to_vec()));
+    rig.purge_all();
+    assert_eq!(rig.get(&mut b, b"k"), Some(b"one".to_vec()), "purge respects b's snapshot");
+    assert_eq!(rig.entries(), 1);
+    b.rollback().unwrap();
+    rig.purge_all();
+    assert_eq!(rig.entries(), 0);
+    assert_eq!(rig.sys.purge_stats().history, 0);
+}
+
+#[test]
+fn a_dead_key_comes_back() {
+    let rig = Rig::small();
+    let mut a = rig.trx();
+    rig.insert(&mut a, b"k", b"one").unwrap();
+    assert!(matches!(rig.insert(&mut a, b"k", b"two"), Err(Error::DuplicateKey { index: ROWS })));
+    assert_eq!(a.duplicate_key(), b"k");
+    rig.delete(&mut a, b"k").unwrap();
+    rig.insert(&mut a, b"k", b"two").unwrap();
+    a.commit(Durability::Configured).unwrap();
+    let mut old = rig.trx();
+    old.open_snapshot();
+    rig.delete(&mut a, b"k").unwrap();
+    a.commit(Durability::Configured).unwrap();
+    rig.insert(&mut a, b"k", b"three").unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.get(&mut old, b"k"), Some(b"two".to_vec()));
+    old.rollback().unwrap();
+    rig.purge_all();
+    assert_eq!(rig.get(&mut old, b"k"), Some(b"three".to_vec()));
+}
+
+#[test]
+fn long_values_go_to_overflow_pages_and_are_freed() {
+    let rig = Rig::small();
+    let tree_pages = || myriad_btree::alloc::pages_in_use(rig.sys.pool(), SPACE).unwrap();
+    let before = tree_pages();
+    let long = |n: u8| vec![n; 40_000];
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    rig.insert(&mut a, b"k", &long(1)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.get(&mut b, b"k"), Some(long(1)));
+    rig.update(&mut a, b"k", &long(2)).unwrap();
+    rig.update(&mut a, b"k", b"short").unwrap();
+    rig.update(&mut a, b"k", &long(3)).unwrap();
+    assert_eq!(rig.get(&mut b, b"k"), Some(long(1)));
+    assert_eq!(rig.get(&mut a, b"k"), Some(long(3)));
+    a.rollback().unwrap();
+    assert_eq!(rig.get(&mut a, b"k"), Some(long(1)));
+    a.rollback().unwrap();
+    rig.update(&mut a, b"k", &long(4)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.get(&mut b, b"k"), Some(long(1)));
+    assert_eq!(rig.scan(&mut b, &rig.rows, true), [(b"k".to_vec(), long(1))]);
+    rig.delete(&mut a, b"k").unwrap();
+    a.commit(Durability::Configured).unwrap();
+    b.rollback().unwrap();
+    rig.purge_all();
+    assert_eq!(tree_pages(), before);
+    rig.insert(&mut a, b"other", &long(5)).unwrap();
+    assert!(rig.insert(&mut a, b"other", &long(6)).is_err());
+    a.rollback().unwrap();
+    assert_eq!(tree_pages(), before);
+}
+
+#[test]
+fn a_row_is_changed_whole_or_not() {
+    let rig = Rig::small();
+    let mut a = rig.trx();
+    let row = |pk: &'static [u8], full: &'static [u8]| {
+        [
+            Op { kind: OpKind::Insert, index: &rig.rows, key: pk, unique_len: pk.len(), payload: b"row" },
+            Op { kind: OpKind::Insert, index: &rig.names, key: full, unique_len: 3, payload: b"" },
+        ]
+    };
+    a.apply(&row(b"1", b"ann1")).unwrap();
+    let e = a.apply(&row(b"2", b"ann2")).unwrap_err();
+    assert_eq!(e.op, 1);
+    assert!(matches!(e.error, Error::DuplicateKey { index: BY_NAME }));
+    assert_eq!(a.duplicate_key(), b"ann1");
+    assert_eq!(rig.get(&mut a, b"2"), None);
+    assert_eq!(rig.scan(&mut a, &rig.names, true).len(), 1);
+    a.apply(&row(b"2", b"bob2")).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    let mut out = RowBuf::new();
+    assert!(a.get(&rig.names, b"bob", true, None, LockWait::Wait, &mut out).unwrap());
+    assert_eq!(out.key(), b"bob2");
+    assert!(a.get(&rig.names, b"bob", true, Some(Strength::X), LockWait::Wait, &mut out).unwrap());
+    assert!(!a.get(&rig.names, b"cat", true, Some(Strength::X), LockWait::Wait, &mut out).unwrap());
+}
+
+#[test]
+fn savepoints() {
+    let rig = Rig::small();
+    let mut a = rig.trx();
+    for i in 0..300 {
+        rig.insert(&mut a, &key(i), &[1; 100]).unwrap();
+    }
+    let sp = a.savepoint();
+    for i in 0..300 {
+        rig.update(&mut a, &key(i), &[2; 150]).unwrap();
+    }
+    let inner = a.savepoint();
+    for i in 0..200 {
+        rig.delete(&mut a, &key(i)).unwrap();
+    }
+    assert_eq!(rig.scan(&mut a, &rig.rows, true).len(), 100);
+    a.rollback_to(inner).unwrap();
+    assert!(rig.scan(&mut a, &rig.rows, true).iter().all(|r| r.1 == [2; 150]));
+    a.rollback_to(sp).unwrap();
+    a.rollback_to(inner).unwrap();
+    let rows = rig.scan(&mut a, &rig.rows, true);
+    assert_eq!(rows.len(), 300);
+    assert!(rows.iter().all(|r| r.1 == [1; 100]));
+    a.commit(Durability::Configured).unwrap();
+    rig.purge_all();
+    assert_eq!(rig.scan(&mut a, &rig.rows, false).len(), 300);
+    a.rollback().unwrap();
+    for i in 0..300 {
+        rig.delete(&mut a, &key(i)).unwrap();
+    }
+    a.commit(Durability::Configured).unwrap();
+    rig.purge_all();
+    assert_eq!((rig.entries(), rig.sys.purge_stats().history), (0, 0));
+    assert!(rig.sys.purge_stats().undo_pages <= 12);
+}
+
+#[test]
+fn cursors_find_their_way() {
+    let rig = Rig::small();
+    let mut a = rig.trx();
+    for i in (0..2000u64).step_by(2) {
+        rig.insert(&mut a, &key(i), &vec![i as u8; (i % 90) as usize]).unwrap();
+    }
+    a.commit(Durability::Configured).unwrap();
+    for lock in [None, Some(Strength::S)] {
+        let mut c = Cursor::new(rig.rows, CursorOptions { lock, ..plain() });
+        let mut at = |seek, n: u64| {
+            c.seek(&mut a, seek, &key(n)).unwrap().then(|| u64::from_be_bytes(c.key().try_into().unwrap()))
+        };
+        assert_eq!(at(Seek::Ge, 100), Some(100));
+        assert_eq!(at(Seek::Ge, 101), Some(102));
+        assert_eq!(at(Seek::Gt, 100), Some(102));
+        assert_eq!(at(Seek::Le, 100), Some(100));
+        assert_eq!(at(Seek::Le, 101), Some(100));
+        assert_eq!(at(Seek::Lt, 100), Some(98));
+        assert_eq!(at(Seek::Lt, 0), None);
+        assert_eq!(at(Seek::Gt, 1998), None);
+        assert_eq!(at(Seek::ExactUnique, 500), Some(500));
+        assert_eq!(at(Seek::ExactUnique, 501), None);
+        assert_eq!(at(Seek::Exact, 501), None);
+        assert_eq!(at(Seek::First, 9), Some(0));
+        assert_eq!(at(Seek::Last, 9), Some(1998));
+        // A prefix: 256 numbers share all but the last byte.
+        assert!(c.seek(&mut a, Seek::Exact, &key(512)[..7]).unwrap());
+        let mut n = 1;
+        while c.next(&mut a).unwrap() {
+            n += 1;
+        }
+        assert_eq!(n, 128);
+        assert!(c.seek(&mut a, Seek::Le, &key(512)[..7]).unwrap());
+        assert_eq!(c.key(), key(766));
+        // To and fro.
+        assert!(c.seek(&mut a, Seek::Ge, &key(1000)).unwrap());
+        for _ in 0..150 {
+            assert!(c.next(&mut a).unwrap());
+        }
+        assert_eq!(c.key(), key(1300));
+        for _ in 0..200 {
+            assert!(c.prev(&mut a).unwrap());
+        }
+        assert_eq!(c.key(), key(900));
+        assert!(c.next(&mut a).unwrap());
+        assert_eq!(c.key(), key(902));
+    }
+    assert_eq!(a.count(&rig.rows).unwrap(), 1000);
+    assert_eq!(a.count(&rig.names).unwrap(), 0);
+    let mut c = Cursor::new(rig.rows, plain());
+    c.set_bounds(&key(100), &key(200));
+    assert!(c.seek(&mut a, Seek::Ge, &key(100)).unwrap());
+    let mut n = 1;
+    while c.next(&mut a).unwrap() {
+        n += 1;
+    }
+    assert_eq!((n, c.key()), (51, &key(200)[..]));
+}
+
+#[test]
+fn a_cursor_sees_its_own_transactions_changes() {
+    let rig = Rig::small();
+    let mut a = rig.trx();
+    for i in 0..500u64 {
+        rig.insert(&mut a, &key(i), b"x").unwrap();
+    }
+    let mut c = Cursor::new(rig.rows, plain());
+    assert!(c.seek(&mut a, Seek::First, &[]).unwrap());
+    let mut n = 1;
+    while c.next(&mut a).unwrap() {
+        n += 1;
+        let at = u64::from_be_bytes(c.key().try_into().unwrap());
+        if at % 3 == 0 && at < 499 {
+            rig.delete(&mut a, &key(at + 1)).unwrap();
+        }
+    }
+    assert_eq!(n, 334);
+}
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Several transactions take turns; every snapshot is checked against what was committed when it was opened.
+fn interleaved(seed: u64) {
+    let rig = Rig::new(seed, 120, false);
+    let mut random = Random::from_seed(seed);
+    let mut committed = Rows::new();
+    let isolations = [Isolation::RepeatableRead, Isolation::ReadCommitted, Isolation::RepeatableRead];
+    let mut trx: Vec<Trx> = isolations.iter().map(|i| rig.trx_at(*i)).collect();
+    // What each sees: its snapshot with its own changes over it; and its savepoints.
+    let mut seen: Vec<Option<Rows>> = vec![None; 3];
+    let mut own: Vec<BTreeMap<Vec<u8>, Option<Vec<u8>>>> = vec![BTreeMap::new(); 3];
+    for _ in 0..3000 {
+        let i = random.below(3) as usize;
+        let t = &mut trx[i];
+        let k = key(random.below(150));
+        match random.below(40) {
+            0..=1 => {
+                t.commit(Durability::None).unwrap();
+                for (k, v) in std::mem::take(&mut own[i]) {
+                    match v {
+                        Some(v) => drop(committed.insert(k, v)),
+                        None => drop(committed.remove(&k)),
+                    }
+                }
+                seen[i] = None;
+            }
+            2 => {
+                t.rollback().unwrap();
+                own[i].clear();
+                seen[i] = None;
+            }
+            3..=6 => {
+                if t.isolation() == Isolation::ReadCommitted {
+                    t.end_statement();
+                    seen[i] = None;
+                }
+                let mut expect = seen[i].get_or_insert_with(|| committed.clone()).clone();
+                for (k, v) in &own[i] {
+                    match v {
+                        Some(v) => drop(expect.insert(k.clone(), v.clone())),
+                        None => drop(expect.remove(k)),
+                    }
+                }
+                let got = rig.scan(t, &rig.rows, random.one_in(2));
+                assert_eq!(got, expect.clone().into_iter().collect::<Vec<_>>(), "seed {seed}");
+                assert_eq!(t.count(&rig.rows).unwrap(), expect.len() as u64);
+                assert_eq!(rig.get(t, &k), expect.get(&k).cloned());
+            }
+            7..=9 => drop(rig.sys.purge_step().unwrap()),
+            10 => {
+                // A statement that is undone.
+                let sp = t.savepoint();
+                for _ in 0..random.below(5) {
+                    let k = key(random.below(150));
+                    if let Ok(Some(_)) = rig.lock(t, &k, Strength::X) {
+                        rig.update(t, &k, b"to be undone").unwrap();
+                    }
+                }
+                t.rollback_to(sp).unwrap();
+            }
+            _ => {
+                let now = rig.lock(t, &k, Strength::X);
+                let Ok(now) = now else { continue };
+                let expect = own[i].get(&k).cloned().unwrap_or_else(|| committed.get(&k).cloned());
+                assert_eq!(now, expect, "seed {seed}");
+                let long = if random.one_in(30) { 3000 } else { 120 };
+                let payload = vec![random.next_u64() as u8; random.below(long) as usize];
+                let done = match now {
+                    None => rig.insert(t, &k, &payload).map(|()| Some(payload)),
+                    Some(_) if random.one_in(3) => rig.delete(t, &k).map(|()| None),
+                    Some(_) => rig.update(t, &k, &payload).map(|()| Some(payload)),
+                };
+                match done {
+                    Ok(v) => drop(own[i].insert(k, v)),
+                    Err(Error::LockWaitTimeout) => {}
+                    Err(Error::Deadlock) => {
+                        t.rollback().unwrap();
+                        own[i].clear();
+                        seen[i] = None;
+                    }
+                    Err(e) => panic!("{e}"),
+                }
+            }
+        }
+    }
+    for t in &mut trx {
+        t.rollback().unwrap();
+    }
+    rig.purge_all();
+    assert_eq!(rig.sys.purge_stats().history, 0);
+    assert_eq!(rig.entries(), committed.len(), "seed {seed}: nothing dead is left");
+    assert!(rig.sys.locks().stats().waiting_now == 0);
+}
+
+#[test]
+fn interleaved_transactions_agree_with_the_model() {
+    for seed in super::crash::seeds(8) {
+        interleaved(seed);
+    }
+}
+
+#[test]
+fn unversioned_entries() {
+    let rig = Rig::small();
+    let mut out = Vec::new();
+    assert!(!rig.sys.get_newest(&rig.rows, b"c", &mut out).unwrap());
+    rig.sys.put_unversioned(&rig.rows, b"c", b"1").unwrap();
+    rig.sys.put_unversioned(&rig.rows, b"c", b"22").unwrap();
+    assert!(rig.sys.get_newest(&rig.rows, b"c", &mut out).unwrap());
+    assert_eq!(out, b"22");
+    let mut t = rig.trx();
+    assert_eq!(rig.get(&mut t, b"c"), Some(b"22".to_vec()));
+    rig.update(&mut t, b"c", b"333").unwrap();
+    t.rollback().unwrap();
+    assert_eq!(rig.get(&mut t, b"c"), Some(b"22".to_vec()));
+    assert!(rig.sys.remove_unversioned(&rig.rows, b"c").unwrap());
+    assert!(!rig.sys.remove_unversioned(&rig.rows, b"c").unwrap());
+    let op = |k, key: &'static [u8]| Op { kind: k, index: &rig.names, key, unique_len: 1, payload: b"p" };
+    t.apply_bulk(&[op(OpKind::Insert, b"ab"), op(OpKind::Insert, b"bb")]).unwrap();
+    assert_eq!(t.apply_bulk(&[op(OpKind::Insert, b"ac")]).unwrap_err().op, 0);
+    assert_eq!(t.duplicate_key(), b"ab");
+    t.apply_bulk(&[op(OpKind::Delete, b"ab"), op(OpKind::Insert, b"ac")]).unwrap();
+    assert_eq!(rig.scan(&mut t, &rig.names, true).len(), 2);
+}

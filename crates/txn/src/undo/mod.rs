@@ -1,0 +1,5 @@
+//! Undo: where older versions live, and what rollback and purge read.
+
+pub(crate) mod page;
+pub(crate) mod record;
+pub(crate) mod space;

@@ -1,0 +1,431 @@
+//! The undo tablespace: its directory, slots and free pages.
+//!
+//! A slot is a chain of pages that holds the logs of successive transactions one after the other. Its tail belongs to one
+//! transaction at a time (or waits in the free stack), its head to purge. Latch order here: directory pages, then undo
+//! pages from the head of a chain to its tail.
+
+use super::page::{self, undo_page};
+use super::record::{self, LogState};
+use crossbeam_utils::CachePadded;
+use myriad_base::codec::{get_u32, get_u64, put_u32};
+use myriad_base::latch::{count_acquired, thread_no, LatchClass};
+use myriad_base::page::PageKind;
+use myriad_base::{Error, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
+use myriad_buffer::{BufferPool, Mtr, PageRef};
+use parking_lot::{Mutex, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
+
+const FREE_LISTS: usize = 16;
+
+/// The writing end of a slot.
+#[derive(Clone)]
+pub struct Tail {
+    /// The slot.
+    pub slot: u32,
+    /// Its other end.
+    pub purge: Arc<PurgeSlot>,
+    /// Its last page; `PageNo::NONE` before the first.
+    pub page: PageNo,
+    /// End of the records there.
+    pub end: usize,
+}
+
+/// A transaction's undo log.
+#[derive(Clone)]
+pub struct UndoLog {
+    /// Where it goes on.
+    pub tail: Tail,
+    /// Its transaction.
+    pub trx: TrxId,
+    /// Its header; none before the first record.
+    pub header: RollPtr,
+    /// Records of changes it holds.
+    pub records: u64,
+    /// Its xid record, if it was prepared.
+    pub xid: RollPtr,
+}
+
+/// Where purge stands in a slot.
+#[derive(Clone, Copy, Debug)]
+pub struct PurgePosition {
+    /// The chain's head; `PageNo::NONE` until the slot has a page.
+    pub page: PageNo,
+    /// Offset of the next record.
+    pub offset: usize,
+    /// The log that position is in.
+    pub log: Option<TrxId>,
+    /// Purge has not been at the slot's end since start: [`PurgeSlot::pending`] does not count all logs yet.
+    pub catching_up: bool,
+}
+
+/// Purge's end of a slot.
+pub struct PurgeSlot {
+    /// The slot.
+    pub no: u32,
+    /// Finished logs not yet purged.
+    pub pending: AtomicU64,
+    /// Where purge stands.
+    pub position: Mutex<PurgePosition>,
+}
+
+/// A transaction that had not ended when the engine stopped.
+pub struct Unfinished {
+    /// Its log.
+    pub log: UndoLog,
+    /// Its id if it was prepared.
+    pub xid: Option<Vec<u8>>,
+}
+
+/// See the module.
+pub struct UndoSpace {
+    pool: Arc<BufferPool>,
+    /// Slots without a transaction, each in the list of the thread that used it last.
+    free: [CachePadded<Mutex<Vec<Tail>>>; FREE_LISTS],
+    slots: RwLock<Vec<Arc<PurgeSlot>>>,
+    pages_in_use: AtomicU64,
+}
+
+/// Formats the directory of a new undo tablespace.
+pub fn create(pool: &BufferPool) -> Result<()> {
+    pool.spaces().get(SpaceId::UNDO)?.ensure_pages(1 + page::DIRECTORY_PAGES)?;
+    let mut mtr = Mtr::start(pool)?;
+    for no in 1..=page::DIRECTORY_PAGES {
+        let p = mtr.init(undo_page(PageNo(no)), PageKind::UndoDirectory)?;
+        if no == 1 {
+            mtr.write(p, page::DIR_MAGIC, &page::MAGIC);
+            mtr.write(p, page::DIR_TRX_LIMIT, &1u64.to_le_bytes());
+            mtr.write(p, page::DIR_HIGH_WATER, &(1 + page::DIRECTORY_PAGES).to_le_bytes());
+            mtr.write(p, page::DIR_FREE_HEAD, &PageNo::NONE.0.to_le_bytes());
+        }
+    }
+    mtr.commit()?;
+    Ok(())
+}
+
+impl UndoSpace {
+    /// Reads the directory and each slot's tail. Returns the space, the transaction id limit and what was unfinished.
+    pub fn open(pool: Arc<BufferPool>) -> Result<(UndoSpace, TrxId, Vec<Unfinished>)> {
+        let dir = pool.fix_shared(page::DIRECTORY)?;
+        if dir[page::DIR_MAGIC..page::DIR_MAGIC + 8] != page::MAGIC {
+            return Err(Error::corrupt(page::DIRECTORY, "it is not an undo directory"));
+        }
+        let limit = TrxId(get_u64(&dir, page::DIR_TRX_LIMIT));
+        let slots = get_u32(&dir, page::DIR_SLOT_COUNT);
+        let used = get_u32(&dir, page::DIR_HIGH_WATER).saturating_sub(get_u32(&dir, page::DIR_FREE_COUNT));
+        drop(dir);
+        let mut chains = Vec::new();
+        for slot in 0..slots {
+            let (id, at) = page::slot_position(pool.page_size(), slot);
+            if id.page.0 > page::DIRECTORY_PAGES {
+                return Err(Error::corrupt(page::DIRECTORY, format!("{slots} undo slots are more than fit")));
+            }
+            let dir = pool.fix_shared(id)?;
+            chains.push((PageNo(get_u32(&dir, at)), PageNo(get_u32(&dir, at + 4))));
+        }
+        let space = UndoSpace {
+            pool,
+            free: Default::default(),
+            slots: RwLock::default(),
+            pages_in_use: AtomicU64::new(used.into()),
+        };
+        let mut unfinished = Vec::new();
+        for (no, (head, tail)) in (0..).zip(chains) {
+            let position = PurgePosition { page: head, offset: page::BODY, log: None, catching_up: true };
+            let pending = AtomicU64::new(u64::from(head != PageNo::NONE));
+            let purge = Arc::new(PurgeSlot { no, pending, position: Mutex::new(position) });
+            space.slots.write().push(Arc::clone(&purge));
+            let mut tail = Tail { slot: no, purge, page: tail, end: 0 };
+            match space.open_slot(&mut tail, head)? {
+                Some(u) => unfinished.push(u),
+                None => space.release(tail),
+            }
+        }
+        Ok((space, limit, unfinished))
+    }
+
+    /// Completes the tail from its page; what was unfinished there.
+    fn open_slot(&self, tail: &mut Tail, head: PageNo) -> Result<Option<Unfinished>> {
+        if tail.page == PageNo::NONE {
+            return Ok(None);
+        }
+        let p = self.pool.fix_shared(undo_page(tail.page))?;
+        if page::slot(&p) != tail.slot {
+            return Err(Error::corrupt(undo_page(tail.page), format!("it is not of undo slot {}", tail.slot)));
+        }
+        tail.end = page::end(&p)?;
+        let last = page::last_log(&p);
+        drop(p);
+        let Some((header, trx)) = last else { return Ok(None) };
+        if head == tail.page && header.page() != head {
+            return Ok(None); // The header's page has been purged, so the transaction had committed.
+        }
+        let p = self.pool.fix_shared(undo_page(header.page()))?;
+        let found = record::frame_at(&p, usize::from(header.offset()), p.len()).map(|f| f.1);
+        let found = found.and_then(record::parse_log_header).filter(|h| h.trx == trx);
+        drop(p);
+        // A header that is no longer there has been purged, too.
+        let Some(h) = found.filter(|h| h.state != LogState::Committed) else { return Ok(None) };
+        let mut log = UndoLog { tail: tail.clone(), trx, header, records: 0, xid: h.xid };
+        log.records = self.count_records(&log)?;
+        let xid = match h.state {
+            LogState::Prepared => Some(self.read_xid(h.xid)?),
+            _ => None,
+        };
+        Ok(Some(Unfinished { log, xid }))
+    }
+
+    /// Records of changes in an unfinished log.
+    fn count_records(&self, log: &UndoLog) -> Result<u64> {
+        let pages = get_u32(&self.pool.fix_shared(page::DIRECTORY)?, page::DIR_HIGH_WATER);
+        let (mut at, mut n) = (log.header, 0);
+        for _ in 0..pages {
+            let p = self.pool.fix_shared(undo_page(at.page()))?;
+            if page::slot(&p) != log.tail.slot {
+                return Err(Error::corrupt(p.id(), format!("it is not of undo slot {}", log.tail.slot)));
+            }
+            let (end, mut offset) = (page::end(&p)?, usize::from(at.offset()));
+            while offset < end {
+                let (start, body) = record::frame_at(&p, offset, end)
+                    .ok_or_else(|| Error::corrupt(p.id(), format!("no undo record at {offset}")))?;
+                n += u64::from(record::parse_change(body).is_some());
+                offset = start + body.len() + 2;
+            }
+            let next = page::next(&p);
+            if next == PageNo::NONE {
+                return Ok(n);
+            }
+            at = RollPtr::new(next, page::BODY as u16);
+        }
+        Err(Error::corrupt(undo_page(log.header.page()), "its chain of undo pages runs in a circle"))
+    }
+
+    fn read_xid(&self, at: RollPtr) -> Result<Vec<u8>> {
+        let p = self.pool.fix_shared(undo_page(at.page()))?;
+        match record::frame_at(&p, usize::from(at.offset()), p.len()) {
+            Some((_, [kind, xid @ ..])) if *kind == record::Kind::Xid as u8 => Ok(xid.to_vec()),
+            _ => Err(Error::corrupt(p.id(), format!("no transaction name at {}", at.offset()))),
+        }
+    }
+
+    /// Undo pages in use.
+    pub fn pages_in_use(&self) -> u64 {
+        self.pages_in_use.load(Ordering::Relaxed)
+    }
+
+    /// Purge's ends of all slots.
+    pub fn purge_slots(&self) -> Vec<Arc<PurgeSlot>> {
+        self.slots.read().clone()
+    }
+
+    /// A slot for a transaction to write to, the one used last if there is a choice.
+    pub fn acquire(&self) -> Result<Tail> {
+        let mine = thread_no();
+        for at in 0..FREE_LISTS {
+            count_acquired(LatchClass::TrxSystem);
+            if let Some(tail) = self.free[(mine + at) % FREE_LISTS].lock().pop() {
+                return Ok(tail);
+            }
+        }
+        let mut mtr = Mtr::start(&self.pool)?;
+        let dir = mtr.fix(page::DIRECTORY)?;
+        let slot = get_u32(mtr.page(dir), page::DIR_SLOT_COUNT);
+        let (id, at) = page::slot_position(self.pool.page_size(), slot);
+        if id.page.0 > page::DIRECTORY_PAGES {
+            return Err(Error::NotSupported { what: format!("more than {slot} writing transactions at a time") });
+        }
+        let p = mtr.fix(id)?;
+        let mut entry = [0; 8];
+        put_u32(&mut entry, 0, PageNo::NONE.0);
+        put_u32(&mut entry, 4, PageNo::NONE.0);
+        mtr.write(p, at, &entry);
+        mtr.write(dir, page::DIR_SLOT_COUNT, &(slot + 1).to_le_bytes());
+        let position = PurgePosition { page: PageNo::NONE, offset: page::BODY, log: None, catching_up: false };
+        // While the directory is latched: slots are pushed in the order of their numbers.
+        let purge = Arc::new(PurgeSlot { no: slot, pending: AtomicU64::new(0), position: Mutex::new(position) });
+        self.slots.write().push(Arc::clone(&purge));
+        mtr.commit()?;
+        Ok(Tail { slot, purge, page: PageNo::NONE, end: 0 })
+    }
+
+    /// Gives a slot back after its transaction ended.
+    pub fn release(&self, tail: Tail) {
+        count_acquired(LatchClass::TrxSystem);
+        self.free[thread_no() % FREE_LISTS].lock().push(tail);
+    }
+
+    /// Reserves transaction ids below `limit`. Not durable by itself: the log record of a change that bears such an id
+    /// comes later in the log.
+    pub fn reserve_ids(&self, limit: TrxId) -> Result<()> {
+        let mut mtr = Mtr::start(&self.pool)?;
+        let dir = mtr.fix(page::DIRECTORY)?;
+        mtr.write(dir, page::DIR_TRX_LIMIT, &limit.0.to_le_bytes());
+        mtr.commit()?;
+        Ok(())
+    }
+
+    /// Appends an empty page to the slot's chain. The caller holds no latch and no mini-transaction.
+    pub fn extend(&self, tail: &mut Tail) -> Result<()> {
+        loop {
+            let high_water = get_u32(&self.pool.fix_shared(page::DIRECTORY)?, page::DIR_HIGH_WATER);
+            // Disk space first: a full disk must be found before anything is changed.
+            let ready = high_water + 1;
+            self.pool.spaces().get(SpaceId::UNDO)?.ensure_pages(ready)?;
+            let mut mtr = Mtr::start(&self.pool)?;
+            let dir = mtr.fix(page::DIRECTORY)?;
+            let (id, at) = page::slot_position(self.pool.page_size(), tail.slot);
+            let slots = mtr.fix(id)?;
+            let old = if tail.page == PageNo::NONE { None } else { Some(mtr.fix(undo_page(tail.page))?) };
+            let Some((no, p)) = self.take_page(&mut mtr, dir, tail, ready)? else { continue };
+            let mut last = None;
+            if let Some(old) = old {
+                last = page::last_log(mtr.page(old));
+                mtr.write(old, page::OFF_NEXT, &no.0.to_le_bytes());
+            }
+            mtr.apply(p, page::OP_FORMAT, &page::format_payload(tail.slot, tail.page, last))?;
+            mtr.write(slots, at + 4, &no.0.to_le_bytes());
+            let first = get_u32(mtr.page(slots), at) == PageNo::NONE.0;
+            if first {
+                mtr.write(slots, at, &no.0.to_le_bytes());
+            }
+            mtr.commit()?;
+            self.pages_in_use.fetch_add(1, Ordering::Relaxed);
+            if first {
+                tail.purge.position.lock().page = no;
+            }
+            (tail.page, tail.end) = (no, page::BODY);
+            return Ok(());
+        }
+    }
+
+    /// A page from the free list, or the first never used if it is among the `ready` ones.
+    fn take_page(&self, mtr: &mut Mtr<'_>, dir: PageRef, tail: &Tail, ready: u32) -> Result<Option<(PageNo, PageRef)>> {
+        let free = PageNo(get_u32(mtr.page(dir), page::DIR_FREE_HEAD));
+        if free != PageNo::NONE {
+            let p = mtr.fix(undo_page(free))?;
+            let next = page::next(mtr.page(p));
+            let count = get_u32(mtr.page(dir), page::DIR_FREE_COUNT);
+            if free == tail.page || count == 0 {
+                return Err(Error::corrupt(page::DIRECTORY, format!("undo page {free} is free and in use")));
+            }
+            mtr.write(dir, page::DIR_FREE_HEAD, &next.0.to_le_bytes());
+            mtr.write(dir, page::DIR_FREE_COUNT, &(count - 1).to_le_bytes());
+            return Ok(Some((free, p)));
+        }
+        let no = get_u32(mtr.page(dir), page::DIR_HIGH_WATER);
+        if no >= ready {
+            return Ok(None);
+        }
+        let p = mtr.init(undo_page(PageNo(no)), PageKind::Undo)?;
+        mtr.write(dir, page::DIR_HIGH_WATER, &(no + 1).to_le_bytes());
+        Ok(Some((PageNo(no), p)))
+    }
+
+    fn put_free(&self, mtr: &mut Mtr<'_>, dir: PageRef, no: PageNo, p: PageRef) {
+        let head = get_u32(mtr.page(dir), page::DIR_FREE_HEAD);
+        let count = get_u32(mtr.page(dir), page::DIR_FREE_COUNT);
+        mtr.write(p, page::OFF_NEXT, &head.to_le_bytes());
+        mtr.write(dir, page::DIR_FREE_HEAD, &no.0.to_le_bytes());
+        mtr.write(dir, page::DIR_FREE_COUNT, &(count + 1).to_le_bytes());
+    }
+
+    /// Rollback has emptied the tail page: the chain ends at the page before from now on.
+    pub fn drop_tail(&self, tail: &mut Tail) -> Result<()> {
+        let mut mtr = Mtr::start(&self.pool)?;
+        let dir = mtr.fix(page::DIRECTORY)?;
+        let (id, at) = page::slot_position(self.pool.page_size(), tail.slot);
+        let slots = mtr.fix(id)?;
+        let prev = page::prev(&self.pool.fix_shared(undo_page(tail.page))?);
+        if prev == PageNo::NONE {
+            return Err(Error::corrupt(undo_page(tail.page), "an undo log without a beginning"));
+        }
+        let before = mtr.fix(undo_page(prev))?;
+        if page::next(mtr.page(before)) != tail.page || page::slot(mtr.page(before)) != tail.slot {
+            return Err(Error::corrupt(undo_page(prev), format!("undo page {} does not follow it", tail.page)));
+        }
+        let end = page::end(mtr.page(before))?;
+        let p = mtr.fix(undo_page(tail.page))?;
+        mtr.write(before, page::OFF_NEXT, &PageNo::NONE.0.to_le_bytes());
+        mtr.write(slots, at + 4, &prev.0.to_le_bytes());
+        self.put_free(&mut mtr, dir, tail.page, p);
+        mtr.commit()?;
+        self.pages_in_use.fetch_sub(1, Ordering::Relaxed);
+        (tail.page, tail.end) = (prev, end);
+        Ok(())
+    }
+
+    /// Purge is through with the head page of the slot, which is not its tail: frees it. Returns the new head.
+    pub fn drop_head(&self, slot: u32, head: PageNo) -> Result<PageNo> {
+        let mut mtr = Mtr::start(&self.pool)?;
+        let dir = mtr.fix(page::DIRECTORY)?;
+        let (id, at) = page::slot_position(self.pool.page_size(), slot);
+        let slots = mtr.fix(id)?;
+        let p = mtr.fix(undo_page(head))?;
+        let next = page::next(mtr.page(p));
+        assert!(next != PageNo::NONE, "purge frees no slot's tail");
+        mtr.write(slots, at, &next.0.to_le_bytes());
+        self.put_free(&mut mtr, dir, head, p);
+        mtr.commit()?;
+        self.pages_in_use.fetch_sub(1, Ordering::Relaxed);
+        Ok(next)
+    }
+}
+
+impl UndoLog {
+    /// The log of a transaction that has written nothing yet.
+    pub fn new(tail: Tail, trx: TrxId) -> UndoLog {
+        UndoLog { tail, trx, header: RollPtr::NONE, records: 0, xid: RollPtr::NONE }
+    }
+
+    /// Bytes that a record with this body takes, the log's header included if it is still missing.
+    fn bytes(&self, body: usize) -> usize {
+        let header = if self.header.is_none() { record::LOG_HEADER_BYTES + record::FRAME_BYTES } else { 0 };
+        body + header
+    }
+
+    /// Whether a record with this body fits the tail page.
+    pub fn fits(&self, page_size: usize, body: usize) -> bool {
+        self.tail.page != PageNo::NONE && page::fits(page_size, self.tail.end, self.bytes(body))
+    }
+
+    /// The page that the next record goes to.
+    pub fn page(&self) -> PageId {
+        undo_page(self.tail.page)
+    }
+
+    /// Where the record that is appended next will be.
+    pub fn next_ptr(&self) -> RollPtr {
+        RollPtr::new(self.tail.page, (self.tail.end + self.bytes(0)) as u16)
+    }
+
+    /// Appends a record, after the log's header if that is missing. It must fit.
+    pub fn append(&mut self, mtr: &mut Mtr<'_>, body: &[u8]) -> Result<RollPtr> {
+        let p = mtr.fix(self.page())?;
+        if self.header.is_none() {
+            mtr.apply(p, page::OP_BEGIN, &record::log_header(self.trx))?;
+            self.header = RollPtr::new(self.tail.page, self.tail.end as u16);
+            self.tail.end += record::LOG_HEADER_BYTES + record::FRAME_BYTES;
+        }
+        let at = RollPtr::new(self.tail.page, self.tail.end as u16);
+        mtr.apply(p, page::OP_APPEND, body)?;
+        self.tail.end += body.len() + record::FRAME_BYTES;
+        Ok(at)
+    }
+
+    /// Cuts the tail page off at `to`.
+    pub fn truncate(&mut self, mtr: &mut Mtr<'_>, to: usize) -> Result<()> {
+        let p = mtr.fix(self.page())?;
+        mtr.apply(p, page::OP_TRUNCATE, &(to as u32).to_le_bytes())?;
+        self.tail.end = to;
+        Ok(())
+    }
+
+    /// Writes the log's state.
+    pub fn set_state(&self, mtr: &mut Mtr<'_>, state: LogState) -> Result<()> {
+        let p = mtr.fix(undo_page(self.header.page()))?;
+        let mut b = [0; 2 + record::LOG_STATE_BYTES];
+        b[..2].copy_from_slice(&self.header.offset().to_le_bytes());
+        b[2..].copy_from_slice(&record::log_state(state, self.xid));
+        mtr.apply(p, page::OP_STATE, &b)
+    }
+}

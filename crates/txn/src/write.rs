@@ -1,0 +1,734 @@
+//! Row operations.
+//!
+//! An attempt latches the entry's leaf exclusively and asks for all that may stand in its way: locks, room in the leaf,
+//! room in the undo page, the key behind the gap. If anything is missing it lets go of the leaf, gets it, and attempts
+//! again; otherwise undo record and entry change are one mini-transaction.
+
+use crate::gap::{after, After, Edge};
+use crate::get::{grant_gap, Locked, Locker};
+use crate::index::Index;
+use crate::lock::{
+    hash_key, Extent, Inheritance, LockKey, LockMode, LockOutcome, Strength, TrxLocks, WaitOutcome, WaitPolicy,
+    WaitToken,
+};
+use crate::place::Place;
+use crate::read::View;
+use crate::system::TrxSystem;
+use crate::trx::{ApplyError, Op, OpKind, Trx};
+use crate::undo::record::{self, Target};
+use crate::undo::space::UndoLog;
+use crate::value::{self, Entry, OverflowRef};
+use myriad_base::{Csn, Error, IndexId, PageNo, Result, TrxId};
+use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
+use myriad_buffer::Mtr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Buffers of a transaction object, kept to avoid allocation.
+#[derive(Default)]
+pub(crate) struct Scratch {
+    /// The full key of the operation.
+    pub key: Vec<u8>,
+    /// The neighbouring key.
+    pub other: Vec<u8>,
+    value: Vec<u8>,
+    record: Vec<u8>,
+    pub edge: Edge,
+}
+
+/// A payload as it is stored: in the entry or, behind a reference, in overflow pages.
+pub(crate) enum Stored<'a> {
+    Inline(&'a [u8]),
+    Chain(OverflowRef, [u8; value::OVERFLOW_REF_BYTES]),
+}
+
+impl<'a> Stored<'a> {
+    /// Writes overflow pages if the payload does not fit an entry with a full key of this length.
+    pub fn new(sys: &TrxSystem, index: &Index, key_len: usize, payload: &'a [u8]) -> Result<Stored<'a>> {
+        let page_size = sys.pool().page_size();
+        let key_max = myriad_base::limits::key_bytes_max(page_size);
+        if key_len > key_max {
+            return Err(Error::TooLong { what: "key", len: key_len, max: key_max });
+        }
+        if key_len + value::HEADER_BYTES + payload.len() <= entry_bytes_max(page_size) {
+            return Ok(Stored::Inline(payload));
+        }
+        let len = u32::try_from(payload.len()).map_err(|_| Error::TooLong {
+            what: "row",
+            len: payload.len(),
+            max: myriad_base::limits::VALUE_BYTES_MAX,
+        })?;
+        let first = overflow::write_overflow(sys.pool(), index.tree.space, payload)?;
+        let r = OverflowRef { len, first };
+        Ok(Stored::Chain(r, r.to_bytes()))
+    }
+
+    pub fn flags(&self) -> u8 {
+        match self {
+            Stored::Inline(_) => 0,
+            Stored::Chain(..) => value::OVERFLOW,
+        }
+    }
+
+    pub fn body(&self) -> &[u8] {
+        match self {
+            Stored::Inline(b) => b,
+            Stored::Chain(_, b) => b,
+        }
+    }
+
+    /// The entry was not stored: the pages are free again.
+    pub fn discard(self, sys: &TrxSystem, index: &Index) -> Result<()> {
+        match self {
+            Stored::Inline(_) => Ok(()),
+            Stored::Chain(r, _) => overflow::free_overflow(sys.pool(), index.tree.space, r.first),
+        }
+    }
+}
+
+/// What an attempt came to.
+enum Step {
+    Done,
+    /// Wait for a lock.
+    Wait(WaitToken),
+    /// The undo page is full.
+    UndoPage,
+    /// The leaf has no room for a value of this length.
+    Room(usize),
+    /// The key behind the leaf's end is needed; the leaf's high fence.
+    Edge(Vec<u8>),
+    /// Entries with the unique prefix may be in other leaves.
+    WideCheck,
+}
+
+/// A duplicate check's outcome for one entry or all.
+enum Check {
+    Pass,
+    /// None so far; the next leaf must be looked at.
+    Further,
+    Duplicate,
+    Wait(WaitToken),
+}
+
+struct Writer<'t> {
+    sys: &'t TrxSystem,
+    locks: &'t Arc<TrxLocks>,
+    log: &'t mut UndoLog,
+    scratch: &'t mut Scratch,
+    duplicate: &'t mut Vec<u8>,
+    timeout: Duration,
+    own: TrxId,
+    /// Strength of locks on duplicates.
+    strength: Strength,
+    /// Of a secondary entry: how much of its key is the row's clustered key; 0 = not known.
+    row_key_len: usize,
+    /// See [`crate::overtaken`].
+    snapshot: Option<Csn>,
+    overtook: bool,
+    place: &'t mut Option<Place>,
+}
+
+impl Trx {
+    /// Makes one row's changes, all or none.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`] (the duplicate's key: [`Trx::duplicate_key`]), lock wait errors, those of the tree.
+    /// After [`Error::Deadlock`] the caller must roll back the transaction.
+    pub fn apply(&mut self, ops: &[Op<'_>]) -> std::result::Result<(), ApplyError> {
+        self.apply_ops(ops, Strength::S)
+    }
+
+    /// As [`Trx::apply`]; a duplicate found is locked exclusively (REPLACE, ON DUPLICATE KEY UPDATE).
+    ///
+    /// # Errors
+    /// As [`Trx::apply`].
+    pub fn apply_duplicate_x(&mut self, ops: &[Op<'_>]) -> std::result::Result<(), ApplyError> {
+        self.start();
+        if self.isolation().locks_gaps() {
+            return self.apply_ops(ops, Strength::X);
+        }
+        // The locks on duplicates are exclusive, those that changes take are implicit: it is the exclusive ones that must
+        // keep the place of an entry that goes away.
+        self.locks.set_inheritance(Inheritance::ExclusiveOnly);
+        let applied = self.apply_ops(ops, Strength::X);
+        self.locks.set_inheritance(self.isolation().inheritance());
+        applied
+    }
+
+    fn apply_ops(&mut self, ops: &[Op<'_>], strength: Strength) -> std::result::Result<(), ApplyError> {
+        self.start_writing().map_err(|error| ApplyError { op: 0, error })?;
+        let before = self.savepoint();
+        let mut row = RowKeys::default();
+        for (i, op) in ops.iter().enumerate() {
+            if let Err(error) = self.apply_op(op, row.note(op), strength) {
+                return match self.rollback_to(before) {
+                    Ok(()) => Err(ApplyError { op: i, error }),
+                    Err(error) => Err(ApplyError { op: i, error }),
+                };
+            }
+        }
+        Ok(())
+    }
+
+    fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, strength: Strength) -> Result<()> {
+        let (timeout, own, snapshot) = (self.lock_timeout(), self.id(), self.lasting_snapshot());
+        set_full_key(&mut self.scratch.key, op.index, op.key);
+        let payload = if op.kind == OpKind::Delete { &[] } else { op.payload };
+        let stored = Stored::new(&self.sys, op.index, op.key.len() + 4, payload)?;
+        let mut writer = Writer {
+            sys: &self.sys,
+            locks: &self.locks,
+            log: self.undo.as_mut().expect("start_writing was called"),
+            scratch: &mut self.scratch,
+            duplicate: &mut self.duplicate,
+            timeout,
+            own,
+            strength,
+            row_key_len,
+            snapshot,
+            overtook: false,
+            place: &mut self.place,
+        };
+        match writer.run(op, &stored) {
+            Ok(()) => {
+                if writer.overtook {
+                    let records = writer.log.records;
+                    self.overtaken.add(op.index, op.key, records);
+                }
+                self.count_change();
+                Ok(())
+            }
+            Err(e) => {
+                stored.discard(&self.sys, op.index)?;
+                Err(e)
+            }
+        }
+    }
+}
+
+/// The row's clustered key before and after its change, as far as its operations have told it.
+#[derive(Default)]
+struct RowKeys<'a> {
+    old: Option<&'a Op<'a>>,
+    new: Option<&'a Op<'a>>,
+}
+
+impl<'a> RowKeys<'a> {
+    /// Notes an operation; if it is of a secondary index, how much of its key is the row's clustered key, 0 if that is not
+    /// known.
+    fn note(&mut self, op: &'a Op<'a>) -> usize {
+        if op.index.clustered {
+            self.old = self.old.or(Some(op));
+            self.new = Some(op);
+            return 0;
+        }
+        let row = if op.kind == OpKind::Delete { self.old } else { self.new };
+        row.filter(|r| r.index.table == op.index.table && op.key.ends_with(r.key)).map_or(0, |r| r.key.len())
+    }
+}
+
+/// Replaces `out` by the index id and `key`.
+#[inline]
+pub(crate) fn set_full_key(out: &mut Vec<u8>, index: &Index, key: &[u8]) {
+    out.clear();
+    out.extend_from_slice(&index.id.0.to_be_bytes());
+    out.extend_from_slice(key);
+}
+
+/// Length of the full key's prefix that must be unique, if that is not the whole key.
+fn unique_prefix(op: &Op<'_>) -> Option<usize> {
+    (op.kind == OpKind::Insert && op.unique_len > 0 && op.unique_len < op.key.len()).then_some(op.unique_len + 4)
+}
+
+impl Writer<'_> {
+    fn run(&mut self, op: &Op<'_>, stored: &Stored<'_>) -> Result<()> {
+        let (sys, pool, tree) = (self.sys, self.sys.pool(), op.index.tree);
+        let prefix = unique_prefix(op);
+        let mut guard = None;
+        let mut checked = prefix.is_none();
+        loop {
+            if !self.log.fits(pool.page_size(), self.scratch.key.len() + 24) {
+                sys.undo.extend(&mut self.log.tail)?;
+            }
+            if let (Some(len), None) = (prefix, &guard) {
+                guard = Some(sys.unique_guard(hash_key(&self.scratch.key[..len])));
+                checked = false;
+            }
+            match self.attempt(op, stored, checked)? {
+                Step::Done => return Ok(()),
+                Step::Wait(token) => {
+                    // Not held while waiting: the one waited for may need it.
+                    guard = None;
+                    self.wait(token)?;
+                }
+                Step::UndoPage => sys.undo.extend(&mut self.log.tail)?,
+                Step::Room(len) => tree.make_room(pool, &self.scratch.key, len)?,
+                Step::Edge(fence) => self.scratch.edge.find(sys, tree, op.index.id, &fence, &mut |_| {})?,
+                Step::WideCheck => match self.wide_check(op, prefix.unwrap_or(4))? {
+                    Check::Pass | Check::Further => checked = true,
+                    Check::Duplicate => return Err(Error::DuplicateKey { index: op.index.id }),
+                    Check::Wait(token) => {
+                        guard = None;
+                        self.wait(token)?;
+                    }
+                },
+            }
+        }
+    }
+
+    fn wait(&self, token: WaitToken) -> Result<()> {
+        self.locks.set_weight(self.log.records);
+        match self.sys.locks().wait(self.locks, token, self.timeout) {
+            WaitOutcome::Granted => Ok(()),
+            WaitOutcome::Timeout => Err(Error::LockWaitTimeout),
+            WaitOutcome::Deadlock => Err(Error::Deadlock),
+            WaitOutcome::Interrupted => Err(Error::Interrupted),
+        }
+    }
+
+    fn attempt(&mut self, op: &Op<'_>, stored: &Stored<'_>, checked: bool) -> Result<Step> {
+        let pool = self.sys.pool();
+        let mtr = Mtr::start(pool)?;
+        let (tree, key) = (op.index.tree, &self.scratch.key);
+        let place = if op.index.clustered { *self.place } else { None };
+        let leaf = match place.and_then(|p| p.exclusive(pool, tree, key)) {
+            Some(leaf) => leaf,
+            None => tree.seek_exclusive(pool, key)?,
+        };
+        if !checked {
+            let prefix = unique_prefix(op).unwrap_or(4);
+            if !holds_whole_prefix(&leaf, &self.scratch.key[..prefix]) {
+                return Ok(Step::WideCheck);
+            }
+            match self.check_leaf(op.index.id, &leaf, prefix, &mut false)? {
+                Check::Pass => {}
+                Check::Further => return Ok(Step::WideCheck),
+                Check::Duplicate => return Err(Error::DuplicateKey { index: op.index.id }),
+                Check::Wait(token) => return Ok(Step::Wait(token)),
+            }
+        }
+        match (leaf.find(&self.scratch.key), op.kind) {
+            (Ok(slot), OpKind::Insert) => {
+                if let Some(step) = self.revive(op, &leaf, slot)? {
+                    return Ok(step);
+                }
+                self.change(op, stored, leaf, slot, mtr)
+            }
+            (Ok(slot), _) => {
+                let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+                let key = LockKey::entry(&self.scratch.key);
+                // Gives the holder the explicit lock that the request in `change` will find.
+                self.sys.implicitly_locked(self.own, entry.trx, key);
+                self.change(op, stored, leaf, slot, mtr)
+            }
+            (Err(slot), OpKind::Insert) => self.insert(op, stored, leaf, slot, mtr),
+            (Err(_), _) => Err(TrxSystem::missing_entry(leaf.page_id(), op.index.id)),
+        }
+    }
+
+    /// An insert has found its key: `None` if the entry is delete-marked for good and may come back to life.
+    fn revive(&mut self, op: &Op<'_>, leaf: &LeafExclusive<'_>, slot: usize) -> Result<Option<Step>> {
+        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        let key = LockKey::entry(&self.scratch.key);
+        if entry.trx != self.own || self.own == TrxId(0) {
+            let writer_active = self.sys.implicitly_locked(self.own, entry.trx, key);
+            if writer_active || !entry.is_deleted() {
+                let mode = LockMode::new(self.strength, Extent::Record);
+                match self.sys.locks().request(self.locks, key, mode, WaitPolicy::Wait) {
+                    LockOutcome::Waiting(token) => return Ok(Some(Step::Wait(token))),
+                    LockOutcome::Granted { .. } | LockOutcome::WouldBlock => {}
+                }
+            }
+        }
+        if entry.is_deleted() {
+            return Ok(None);
+        }
+        self.duplicate.clear();
+        self.duplicate.extend_from_slice(&self.scratch.key);
+        Err(Error::DuplicateKey { index: op.index.id })
+    }
+
+    /// Checks the leaf's entries that begin with the first `prefix` bytes of the key. Where there are such and none is a
+    /// duplicate, the entry behind them is locked as well, as InnoDB does. `matched`: whether there were any, here or in
+    /// leaves before.
+    fn check_leaf(&mut self, index: IndexId, leaf: &impl Leaf, prefix: usize, matched: &mut bool) -> Result<Check> {
+        let mut slot = leaf.find(&self.scratch.key[..prefix]).unwrap_or_else(|s| s);
+        while after(leaf, slot, index) == After::Here {
+            leaf.key_into(slot, &mut self.scratch.other);
+            let same = self.scratch.other.get(..prefix) == Some(&self.scratch.key[..prefix]);
+            if !same && !*matched {
+                return Ok(Check::Pass);
+            }
+            *matched = true;
+            let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+            if let Locked::Wait(token) = self.lock_checked(LockKey::entry(&self.scratch.other), &entry) {
+                return Ok(Check::Wait(token));
+            }
+            if !same {
+                return Ok(Check::Pass);
+            }
+            if !entry.is_deleted() {
+                std::mem::swap(self.duplicate, &mut self.scratch.other);
+                return Ok(Check::Duplicate);
+            }
+            slot += 1;
+        }
+        if after(leaf, slot, index) == After::Supremum {
+            if *matched {
+                let mode = LockMode::new(self.strength, Extent::Gap);
+                grant_gap(self.sys.locks().request(self.locks, LockKey::supremum(index), mode, WaitPolicy::Wait));
+            }
+            return Ok(Check::Pass);
+        }
+        let more = *matched || leaf.high_fence().starts_with(&self.scratch.key[..prefix]);
+        Ok(if more { Check::Further } else { Check::Pass })
+    }
+
+    /// A duplicate check's lock of an entry whose leaf is latched, with the gap before it at any isolation level.
+    fn lock_checked(&self, key: LockKey<'_>, entry: &Entry<'_>) -> Locked {
+        let locker = Locker { sys: self.sys, locks: self.locks, own: self.own };
+        locker.lock_entry(key, entry, LockMode::new(self.strength, Extent::NextKey), WaitPolicy::Wait)
+    }
+
+    /// The duplicate check over all leaves with the prefix; what it finds stays true while the unique guard is held.
+    fn wide_check(&mut self, op: &Op<'_>, prefix: usize) -> Result<Check> {
+        let mut leaf = op.index.tree.seek(self.sys.pool(), &self.scratch.key[..prefix])?;
+        let mut matched = false;
+        loop {
+            match self.check_leaf(op.index.id, &leaf, prefix, &mut matched)? {
+                Check::Further => {}
+                other => return Ok(other),
+            }
+            let fence = leaf.high_fence().to_vec();
+            drop(leaf);
+            leaf = op.index.tree.seek(self.sys.pool(), &fence)?;
+        }
+    }
+
+    /// A new version of the entry in `slot`.
+    fn change<'p>(
+        &mut self,
+        op: &Op<'_>,
+        stored: &Stored<'_>,
+        leaf: LeafExclusive<'p>,
+        slot: usize,
+        mut mtr: Mtr<'p>,
+    ) -> Result<Step> {
+        let key = LockKey::entry(&self.scratch.key);
+        if self.sys.locks().may_have_locks(key.hash()) {
+            match self.sys.locks().request_implicit(self.locks, key, WaitPolicy::Wait) {
+                LockOutcome::Waiting(token) => return Ok(Step::Wait(token)),
+                LockOutcome::Granted { .. } | LockOutcome::WouldBlock => {}
+            }
+        }
+        let old = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        if op.kind != OpKind::Insert && old.is_deleted() {
+            return Err(TrxSystem::missing_entry(leaf.page_id(), op.index.id));
+        }
+        let (flags, body) = match op.kind {
+            OpKind::Delete => (old.flags & value::OVERFLOW | value::DELETED, old.body),
+            _ => (stored.flags(), stored.body()),
+        };
+        let target = Target { tree: op.index.tree, key: &self.scratch.key, row_key_len: self.row_key_len };
+        record::encode_modify(&mut self.scratch.record, target, &old, flags, body);
+        if !self.log.fits(self.sys.pool().page_size(), self.scratch.record.len()) {
+            return Ok(Step::UndoPage);
+        }
+        let len = value::HEADER_BYTES + body.len();
+        if !leaf.fits_replace(slot, len) {
+            return Ok(Step::Room(len));
+        }
+        let in_place = old.flags & value::VERSIONED != 0 && old.body.len() == body.len();
+        let (same, changed) = if in_place && op.kind != OpKind::Delete {
+            let (prefix, suffix) = value::common_ends(old.body, body);
+            (prefix, &body[prefix..body.len() - suffix])
+        } else {
+            (0, &[][..])
+        };
+        let header = value::header(flags, self.own, self.log.next_ptr());
+        self.scratch.value.clear();
+        if in_place {
+            self.scratch.value.extend_from_slice(changed);
+        } else {
+            self.scratch.value.extend_from_slice(&header);
+            self.scratch.value.extend_from_slice(body);
+        }
+        self.overtook = match self.snapshot {
+            Some(csn) if op.index.clustered => !self.sys.sees(View::Snapshot(csn), self.own, old.trx),
+            _ => false,
+        };
+        // Before any change: an error must leave the mini-transaction empty.
+        let _ = mtr.fix(self.log.page())?;
+        let place = Place::changed(op.index.tree, &leaf);
+        let leaf = leaf.into_mtr(&mut mtr);
+        self.log.append(&mut mtr, &self.scratch.record)?;
+        if in_place {
+            leaf.patch_value(&mut mtr, slot, 0, &header)?;
+            if !self.scratch.value.is_empty() {
+                leaf.patch_value(&mut mtr, slot, value::HEADER_BYTES + same, &self.scratch.value)?;
+            }
+        } else {
+            leaf.replace_value(&mut mtr, slot, &self.scratch.value)?;
+        }
+        mtr.commit()?;
+        if op.index.clustered {
+            *self.place = Some(place);
+        }
+        Ok(Step::Done)
+    }
+
+    /// A new entry at `slot`.
+    fn insert<'p>(
+        &mut self,
+        op: &Op<'_>,
+        stored: &Stored<'_>,
+        leaf: LeafExclusive<'p>,
+        slot: usize,
+        mut mtr: Mtr<'p>,
+    ) -> Result<Step>
+    where
+        Self: 'p,
+    {
+        let len = value::HEADER_BYTES + stored.body().len();
+        if !leaf.fits(self.scratch.key.len(), len) {
+            return Ok(Step::Room(len));
+        }
+        let index = op.index.id;
+        let (successor, guards) = match after(&leaf, slot, index) {
+            After::Here => {
+                leaf.key_into(slot, &mut self.scratch.other);
+                (LockKey::entry(&self.scratch.other), None)
+            }
+            After::Supremum => (LockKey::supremum(index), None),
+            After::Beyond => match self.scratch.edge.verify(self.sys, op.index.tree, index, &leaf) {
+                Some(guards) => (self.scratch.edge.lock_key(), Some(guards)),
+                None => return Ok(Step::Edge(leaf.high_fence().to_vec())),
+            },
+        };
+        let gap_locked = self.sys.locks().may_have_locks(successor.hash());
+        if gap_locked {
+            let outcome = self.sys.locks().request(self.locks, successor, LockMode::INSERT_INTENTION, WaitPolicy::Wait);
+            if let LockOutcome::Waiting(token) = outcome {
+                return Ok(Step::Wait(token));
+            }
+        }
+        let target = Target { tree: op.index.tree, key: &self.scratch.key, row_key_len: self.row_key_len };
+        record::encode_insert(&mut self.scratch.record, target);
+        if !self.log.fits(self.sys.pool().page_size(), self.scratch.record.len()) {
+            return Ok(Step::UndoPage);
+        }
+        self.scratch.value.clear();
+        self.scratch.value.extend_from_slice(&value::header(stored.flags(), self.own, self.log.next_ptr()));
+        self.scratch.value.extend_from_slice(stored.body());
+        // Before any change: an error must leave the mini-transaction empty.
+        let _ = mtr.fix(self.log.page())?;
+        let place = Place::changed(op.index.tree, &leaf);
+        if gap_locked {
+            self.sys.locks().inherit_on_insert(LockKey::entry(&self.scratch.key), successor);
+        }
+        let leaf = leaf.into_mtr(&mut mtr);
+        self.log.append(&mut mtr, &self.scratch.record)?;
+        leaf.insert(&mut mtr, slot, &self.scratch.key, &self.scratch.value)?;
+        mtr.commit()?;
+        if op.index.clustered {
+            *self.place = Some(place);
+        }
+        drop(guards);
+        Ok(Step::Done)
+    }
+}
+
+/// Whether every key that begins with `prefix` belongs to the leaf.
+fn holds_whole_prefix(leaf: &impl Leaf, prefix: &[u8]) -> bool {
+    let high = leaf.high_fence();
+    (leaf.is_first() || leaf.low_fence() <= prefix) && (leaf.is_last() || (high > prefix && !high.starts_with(prefix)))
+}
+
+/// What to do with an entry that has no versions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Plain {
+    Insert,
+    Put,
+    Update,
+    Remove,
+}
+
+impl Trx {
+    /// Changes of a table that nobody else sees yet: no undo, no locks, entries frozen. Not rolled back.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`], those of the tree.
+    pub fn apply_bulk(&mut self, ops: &[Op<'_>]) -> std::result::Result<(), ApplyError> {
+        // There is no undo to take back the row's first entries, so every duplicate must show before the first change.
+        for (i, op) in ops.iter().enumerate() {
+            set_full_key(&mut self.scratch.key, op.index, op.key);
+            self.bulk_unique(op, &ops[..i]).map_err(|error| ApplyError { op: i, error })?;
+        }
+        for (i, op) in ops.iter().enumerate() {
+            let what = match op.kind {
+                OpKind::Insert => Plain::Insert,
+                OpKind::Update => Plain::Update,
+                OpKind::Delete => Plain::Remove,
+            };
+            set_full_key(&mut self.scratch.key, op.index, op.key);
+            if let Err(error) = self.sys.plain(op.index, &self.scratch.key, op.payload, what) {
+                if matches!(error, Error::DuplicateKey { .. }) && self.duplicate.is_empty() {
+                    self.duplicate.extend_from_slice(&self.scratch.key);
+                }
+                return Err(ApplyError { op: i, error });
+            }
+        }
+        Ok(())
+    }
+
+    /// An entry that an operation `before` it removes is no duplicate.
+    fn bulk_unique(&mut self, op: &Op<'_>, before: &[Op<'_>]) -> Result<()> {
+        self.duplicate.clear();
+        let Some(len) = unique_prefix(op) else { return Ok(()) };
+        let mut from = self.scratch.key[..len].to_vec();
+        loop {
+            let leaf = op.index.tree.seek(self.sys.pool(), &from)?;
+            let slot = leaf.find(&from).unwrap_or_else(|s| s);
+            if slot < leaf.len() {
+                leaf.key_into(slot, &mut self.scratch.other);
+                if self.scratch.other.get(..len) != Some(&self.scratch.key[..len]) {
+                    return Ok(());
+                }
+                let goes = |b: &Op<'_>| {
+                    b.kind == OpKind::Delete && b.index.id == op.index.id && self.scratch.other[4..] == *b.key
+                };
+                if before.iter().any(goes) {
+                    return Ok(());
+                }
+                self.duplicate.clear();
+                self.duplicate.extend_from_slice(&self.scratch.other);
+                return Err(Error::DuplicateKey { index: op.index.id });
+            }
+            if leaf.is_last() || !leaf.high_fence().starts_with(&self.scratch.key[..len]) {
+                return Ok(());
+            }
+            from = leaf.high_fence().to_vec();
+        }
+    }
+}
+
+impl TrxSystem {
+    /// Stores an entry without version or undo (counters, bulk loads), whether or not there is one.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn put_unversioned(&self, index: &Index, key: &[u8], payload: &[u8]) -> Result<()> {
+        let mut full = Vec::with_capacity(key.len() + 4);
+        set_full_key(&mut full, index, key);
+        self.plain(index, &full, payload, Plain::Put)
+    }
+
+    /// Removes an entry without version or undo; whether there was one.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn remove_unversioned(&self, index: &Index, key: &[u8]) -> Result<bool> {
+        let mut full = Vec::with_capacity(key.len() + 4);
+        set_full_key(&mut full, index, key);
+        let there = {
+            let leaf = index.tree.seek(self.pool(), &full)?;
+            leaf.find(&full).is_ok()
+        };
+        if there {
+            self.plain(index, &full, &[], Plain::Remove)?;
+        }
+        Ok(there)
+    }
+
+    /// Reads the newest version of an entry, committed or not, into `out`; whether there is one.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn get_newest(&self, index: &Index, key: &[u8], out: &mut Vec<u8>) -> Result<bool> {
+        let mut full = Vec::with_capacity(key.len() + 4);
+        set_full_key(&mut full, index, key);
+        let leaf = index.tree.seek(self.pool(), &full)?;
+        let Ok(slot) = leaf.find(&full) else { return Ok(false) };
+        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        let mut versions = crate::read::Versions::default();
+        let version = self.version(entry, leaf.page_id(), crate::read::View::Newest, TrxId(0), &mut versions)?;
+        out.clear();
+        match version {
+            Some(v) => v.payload_into(self, index.tree.space, out).map(|()| true),
+            None => Ok(false),
+        }
+    }
+
+    /// The value to store in a leaf for a frozen entry with this payload, for [`myriad_btree::BulkBuilder`]: writes
+    /// overflow pages where the payload is long. `key_len` counts the key without the index id.
+    ///
+    /// # Errors
+    /// Those of the buffer pool.
+    pub fn frozen_value(&self, index: &Index, key_len: usize, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
+        let stored = Stored::new(self, index, key_len + 4, payload)?;
+        out.clear();
+        out.push(stored.flags());
+        out.extend_from_slice(stored.body());
+        Ok(())
+    }
+
+    fn plain(&self, index: &Index, key: &[u8], payload: &[u8], what: Plain) -> Result<()> {
+        let stored = Stored::new(self, index, key.len(), payload)?;
+        let mut value = Vec::with_capacity(1 + stored.body().len());
+        value.push(stored.flags());
+        value.extend_from_slice(stored.body());
+        match self.plain_entry(index, key, &value, what) {
+            Ok(old) => match old {
+                Some(chain) => overflow::free_overflow(self.pool(), index.tree.space, chain),
+                None => Ok(()),
+            },
+            Err(e) => {
+                stored.discard(self, index)?;
+                Err(e)
+            }
+        }
+    }
+
+    /// Returns the overflow chain of the entry that was replaced or removed.
+    fn plain_entry(&self, index: &Index, key: &[u8], value: &[u8], what: Plain) -> Result<Option<PageNo>> {
+        let (pool, tree) = (self.pool(), index.tree);
+        loop {
+            let mut mtr = Mtr::start(pool)?;
+            let leaf = tree.seek_exclusive(pool, key)?;
+            let mut chain = None;
+            match leaf.find(key) {
+                Ok(slot) => {
+                    let old = Entry::parse(leaf.value(slot), leaf.page_id())?;
+                    if what == Plain::Insert && !old.is_deleted() {
+                        return Err(Error::DuplicateKey { index: index.id });
+                    }
+                    chain = old.overflow().map(|o| o.first);
+                    if what != Plain::Remove && !leaf.fits_replace(slot, value.len()) {
+                        drop(leaf);
+                        drop(mtr);
+                        tree.make_room(pool, key, value.len())?;
+                        continue;
+                    }
+                    let leaf = leaf.into_mtr(&mut mtr);
+                    if what == Plain::Remove {
+                        leaf.remove(&mut mtr, slot)?;
+                    } else {
+                        leaf.replace_value(&mut mtr, slot, value)?;
+                    }
+                }
+                Err(slot) if matches!(what, Plain::Insert | Plain::Put) => {
+                    if !leaf.fits(key.len(), value.len()) {
+                        drop(leaf);
+                        drop(mtr);
+                        tree.make_room(pool, key, value.len())?;
+                        continue;
+                    }
+                    leaf.into_mtr(&mut mtr).insert(&mut mtr, slot, key, value)?;
+                }
+                Err(_) => return Err(TrxSystem::missing_entry(leaf.page_id(), index.id)),
+            }
+            mtr.commit()?;
+            return Ok(chain);
+        }
+    }
+}

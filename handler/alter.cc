@@ -1,0 +1,307 @@
+/* ALTER TABLE without a copy: metadata changes at once, ADD and DROP INDEX in place. All else is left to the server's
+ * copy. */
+#include "ha_myriad.h"
+#include "discovery.h"
+#include "options.h"
+#include "variables.h"
+
+using myriad::IndexPlan;
+using myriad::TablePlan;
+
+namespace {
+
+constexpr alter_table_operations METADATA_ONLY =
+    ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_CHANGE_COLUMN | ALTER_CHANGE_COLUMN_DEFAULT | ALTER_OPTIONS |
+    ALTER_RENAME | ALTER_RENAME_INDEX | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT | ALTER_COLUMN_OPTION |
+    ALTER_COLUMN_COLUMN_FORMAT | ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_PARTITIONED;
+constexpr alter_table_operations ADD_INDEX =
+    ALTER_ADD_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
+constexpr alter_table_operations DROP_INDEX =
+    ALTER_DROP_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
+
+bool same_column_layout(const Field *a, const TABLE *at, const Field *b, const TABLE *bt) {
+  if (a->real_type() != b->real_type() || a->pack_length() != b->pack_length() || a->charset() != b->charset() ||
+      a->stored_in_db() != b->stored_in_db() || (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG) ||
+      a->field_length != b->field_length)
+    return false;
+  if (a->ptr - at->record[0] != b->ptr - bt->record[0]) return false;
+  if (a->real_maybe_null() != b->real_maybe_null()) return false;
+  return !a->real_maybe_null() ||
+         (a->null_bit == b->null_bit && a->null_ptr - at->record[0] == b->null_ptr - bt->record[0]);
+}
+
+/* Rows of the one can be read as rows of the other. */
+bool same_layout(const TABLE *a, const TABLE *b) {
+  if (a->s->fields != b->s->fields || a->s->null_bytes != b->s->null_bytes || a->s->null_fields != b->s->null_fields)
+    return false;
+  for (uint i = 0; i < a->s->fields; i++)
+    if (!same_column_layout(a->field[i], a, b->field[i], b)) return false;
+  return true;
+}
+
+bool same_key_parts(const KEY &a, const KEY &b) {
+  if (a.user_defined_key_parts != b.user_defined_key_parts || a.algorithm != b.algorithm ||
+      (a.flags & HA_NOSAME) != (b.flags & HA_NOSAME))
+    return false;
+  for (uint i = 0; i < a.user_defined_key_parts; i++) {
+    const KEY_PART_INFO &x = a.key_part[i], &y = b.key_part[i];
+    if (x.fieldnr != y.fieldnr || x.length != y.length ||
+        (x.key_part_flag & HA_REVERSE_SORT) != (y.key_part_flag & HA_REVERSE_SORT))
+      return false;
+  }
+  return true;
+}
+
+bool same_clustered_key(const TABLE *a, const TABLE *b) {
+  uint x = a->s->primary_key, y = b->s->primary_key;
+  if (x >= MAX_KEY || y >= MAX_KEY) return x >= MAX_KEY && y >= MAX_KEY;
+  return same_key_parts(a->key_info[x], b->key_info[y]);
+}
+
+bool is_added(const Alter_inplace_info *info, const KEY &key) {
+  for (uint i = 0; i < info->index_add_count; i++) {
+    const KEY &added = info->key_info_buffer[info->index_add_buffer[i]];
+    if (!my_strcasecmp(system_charset_info, added.name.str, key.name.str)) return true;
+  }
+  return false;
+}
+
+/* The old table's key that a kept one was; MAX_KEY if there is none. */
+uint old_key_of(const TABLE *old, const Alter_inplace_info *info, const KEY &key) {
+  const char *name = key.name.str;
+  for (const auto &pair : info->rename_keys)
+    if (!my_strcasecmp(system_charset_info, pair.new_key->name.str, name)) name = pair.old_key->name.str;
+  for (uint no = 0; no < old->s->keys; no++)
+    if (!my_strcasecmp(system_charset_info, old->key_info[no].name.str, name)) return no;
+  return MAX_KEY;
+}
+
+bool has_virtual_column(const TABLE *table, const KEY &key) {
+  for (uint i = 0; i < key.user_defined_key_parts; i++)
+    if (!table->field[key.key_part[i].fieldnr - 1]->stored_in_db()) return true;
+  return false;
+}
+
+}  // namespace
+
+/* Work of one in-place ALTER; drops unfinished indexes when the server deletes it. */
+class Index_builder : public inplace_alter_handler_ctx {
+public:
+  ~Index_builder() override {
+    for (auto *build : builds) myriad_index_build_free(build);
+  }
+  std::unique_ptr<TablePlan> plan;      /* of the altered table */
+  std::vector<myriad_index_spec> specs; /* by new core number */
+  std::vector<int32_t> old_of_new;
+  std::vector<uint32_t> added; /* core numbers of the indexes to build, as in `builds` */
+  std::vector<myriad_index_build *> builds;
+};
+
+enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
+  const alter_table_operations flags = info->handler_flags;
+  if (flags & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
+    info->unsupported_reason = my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
+  if (m_own_session || (flags & ~(METADATA_ONLY | ADD_INDEX | DROP_INDEX))) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (info->ignore || info->error_if_not_empty) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
+  if (info->create_info->used_fields & rebuilding) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (table->s->option_struct && altered->s->option_struct &&
+      table->s->option_struct->tablespace_per != altered->s->option_struct->tablespace_per)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!same_layout(table, altered) || !same_clustered_key(table, altered)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!(flags & (ADD_INDEX | DROP_INDEX))) {
+    for (uint no = 0; no < altered->s->keys; no++)
+      if (old_key_of(table, info, altered->key_info[no]) >= MAX_KEY) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    return altered->s->keys == table->s->keys ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  bool adds = false;
+  for (uint no = 0; no < altered->s->keys; no++) {
+    const KEY &key = altered->key_info[no];
+    if (is_added(info, key)) {
+      if (key.flags & (HA_FULLTEXT | HA_SPATIAL)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      if (has_virtual_column(altered, key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      adds = true;
+      continue;
+    }
+    uint old = old_key_of(table, info, key);
+    if (old >= MAX_KEY || !same_key_parts(table->key_info[old], key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  return adds ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
+}
+
+/* One more than the largest value in the AUTO_INCREMENT column. */
+void ha_myriad::find_auto_increment_floor() {
+  m_auto_increment_floor = 1;
+  Field *field = table->found_next_number_field;
+  if (!field || table->s->next_number_keypart) return;
+  const uint no = table->s->next_number_index;
+  const bool descending = table->key_info[no].key_part[0].key_part_flag & HA_REVERSE_SORT;
+  MY_BITMAP *saved = tmp_use_all_columns(table, &table->read_set);
+  if (!ha_index_init(no, true)) {
+    int error = descending ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
+    if (!error) {
+      longlong largest = field->val_int();
+      if ((field->flags & UNSIGNED_FLAG) || largest > 0) m_auto_increment_floor = ulonglong(largest) + 1;
+    }
+    ha_index_end();
+  }
+  tmp_restore_column_map(&table->read_set, saved);
+}
+
+bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
+  if (info->create_info->used_fields & HA_CREATE_USED_AUTO) find_auto_increment_floor();
+  auto *builder = new Index_builder;
+  info->handler_ctx = builder;
+  builder->plan.reset(new TablePlan(altered));
+  for (const IndexPlan &index : builder->plan->indexes()) {
+    builder->specs.push_back({index.unique});
+    if (index.core_no == 0) {
+      builder->old_of_new.push_back(0);
+      continue;
+    }
+    const KEY &key = altered->key_info[index.server_no];
+    if (is_added(info, key)) {
+      builder->old_of_new.push_back(-1);
+      builder->added.push_back(index.core_no);
+    } else {
+      builder->old_of_new.push_back(int32_t(m_plan->core_number(old_key_of(table, info, key))));
+    }
+  }
+  return false;
+}
+
+/* Reports a duplicate with the values of the row that has it. */
+static void report_duplicate(ha_myriad *file, TABLE *table, TABLE *altered, const IndexPlan &index,
+                             const TablePlan &plan, myriad_session *session, const uchar *key, size_t key_length) {
+  const uchar *at = key, *end = key + key_length;
+  for (const auto &part : index.parts)
+    if (at) at = skip_part(part, at, end);
+  myriad_row row;
+  myriad::Template all;
+  myriad::Buffer pk, blobs;
+  if (at) pk.assign(at, size_t(end - at));
+  plan.make_template(table, true, &all);
+  if (at &&
+      myriad_get(session, file->core_table(), 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row) ==
+          MYRIAD_OK &&
+      plan.unpack_row(all, row.key, row.key_len, row.value, row.value_len, table->s->default_values, altered->record[0],
+                      &blobs)) {
+    print_keydup_error(altered, &altered->key_info[index.server_no], MYF(0));
+    return;
+  }
+  my_error(ER_DUP_UNKNOWN_IN_INDEX, MYF(0), altered->key_info[index.server_no].name.str);
+}
+
+bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
+  auto *builder = static_cast<Index_builder *>(info->handler_ctx);
+  if (!builder || builder->added.empty()) return false;
+  THD *thd = ha_thd();
+  int error = ensure_session();
+  if (error) {
+    print_error(error, MYF(0));
+    return true;
+  }
+  myriad_status status = MYRIAD_OK;
+  for (uint32_t no : builder->added) {
+    myriad_index_build *build = nullptr;
+    status = myriad_index_build_begin(core(), m_table, builder->specs[no].unique, mysql_tmpdir,
+                                      myriad_sort_buffer_of(thd) / builder->added.size(), &build);
+    if (status != MYRIAD_OK) break;
+    builder->builds.push_back(build);
+  }
+  /* One pass over the rows for all indexes. */
+  myriad::Template all;
+  m_plan->make_template(table, true, &all);
+  myriad_cursor *cursor = nullptr;
+  myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, true};
+  if (status == MYRIAD_OK) status = myriad_cursor_open(core(), m_table, 0, &options, &cursor);
+  myriad_row row;
+  myriad::Buffer key, value;
+  thd_progress_init(thd, 1);
+  ulonglong done = 0;
+  if (status == MYRIAD_OK) status = myriad_cursor_seek(cursor, MYRIAD_SEEK_FIRST, nullptr, 0, &row);
+  while (status == MYRIAD_OK) {
+    uchar *record = table->record[0];
+    if (!m_plan->unpack_row(all, row.key, row.key_len, row.value, row.value_len, table->s->default_values, record,
+                            &m_blobs)) {
+      error = HA_ERR_CRASHED;
+      break;
+    }
+    for (size_t i = 0; i < builder->added.size() && status == MYRIAD_OK; i++) {
+      const IndexPlan &index = builder->plan->indexes()[builder->added[i]];
+      key.clear();
+      value.clear();
+      size_t columns = builder->plan->pack_entry_key(index, record, row.key, row.key_len, &key);
+      builder->plan->pack_entry_value(index, record, columns, &value);
+      size_t unique = index.unique && !builder->plan->any_null(index, record) ? columns : 0;
+      status = myriad_index_build_add(builder->builds[i], key.data(), key.size(), unique, value.data(), value.size());
+    }
+    if (status != MYRIAD_OK) break;
+    if (++done % 4096 == 0) {
+      thd_progress_report(thd, done, std::max<ulonglong>(stats.records, done));
+      if (thd_kill_level(thd) != THD_IS_NOT_KILLED) {
+        error = HA_ERR_ABORTED_BY_USER;
+        break;
+      }
+    }
+    status = myriad_cursor_next(cursor, &row);
+  }
+  if (!error && status != MYRIAD_OK && status != MYRIAD_END) error = fail(status);
+  if (cursor) myriad_cursor_close(cursor);
+  for (size_t i = 0; !error && i < builder->builds.size(); i++) {
+    const uint8_t *duplicate = nullptr;
+    size_t duplicate_length = 0;
+    status = myriad_index_build_finish(builder->builds[i], &duplicate, &duplicate_length);
+    if (status == MYRIAD_ERR_DUPLICATE_KEY) {
+      myriad::Buffer copy;
+      copy.assign(duplicate, duplicate_length);
+      report_duplicate(this, table, altered, builder->plan->indexes()[builder->added[i]], *m_plan, core(), copy.data(),
+                       copy.size());
+      thd_progress_end(thd);
+      return true;
+    }
+    if (status != MYRIAD_OK) error = fail(status);
+  }
+  thd_progress_end(thd);
+  if (!error) return false;
+  print_error(error, MYF(0));
+  return true;
+}
+
+bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) {
+  auto *builder = static_cast<Index_builder *>(info->handler_ctx);
+  if (!commit || !builder) return false;
+  close_cursor();
+  /* Partitions have no image of their own: the server keeps the table's in a file. */
+  bool partition = table->s->partition_info_str != nullptr;
+  const LEX_CUSTRING *image = partition ? nullptr : table->s->frm_image;
+  const uchar *frm = image ? image->str : nullptr;
+  size_t frm_length = image ? image->length : 0;
+  myriad_status status;
+  if (info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER))
+    status = myriad_alter_indexes(myriad_core, m_name.c_str(), frm, frm_length, builder->specs.data(),
+                                  builder->old_of_new.data(), uint32_t(builder->specs.size()), builder->builds.data(),
+                                  uint32_t(builder->builds.size()));
+  else
+    status = frm ? myriad_replace_frm(myriad_core, m_name.c_str(), frm, frm_length) : MYRIAD_OK;
+  if (status != MYRIAD_OK) {
+    print_error(myriad_error_noted(status, ha_thd()), MYF(0));
+    return true;
+  }
+  if (info->create_info->used_fields & HA_CREATE_USED_AUTO) return set_auto_increment_at_least(altered, info);
+  return false;
+}
+
+/* ALTER TABLE ... AUTO_INCREMENT = n: never below what the rows need. */
+bool ha_myriad::set_auto_increment_at_least(TABLE *, Alter_inplace_info *info) {
+  ulonglong wanted = info->create_info->auto_increment_value;
+  if (!table->found_next_number_field || table->s->next_number_keypart) return false;
+  if (!wanted) wanted = 1;
+  myriad_table *fresh = nullptr;
+  myriad_status status = myriad_table_open(myriad_core, m_name.c_str(), &fresh);
+  if (status == MYRIAD_OK) status = myriad_auto_increment_set(fresh, std::max(wanted, m_auto_increment_floor));
+  if (fresh) myriad_table_close(fresh);
+  if (status == MYRIAD_OK) return false;
+  print_error(myriad_error_noted(status, ha_thd()), MYF(0));
+  return true;
+}

@@ -1,0 +1,56 @@
+/* AUTO_INCREMENT: the core keeps one persistent counter for each table; a column that is not the first of its key
+   counts within the groups of the columns before it, by looking up the largest value. */
+#include "ha_myriad.h"
+
+void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                                   ulonglong *reserved) {
+  if (table->s->next_number_keypart) {
+    handler::get_auto_increment(offset, increment, wanted, first, reserved);
+    return;
+  }
+  if (ensure_session()) {
+    *first = ULONGLONG_MAX;
+    return;
+  }
+  /* What is left of the first estimate, so that a statement that mixes given and generated values reserves no more. */
+  if (!m_auto_increment_rows) m_auto_increment_rows = wanted ? wanted : 1;
+  wanted = m_auto_increment_rows;
+  if (!increment) increment = 1;
+  uint64_t value = 0, count = wanted;
+  /* An offset above the increment is ignored: any value may come first, and the server rounds it as it likes. */
+  if (offset > increment || !offset) {
+    count = increment * wanted;
+    offset = increment = 1;
+  }
+  myriad_status status = myriad_auto_increment_reserve(core(), m_table, offset, increment, count, &value);
+  if (status != MYRIAD_OK) {
+    fail(status);
+    *first = ULONGLONG_MAX;
+    *reserved = 0;
+    return;
+  }
+  *first = value;
+  *reserved = wanted;
+}
+
+/* A value given by the statement moves the counter behind it. */
+void ha_myriad::note_explicit_auto_increment(const uchar *record, bool inserting) {
+  Field *field = inserting ? table->next_number_field : table->found_next_number_field;
+  if (!field || record != table->record[0] || table->s->next_number_keypart) return;
+  if (inserting && insert_id_for_cur_row) return; /* ours, already counted */
+  longlong value = field->val_int();
+  bool is_unsigned = field->flags & UNSIGNED_FLAG;
+  if (value == 0 || (!is_unsigned && value < 0)) return;
+  ulonglong given = ulonglong(value), next = given == ULONGLONG_MAX ? given : given + 1;
+  myriad_auto_increment_at_least(core(), m_table, next);
+}
+
+int ha_myriad::reset_auto_increment(ulonglong value) {
+  return myriad_error_noted(myriad_auto_increment_set(m_table, value ? value : 1), ha_thd());
+}
+
+void ha_myriad::update_create_info(HA_CREATE_INFO *create_info) {
+  if (create_info->used_fields & HA_CREATE_USED_AUTO) return;
+  info(HA_STATUS_AUTO);
+  create_info->auto_increment_value = stats.auto_increment_value;
+}

@@ -1,0 +1,160 @@
+/* CREATE, DROP, RENAME, TRUNCATE, and keeping the server's .frm files out of the way. */
+#include "ha_myriad.h"
+#include "discovery.h"
+#include "options.h"
+#include "sql_partition.h"
+
+namespace {
+
+int refuse(const char *what) {
+  my_error(ER_NOT_SUPPORTED_YET, MYF(0), what);
+  return HA_ERR_UNSUPPORTED;
+}
+
+/* All tables have one row format, which does what these three do; the others promise something that we do not have. */
+bool has_row_format(enum row_type type) {
+  switch (type) {
+  case ROW_TYPE_NOT_USED:
+  case ROW_TYPE_DEFAULT:
+  case ROW_TYPE_DYNAMIC:
+  case ROW_TYPE_COMPACT:
+  case ROW_TYPE_REDUNDANT: return true;
+  default: return false;
+  }
+}
+
+/* Options that would have to be ignored are refused, as InnoDB does in its strict mode. */
+int check_options(const HA_CREATE_INFO *create_info) {
+  const char *option = nullptr;
+  if (create_info->data_file_name)
+    option = "DATA DIRECTORY";
+  else if (create_info->index_file_name)
+    option = "INDEX DIRECTORY";
+  else if ((create_info->used_fields & HA_CREATE_USED_ROW_FORMAT) && !has_row_format(create_info->row_type))
+    option = "ROW_TYPE";
+  else if ((create_info->used_fields & HA_CREATE_USED_KEY_BLOCK_SIZE) && create_info->key_block_size)
+    option = "KEY_BLOCK_SIZE";
+  if (!option) return 0;
+  my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "MYRIAD", option);
+  return HA_ERR_UNSUPPORTED;
+}
+
+int check_refused(const HA_CREATE_INFO *create_info, TABLE *form) {
+  if (create_info->alter_info) {
+    List_iterator_fast<Key> keys(create_info->alter_info->key_list);
+    while (Key *key = keys++)
+      if (key->type == Key::FOREIGN_KEY) return refuse("FOREIGN KEY for the MYRIAD storage engine");
+  }
+  for (uint i = 0; i < form->s->keys; i++) {
+    if (form->key_info[i].flags & HA_FULLTEXT) return refuse("FULLTEXT index for the MYRIAD storage engine");
+    if (form->key_info[i].flags & HA_SPATIAL) return refuse("SPATIAL index for the MYRIAD storage engine");
+  }
+  return 0;
+}
+
+/* EXCHANGE PARTITION renames a partition to a table: its definition is the image of the table that it replaces. */
+bool is_partition(const std::string &name) { return name.find("#P#") != std::string::npos; }
+
+}  // namespace
+
+int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
+  THD *thd = ha_thd();
+  int error = check_refused(create_info, form);
+  if (!error) error = check_options(create_info);
+  if (error) return error;
+
+  myriad::TablePlan plan(form);
+  std::vector<myriad_index_spec> indexes;
+  for (const auto &index : plan.indexes()) indexes.push_back({index.unique});
+
+  const uchar *image = nullptr;
+  size_t image_length = 0;
+  bool has_image = !is_partition(myriad_name(path)) && !form->s->read_frm_image(&image, &image_length) && image;
+
+  myriad_table_spec spec;
+  memset(&spec, 0, sizeof spec);
+  spec.frm = has_image ? image : nullptr;
+  spec.frm_len = has_image ? image_length : 0;
+  spec.indexes = indexes.data();
+  spec.index_count = uint32_t(indexes.size());
+  spec.hidden_row_id = plan.hidden_row_id();
+  spec.has_auto_increment = form->found_next_number_field != nullptr;
+  spec.auto_increment_next = create_info->auto_increment_value;
+  spec.temporary = create_info->options & HA_LEX_CREATE_TMP_TABLE;
+  spec.tablespace_per = form->s->option_struct ? int32_t(form->s->option_struct->tablespace_per) - 1 : -1;
+  myriad_status status = myriad_create_table(myriad_core, myriad_name(path).c_str(), &spec);
+  if (has_image) form->s->free_frm_image(image);
+  return myriad_error_noted(status, thd);
+}
+
+int ha_myriad::delete_table(const char *path) {
+  return myriad_error_noted(myriad_drop_table(myriad_core, myriad_name(path).c_str()), ha_thd());
+}
+
+int ha_myriad::rename_table(const char *from, const char *to) {
+  std::string old_name = myriad_name(from), new_name = myriad_name(to);
+  myriad_status status = myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str());
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
+     partition became keeps it until open() has adopted it. */
+  if (!is_partition(old_name) && !is_partition(new_name)) myriad_remove_frm(from);
+  return 0;
+}
+
+int ha_myriad::truncate() {
+  close_cursor();
+  myriad_status status = myriad_truncate_table(myriad_core, m_name.c_str(), 1);
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  /* The handle points at the emptied table's old trees. */
+  myriad_table *fresh = nullptr;
+  status = myriad_table_open(myriad_core, m_name.c_str(), &fresh);
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  myriad_table_close(m_table);
+  m_table = fresh;
+  return 0;
+}
+
+/* Called after the server has renamed the .frm file of an in-place ALTER. */
+int ha_myriad::create_partitioning_metadata(const char *name, const char *, chf_create_flags action, bool) {
+  if (action == CHF_RENAME_FLAG) myriad_remove_frm(name);
+  return 0;
+}
+
+int ha_myriad::discover_check_version() {
+  if (table->s->tmp_table || table->s->partition_info_str || !m_table) return 0;
+  return myriad_table_is_current(m_table) ? 0 : HA_ERR_TABLE_DEF_CHANGED;
+}
+
+/* The catalog's definition wins over a .frm file that a crash left; a table that was a partition has no image yet. */
+int ha_myriad::adopt_definition() {
+  if (table->s->tmp_table || table->s->partition_info_str || m_name.find("#P#") != std::string::npos ||
+      m_name.find("#sql") != std::string::npos)
+    return 0;
+  std::string image;
+  if (myriad_read_frm(m_name.c_str(), &image)) {
+    LEX_CUSTRING version = table->s->tabledef_version;
+    if (!version.length || myriad_frm_has_version(image, &version)) return 0;
+    sql_print_information("MYRIAD: table %s was opened with an outdated definition; reading it again", m_name.c_str());
+    return HA_ERR_TABLE_DEF_CHANGED;
+  }
+  const uchar *bytes = nullptr;
+  size_t length = 0;
+  if (table->s->read_frm_image(&bytes, &length) || !bytes) return 0;
+  myriad_status status = myriad_replace_frm(myriad_core, m_name.c_str(), bytes, length);
+  table->s->free_frm_image(bytes);
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  myriad_table_close(m_table);
+  m_table = nullptr;
+  status = myriad_table_open(myriad_core, m_name.c_str(), &m_table);
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  myriad_remove_frm(table->s->normalized_path.str);
+  return 0;
+}
+
+/* "Yes" would let the server swap files for EXCHANGE PARTITION and skip copies for options; neither fits a catalog. */
+bool ha_myriad::check_if_incompatible_data(HA_CREATE_INFO *, uint) { return COMPATIBLE_DATA_NO; }
+
+int ha_myriad::discard_or_import_tablespace(my_bool discard) {
+  return refuse(discard ? "DISCARD TABLESPACE for the MYRIAD storage engine"
+                        : "IMPORT TABLESPACE for the MYRIAD storage engine");
+}

@@ -1,0 +1,129 @@
+/* Table discovery: the server has no .frm files of our tables; their images come from the core's catalog. */
+#include "ha_myriad.h"
+#include "discovery.h"
+#include "table_cache.h"
+#include <my_dir.h>
+#include <string>
+#include <vector>
+
+namespace {
+
+/* Position of the last upgrade's server version in an image (see TABLE_SHARE::init_from_binary_frm_image). */
+constexpr size_t FRM_SERVER_VERSION = 51;
+/* DROP DATABASE with more tables than this goes through drop_database(): the server's way is quadratic. */
+constexpr size_t DROP_ONE_BY_ONE_MAX = 1000;
+
+void append_text(void *arg, const char *text, size_t length) { static_cast<std::string *>(arg)->append(text, length); }
+
+bool in_drop_database(THD *thd) { return thd && thd_sql_command(thd) == SQLCOM_DROP_DB; }
+
+bool exists(const char *path) { return my_access(path, F_OK) == 0; }
+
+int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
+  std::string image;
+  std::string name = myriad_name(share->normalized_path.str);
+  if (!myriad_read_frm(name.c_str(), &image) || image.size() < 64) return HA_ERR_NO_SUCH_TABLE;
+  /* CHECK TABLE ... FOR UPGRADE wants to write this into a .frm file. */
+  int4store(reinterpret_cast<uchar *>(&image[FRM_SERVER_VERSION]), uint32(MYSQL_VERSION_ID));
+  my_errno = share->init_from_binary_frm_image(thd, false, reinterpret_cast<const uchar *>(image.data()), image.size());
+  return my_errno;
+}
+
+/* The server has the table in its cache: somebody uses it, or did. Such tables are dropped the server's way, under
+   their metadata locks, which also empties the cache. */
+bool is_cached(const char *db, const std::string &file_name) {
+  char table[NAME_LEN + 1];
+  filename_to_tablename(file_name.c_str(), table, sizeof table, true);
+  TDC_element *element = tdc_lock_share(current_thd, db, table);
+  if (!element) return false;
+  if (element != MY_ERRPTR) tdc_unlock_share(element);
+  return true;
+}
+
+struct Listing {
+  std::vector<std::string> names;
+};
+
+bool list_name(void *arg, const char *table, size_t length) {
+  std::string name(table, length);
+  if (name.find("#P#") == std::string::npos && name.find("#sql") == std::string::npos)
+    static_cast<Listing *>(arg)->names.push_back(std::move(name));
+  return true;
+}
+
+int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *, handlerton::discovered_list *result) {
+  char directory[FN_REFLEN];
+  tablename_to_filename(db->str, directory, sizeof directory);
+  Listing listing;
+  if (myriad_list_tables(myriad_core, directory, list_name, &listing) != MYRIAD_OK) return 1;
+  bool together = in_drop_database(current_thd) && listing.names.size() > DROP_ONE_BY_ONE_MAX;
+  for (const std::string &name : listing.names) {
+    /* Tables with files beside them (triggers) still go the server's way, which removes the files. */
+    if (together && !is_cached(db->str, name) && !exists((std::string("./") + directory + "/" + name + ".TRG").c_str()))
+      continue;
+    if (result->add_file(name.c_str())) return 1;
+  }
+  return 0;
+}
+
+int discover_table_existence(handlerton *, const char *db, const char *table) {
+  char path[FN_REFLEN + 1];
+  build_table_filename(path, sizeof path - 1, db, table, "", 0);
+  return myriad_table_exists(myriad_core, myriad_name(path).c_str());
+}
+
+bool is_sequence(const char *name) {
+  std::string image;
+  constexpr size_t table_type = 39;
+  return myriad_read_frm(name, &image) && image.size() > table_type && (uchar(image[table_type]) & 0x30) == 0x20;
+}
+
+int drop_table(handlerton *, const char *path) {
+  std::string name = myriad_name(path);
+  THD *thd = current_thd;
+  /* Without a .frm file the server cannot tell a sequence from a table. */
+  if (thd && thd_sql_command(thd) == SQLCOM_DROP_SEQUENCE && !is_sequence(name.c_str())) return HA_ERR_NO_SUCH_TABLE;
+  return myriad_error_noted(myriad_drop_table(myriad_core, name.c_str()), thd);
+}
+
+void drop_database(handlerton *, char *path) {
+  std::string name = myriad_name(path);
+  while (!name.empty() && name.back() == FN_LIBCHAR) name.pop_back();
+  uint64_t dropped = 0;
+  if (myriad_drop_database(myriad_core, name.c_str(), &dropped) != MYRIAD_OK)
+    sql_print_error("MYRIAD: dropping database %s: %s", name.c_str(), myriad_last_error());
+}
+
+/* After a crash in ALTER TABLE ... ALGORITHM=INPLACE: 0 if the new definition is committed. */
+int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong) {
+  std::string image;
+  if (!myriad_read_frm(myriad_name(path).c_str(), &image)) return 2;
+  return myriad_frm_has_version(image, version) ? 0 : 1;
+}
+
+}  // namespace
+
+bool myriad_read_frm(const char *name, std::string *image) {
+  return myriad_get_frm(myriad_core, name, append_text, image) == MYRIAD_OK && !image->empty();
+}
+
+bool myriad_frm_has_version(const std::string &image, const LEX_CUSTRING *version) {
+  constexpr size_t at = 66, length = MY_UUID_SIZE;
+  if (!version || !version->str || version->length != length || image.size() < at + length) return false;
+  return !memcmp(image.data() + at, version->str, length);
+}
+
+void myriad_remove_frm(const char *path) {
+  char file[FN_REFLEN + 8];
+  strxnmov(file, sizeof file - 1, path, reg_ext, NullS);
+  my_delete(file, MYF(0));
+}
+
+void myriad_init_discovery(handlerton *hton) {
+  hton->discover_table = discover_table;
+  hton->discover_table_names = discover_table_names;
+  hton->discover_table_existence = discover_table_existence;
+  hton->drop_table = drop_table;
+  hton->drop_database = drop_database;
+  hton->check_version = check_version;
+}

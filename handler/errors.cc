@@ -1,0 +1,63 @@
+/* From the core's statuses to the server's errors, and from paths to the core's names. */
+#include "session.h"
+#include "ha_myriad.h"
+
+int myriad_error(myriad_status status) {
+  switch (status) {
+  case MYRIAD_OK: return 0;
+  case MYRIAD_END: return HA_ERR_END_OF_FILE;
+  case MYRIAD_ERR_DUPLICATE_KEY: return HA_ERR_FOUND_DUPP_KEY;
+  case MYRIAD_ERR_LOCK_WAIT_TIMEOUT: return HA_ERR_LOCK_WAIT_TIMEOUT;
+  case MYRIAD_ERR_DEADLOCK: return HA_ERR_LOCK_DEADLOCK;
+  case MYRIAD_ERR_INTERRUPTED: return HA_ERR_ABORTED_BY_USER;
+  case MYRIAD_ERR_NO_SUCH_TABLE: return HA_ERR_NO_SUCH_TABLE;
+  case MYRIAD_ERR_TABLE_EXISTS: return HA_ERR_TABLE_EXIST;
+  case MYRIAD_ERR_DEFINITION_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
+  case MYRIAD_ERR_TOO_LONG: return MYRIAD_HA_ERR_TOO_LONG;
+  case MYRIAD_ERR_IO: return MYRIAD_HA_ERR_IO;
+  case MYRIAD_ERR_DISK_FULL: return HA_ERR_RECORD_FILE_FULL;
+  case MYRIAD_ERR_CORRUPT: return HA_ERR_CRASHED;
+  case MYRIAD_ERR_TABLESPACE: return MYRIAD_HA_ERR_TABLESPACE;
+  case MYRIAD_ERR_FORMAT: return MYRIAD_HA_ERR_FORMAT;
+  case MYRIAD_ERR_BUFFER_POOL: return MYRIAD_HA_ERR_BUFFER_POOL;
+  case MYRIAD_ERR_POISONED: return MYRIAD_HA_ERR_POISONED;
+  case MYRIAD_ERR_NOT_SUPPORTED: return HA_ERR_UNSUPPORTED;
+  case MYRIAD_ERR_RECORD_CHANGED: return HA_ERR_RECORD_CHANGED;
+  case MYRIAD_ERR_DIRECTORY_LOCKED:
+  case MYRIAD_ERR_INVALID:
+  case MYRIAD_ERR_SHUTTING_DOWN:
+  case MYRIAD_ERR_XA_UNKNOWN: return MYRIAD_HA_ERR_OTHER;
+  }
+  return MYRIAD_HA_ERR_OTHER;
+}
+
+int myriad_error_noted(myriad_status status, THD *thd) {
+  int error = myriad_error(status);
+  /* The server's own messages for these name neither tablespace nor page. */
+  if (thd && (status == MYRIAD_ERR_CORRUPT || status == MYRIAD_ERR_DISK_FULL || status == MYRIAD_ERR_NOT_SUPPORTED))
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, "MYRIAD: %s", myriad_last_error());
+  if (status == MYRIAD_ERR_CORRUPT) sql_print_error("MYRIAD: %s", myriad_last_error());
+  return error;
+}
+
+int Session::fail(myriad_status status, THD *thd) {
+  int error = myriad_error_noted(status, thd);
+  if (status == MYRIAD_ERR_DEADLOCK || status == MYRIAD_ERR_RECORD_CHANGED) {
+    if (thd) thd->mark_transaction_to_rollback(true);
+  }
+  return error;
+}
+
+bool ha_myriad::get_error_message(int error, String *text) {
+  const char *sentence = error >= MYRIAD_HA_ERR_IO && error <= MYRIAD_HA_ERR_OTHER ? myriad_last_error() : "";
+  text->copy(sentence, strlen(sentence), system_charset_info);
+  return false;
+}
+
+bool myriad_is_temporary_path(const char *path) { return !(path[0] == FN_CURLIB && path[1] == FN_LIBCHAR); }
+
+std::string myriad_name(const char *path) {
+  if (!myriad_is_temporary_path(path)) return path + 2;
+  const char *base = strrchr(path, FN_LIBCHAR);
+  return std::string("#tmp/") + (base ? base + 1 : path);
+}

@@ -1,0 +1,228 @@
+/* The handler class: one object for each TABLE in use. It converts rows, keys, errors and calls; the engine is the
+ * core. */
+#ifndef HA_MYRIAD_H
+#define HA_MYRIAD_H
+#include "server.h"
+#include "rows.h"
+#include "session.h"
+#include <memory>
+
+/* Statistics that all TABLEs of one definition share. */
+class Myriad_share : public Handler_share {
+public:
+  Myriad_share();
+  ~Myriad_share() override;
+  mysql_mutex_t mutex;
+  bool sampled = false;
+  ulonglong sampled_rows = 0;
+  uint version = 0;                             /* raised at each sampling */
+  std::vector<std::vector<ulong>> rows_per_key; /* by server key number and part */
+};
+
+class ha_myriad final : public handler {
+public:
+  ha_myriad(handlerton *hton, TABLE_SHARE *share);
+  ~ha_myriad() override;
+
+  ulonglong table_flags() const override;
+  ulong index_flags(uint index, uint part, bool all_parts) const override;
+  const char *index_type(uint) override { return "BTREE"; }
+  uint max_supported_keys() const override { return MAX_KEY; }
+  uint max_supported_key_length() const override { return 3500; }
+  uint max_supported_key_part_length() const override;
+  uint max_supported_record_length() const override { return HA_MAX_REC_LENGTH; }
+  uint lock_count() const override { return 0; }
+  enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
+  uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
+  const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
+  bool primary_key_is_clustered() { return true; }
+
+  /* handler.cc of the shim: life cycle, scans, changes */
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+  handler *clone(const char *name, MEM_ROOT *mem_root) override;
+  int reset() override;
+  int extra(enum ha_extra_function operation) override;
+  int index_init(uint index, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function find_flag) override;
+  int index_next(uchar *record) override;
+  int index_prev(uchar *record) override;
+  int index_first(uchar *record) override;
+  int index_last(uchar *record) override;
+  int index_next_same(uchar *record, const uchar *key, uint key_length) override;
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *record) override;
+  int rnd_pos(uchar *record, uchar *position) override;
+  void position(const uchar *record) override;
+  int write_row(const uchar *record) override;
+  int update_row(const uchar *old_record, const uchar *new_record) override;
+  int delete_row(const uchar *record) override;
+  void column_bitmaps_signal() override;
+  void start_bulk_insert(ha_rows rows, uint flags) override;
+  int end_bulk_insert() override;
+  void try_semi_consistent_read(bool yes) override;
+  bool was_semi_consistent_read() override;
+  void unlock_row() override;
+  void init_table_handle_for_HANDLER() override;
+
+  Item *idx_cond_push(uint keyno, Item *condition) override;
+  bool rowid_filter_push(Rowid_filter *filter) override;
+  int multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges, uint mode,
+                            HANDLER_BUFFER *buf) override;
+  int multi_range_read_next(range_id_t *range_info) override;
+  ha_rows multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges, uint *bufsz,
+                                      uint *flags, Cost_estimate *cost) override;
+  ha_rows multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts, uint *bufsz, uint *flags,
+                                Cost_estimate *cost) override;
+  int multi_range_read_explain_info(uint mrr_mode, char *str, size_t size) override;
+
+  /* trx.cc */
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type lock_type) override;
+  int external_lock(THD *thd, int lock_type) override;
+  int start_stmt(THD *thd, thr_lock_type lock_type) override;
+
+  /* stats.cc */
+  int info(uint flag) override;
+  ha_rows records_in_range(uint index, const key_range *min_key, const key_range *max_key, page_range *pages) override;
+  ha_rows estimate_rows_upper_bound() override;
+  double scan_time() override;
+  double read_time(uint index, uint ranges, ha_rows rows) override;
+  int analyze(THD *thd, HA_CHECK_OPT *) override;
+  int check(THD *thd, HA_CHECK_OPT *) override;
+  int optimize(THD *thd, HA_CHECK_OPT *) override;
+
+  /* autoinc.cc */
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted, ulonglong *first,
+                          ulonglong *reserved) override;
+  int reset_auto_increment(ulonglong value) override;
+  bool autoinc_lock_mode_stmt_unsafe() const override { return true; }
+  void update_create_info(HA_CREATE_INFO *create_info) override;
+
+  /* ddl.cc */
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *create_info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  int create_partitioning_metadata(const char *name, const char *old_name, chf_create_flags action,
+                                   bool ignore_delete_error) override;
+  int discover_check_version() override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *create_info, uint table_changes) override;
+  int discard_or_import_tablespace(my_bool discard) override;
+
+  /* alter.cc */
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
+
+  bool set_auto_increment_at_least(TABLE *altered, Alter_inplace_info *info);
+  bool get_error_message(int error, String *text) override;
+
+  myriad_table *core_table() { return m_table; }
+  const myriad::TablePlan &plan() const { return *m_plan; }
+
+private:
+  friend class Index_builder;
+
+  int fail(myriad_status status) { return m_session->fail(status, m_user_thd ? m_user_thd : ha_thd()); }
+  bool use_session(THD *thd);
+  int ensure_session();
+  myriad_session *core() { return m_session->core(); }
+  void close_cursor();
+  int open_cursor(uint32_t core_index, bool full_scan);
+  void set_cursor_options();
+  int use_template();
+  int adopt_definition();
+  void find_auto_increment_floor();
+  bool reading_needs_all() const { return m_lock == MYRIAD_LOCK_X || m_own_session; }
+  uint32_t wait_mode() const;
+  bool by_keyread() const { return keyread < MAX_KEY && keyread == active_index; }
+
+  int seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length);
+  int step(uchar *record, bool forward);
+  int deliver(uchar *record, myriad_status status, myriad_row *row, bool forward);
+  int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
+  int deliver_clustered(uchar *record, const myriad_row &row);
+  int read_unique(uchar *record, const uchar *key, size_t key_length);
+  int resume(uchar *record, bool forward);
+  int reread_locked(uchar *record, bool forward);
+  void remember(const myriad_row &row);
+  void encode_search_key(const myriad::IndexPlan &index, const uchar *key, key_part_map parts, bool *has_null,
+                         uint *used, myriad::Buffer *out) const;
+  void set_bounds(const myriad::IndexPlan &index, enum ha_rkey_function find_flag);
+  void clear_bounds();
+
+  /* Changes. */
+  struct PendingOp {
+    myriad_op_kind kind;
+    uint32_t index_no;
+    size_t key, key_length, unique_length, value, value_length;
+    bool row; /* the value is the packed row */
+  };
+  int apply();
+  void add_op(const PendingOp &op) { m_pending.push_back(op); }
+  int current_clustered_key(const uchar *record, size_t *begin, size_t *length);
+  void add_entry_insert(const myriad::IndexPlan &, const uchar *record, size_t pk, size_t pk_length);
+  void add_entry_delete(const myriad::IndexPlan &, const uchar *record, size_t pk, size_t pk_length);
+  void add_entry_update(const myriad::IndexPlan &, const uchar *old_record, const uchar *new_record, size_t old_pk,
+                        size_t old_pk_length, size_t new_pk, size_t new_pk_length, bool pk_changed);
+  void note_explicit_auto_increment(const uchar *record, bool inserting);
+  int begin_autonomous();
+  int end_autonomous(int error);
+
+  void refresh_rows_per_key(bool thorough);
+  void copy_rows_per_key();
+
+  handlerton *m_hton;
+  myriad_table *m_table = nullptr;
+  Myriad_share *m_share = nullptr;
+  std::unique_ptr<myriad::TablePlan> m_plan;
+  std::string m_name;           /* in the core */
+  Session *m_session = nullptr; /* of the connection that uses the table now */
+  THD *m_user_thd = nullptr;
+  std::unique_ptr<Session> m_own_session; /* sequences: changes commit at once */
+  uint m_stats_version = 0;
+  uint m_duplicate_key = MAX_KEY; /* server number of the last duplicate's index */
+  uint64_t m_page_size = 16384;
+
+  /* Locks of the current statement. */
+  myriad_lock m_lock = MYRIAD_LOCK_NONE, m_stored_lock = MYRIAD_LOCK_NONE;
+  bool m_skip_locked = false;
+  bool m_try_semi_consistent = false;
+  bool m_reread = false; /* the last row matched but is not locked: the next read returns it again, locked */
+  bool m_locked_externally = false;
+  bool m_frm_shown = false;
+  void show_frm_while_locked(THD *thd);
+  void hide_frm(THD *thd);
+
+  /* The scan. */
+  myriad_cursor *m_cursor = nullptr;
+  uint32_t m_cursor_index = 0;
+  bool m_have_last = false;  /* m_last_key is the current row's key in the scanned index */
+  bool m_exact = false;      /* the cursor stays within m_search */
+  bool m_unique_hit = false; /* the last read was by a whole unique key, without a cursor */
+  bool m_bounded = false;
+  bool m_scan_started = false;
+  bool m_full_scan = false;
+  bool m_by_handler = false; /* SQL HANDLER: statements come and go between two reads */
+  const myriad::IndexPlan *m_index = nullptr;
+  myriad::Template m_template;
+  myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high;
+  myriad::Buffer m_pk; /* clustered key of the current row */
+  myriad::Buffer m_blobs;
+
+  /* Changes. */
+  ulonglong m_auto_increment_rows = 0;  /* still to come, by the statement's own estimate */
+  ulonglong m_auto_increment_floor = 1; /* for ALTER TABLE ... AUTO_INCREMENT: behind the largest value stored */
+  bool m_bulk_copy = false;             /* filling a table that nobody else sees */
+  bool m_ignore_duplicates = false, m_replace_duplicates = false;
+  myriad::Buffer m_row, m_keys, m_position;
+  std::vector<PendingOp> m_pending;
+  std::vector<myriad_op> m_ops;
+
+  DsMrr_impl m_ds_mrr;
+};
+
+#endif

@@ -1,0 +1,603 @@
+/* Opening, scans and look-ups: the reading half of the handler. */
+#include "ha_myriad.h"
+#include "variables.h"
+
+using myriad::Buffer;
+using myriad::IndexPlan;
+using myriad::KeyPart;
+using myriad::TablePlan;
+
+ha_myriad::ha_myriad(handlerton *hton, TABLE_SHARE *share) : handler(hton, share), m_hton(hton) { ref_length = 8; }
+
+ha_myriad::~ha_myriad() = default;
+
+ulonglong ha_myriad::table_flags() const {
+  ulonglong flags = HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_VIRTUAL_COLUMNS | HA_REC_NOT_IN_SEQ | HA_CAN_GEOMETRY |
+                    HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
+                    HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_SQL_HANDLER | HA_BINLOG_ROW_CAPABLE | HA_FAST_KEY_READ |
+                    HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS | HA_CAN_SKIP_LOCKED | HA_CRASH_SAFE |
+                    HA_CONCURRENT_OPTIMIZE | HA_ONLINE_ANALYZE | HA_REUSES_FILE_NAMES | HA_AUTO_PART_KEY |
+                    HA_PARTIAL_COLUMN_READ;
+  THD *thd = ha_thd();
+  /* Below REPEATABLE READ the order of commits is not what a replica needs to repeat statements. */
+  if (!thd || myriad_isolation_of(thd) >= MYRIAD_REPEATABLE_READ) flags |= HA_BINLOG_STMT_CAPABLE;
+  return flags;
+}
+
+ulong ha_myriad::index_flags(uint index, uint, bool) const {
+  ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE | HA_KEYREAD_ONLY;
+  if (index == table_share->primary_key)
+    flags |= HA_CLUSTERED_INDEX;
+  else
+    flags |= HA_DO_INDEX_COND_PUSHDOWN | HA_DO_RANGE_FILTER_PUSHDOWN;
+  return flags;
+}
+
+/* InnoDB's limits, which people's schemas are made for: 3072 bytes at 16 KiB pages and above, less on smaller ones. */
+uint ha_myriad::max_supported_key_part_length() const {
+  return m_page_size >= 16384 ? 3072 : m_page_size >= 8192 ? 1536 : 768;
+}
+
+/* ---- life cycle ---------------------------------------------------------------------------------------------------
+ */
+
+int ha_myriad::open(const char *name, int, uint) {
+  m_name = myriad_name(name);
+  myriad_status status = myriad_table_open(myriad_core, m_name.c_str(), &m_table);
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  int error = adopt_definition();
+  if (error) {
+    close();
+    return error;
+  }
+  m_plan.reset(new TablePlan(table));
+  ref_length = m_plan->ref_length();
+  key_used_on_scan = table->s->primary_key;
+  lock_shared_ha_data();
+  m_share = static_cast<Myriad_share *>(get_ha_share_ptr());
+  if (!m_share) {
+    m_share = new Myriad_share;
+    set_ha_share_ptr(m_share);
+  }
+  unlock_shared_ha_data();
+  if (table->s->table_type == TABLE_TYPE_SEQUENCE) {
+    m_own_session.reset(new Session);
+    if ((error = m_own_session->start(ha_thd()))) {
+      close();
+      return error;
+    }
+  }
+  info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
+  return 0;
+}
+
+int ha_myriad::close() {
+  close_cursor();
+  m_own_session.reset();
+  m_plan.reset();
+  if (m_table) myriad_table_close(m_table);
+  m_table = nullptr;
+  return 0;
+}
+
+handler *ha_myriad::clone(const char *name, MEM_ROOT *mem_root) {
+  auto *copy = static_cast<ha_myriad *>(handler::clone(name, mem_root));
+  if (!copy) return nullptr;
+  copy->m_lock = m_lock;
+  copy->m_stored_lock = m_stored_lock;
+  copy->m_skip_locked = m_skip_locked;
+  copy->m_session = m_session;
+  copy->m_user_thd = m_user_thd;
+  return copy;
+}
+
+int ha_myriad::reset() {
+  close_cursor();
+  m_template.valid = false;
+  m_ds_mrr.dsmrr_close();
+  m_ignore_duplicates = m_replace_duplicates = false;
+  m_try_semi_consistent = m_reread = false;
+  m_unique_hit = m_exact = false;
+  constexpr size_t keep = 1 << 20;
+  if (m_blobs.capacity() > keep) m_blobs.release();
+  if (m_row.capacity() > keep) m_row.release();
+  if (m_keys.capacity() > keep) m_keys.release();
+  return 0;
+}
+
+int ha_myriad::extra(enum ha_extra_function operation) {
+  switch (operation) {
+  case HA_EXTRA_KEYREAD:
+  case HA_EXTRA_NO_KEYREAD: m_template.valid = false; break;
+  case HA_EXTRA_IGNORE_DUP_KEY: m_ignore_duplicates = true; break;
+  case HA_EXTRA_WRITE_CAN_REPLACE:
+  case HA_EXTRA_INSERT_WITH_UPDATE: m_replace_duplicates = true; break;
+  case HA_EXTRA_NO_IGNORE_DUP_KEY: m_ignore_duplicates = m_replace_duplicates = false; break;
+  case HA_EXTRA_WRITE_CANNOT_REPLACE: m_replace_duplicates = false; break;
+  case HA_EXTRA_BEGIN_COPY:
+  case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY: m_bulk_copy = true; break;
+  case HA_EXTRA_END_COPY:
+    m_bulk_copy = false;
+    /* The server renames the copy next, in its own log; the rows must be there if that survives a crash. */
+    return myriad_error_noted(myriad_flush_log(myriad_core), ha_thd());
+  case HA_EXTRA_ABORT_COPY: m_bulk_copy = false; break;
+  default: break;
+  }
+  return 0;
+}
+
+void ha_myriad::column_bitmaps_signal() { m_template.valid = false; }
+
+void ha_myriad::start_bulk_insert(ha_rows, uint) {}
+
+int ha_myriad::end_bulk_insert() { return 0; }
+
+/* ---- cursors ------------------------------------------------------------------------------------------------------
+ */
+
+void ha_myriad::close_cursor() {
+  if (m_cursor) myriad_cursor_close(m_cursor);
+  m_cursor = nullptr;
+  m_bounded = m_reread = false;
+}
+
+uint32_t ha_myriad::wait_mode() const { return m_skip_locked ? MYRIAD_SKIP_LOCKED : MYRIAD_WAIT; }
+
+int ha_myriad::open_cursor(uint32_t core_index, bool full_scan) {
+  if (int error = ensure_session()) return error;
+  if (m_cursor && m_cursor_index == core_index && m_full_scan == full_scan) return 0;
+  close_cursor();
+  m_full_scan = full_scan;
+  m_cursor_index = core_index;
+  myriad_cursor_options options;
+  options.lock = m_lock;
+  options.wait = wait_mode();
+  options.semi_consistent = m_try_semi_consistent && core_index == 0 && m_lock == MYRIAD_LOCK_X;
+  options.full_scan = full_scan;
+  myriad_status status = myriad_cursor_open(core(), m_table, core_index, &options, &m_cursor);
+  if (status != MYRIAD_OK) {
+    m_cursor = nullptr;
+    return fail(status);
+  }
+  return 0;
+}
+
+void ha_myriad::set_cursor_options() {
+  if (!m_cursor) return;
+  myriad_cursor_options options;
+  options.lock = m_lock;
+  options.wait = wait_mode();
+  options.semi_consistent = m_try_semi_consistent && m_cursor_index == 0 && m_lock == MYRIAD_LOCK_X;
+  options.full_scan = m_full_scan;
+  myriad_cursor_set_options(m_cursor, &options);
+}
+
+int ha_myriad::use_template() {
+  if (!m_template.valid) m_plan->make_template(table, reading_needs_all(), &m_template);
+  return 0;
+}
+
+void ha_myriad::remember(const myriad_row &row) {
+  if (m_plan->hidden_row_id() && m_cursor_index == 0) m_pk.assign(row.key, row.key_len);
+  if (m_by_handler || (m_try_semi_consistent && m_cursor && myriad_cursor_was_semi_consistent(m_cursor))) {
+    m_last_key.assign(row.key, row.key_len);
+    m_have_last = true;
+  }
+}
+
+/* The row of the clustered index into the record. */
+int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
+  use_template();
+  if (m_plan->unpack_row(m_template, row.key, row.key_len, row.value, row.value_len, table->s->default_values, record,
+                         &m_blobs))
+    return 0;
+  sql_print_error("MYRIAD: table %s holds a row that does not fit its definition", m_name.c_str());
+  return HA_ERR_CRASHED;
+}
+
+/* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */
+int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
+  *skip = false;
+  const uchar *pk;
+  size_t pk_length;
+  bool good = m_plan->clustered_part(*m_index, row.key, row.key_len, row.value, row.value_len, &pk, &pk_length);
+  bool condition = pushed_idx_cond && active_index == pushed_idx_cond_keyno && record == table->record[0];
+  bool filter = pushed_rowid_filter && rowid_filter_is_active && record == table->record[0];
+  bool covering = by_keyread();
+  if (good && (condition || filter || covering))
+    good = m_plan->unpack_entry(*m_index, row.key, row.key_len, row.value, row.value_len, table->s->default_values,
+                                record);
+  if (!good) {
+    sql_print_error("MYRIAD: index %u of table %s holds an entry that does not fit its definition", m_index->server_no,
+                    m_name.c_str());
+    return HA_ERR_CRASHED;
+  }
+  m_pk.assign(pk, pk_length);
+  if (condition) {
+    switch (handler_index_cond_check(this)) {
+    case CHECK_POS: break;
+    case CHECK_NEG:
+      *skip = true;
+      unlock_row();
+      return 0;
+    case CHECK_OUT_OF_RANGE: return HA_ERR_END_OF_FILE;
+    case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
+    default: return HA_ERR_INTERNAL_ERROR;
+    }
+  }
+  if (filter) {
+    switch (handler_rowid_filter_check(this)) {
+    case CHECK_POS: break;
+    case CHECK_NEG:
+      *skip = true;
+      unlock_row();
+      return 0;
+    case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
+    default: return HA_ERR_END_OF_FILE;
+    }
+  }
+  if (covering && m_lock != MYRIAD_LOCK_X) return 0;
+  myriad_row whole;
+  myriad_status status = myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock, wait_mode(), &whole);
+  if (status == MYRIAD_END) {
+    *skip = true; /* gone, or locked by another under SKIP LOCKED */
+    return 0;
+  }
+  if (status != MYRIAD_OK) return fail(status);
+  return covering ? 0 : deliver_clustered(record, whole);
+}
+
+/* Delivers the row that a cursor found, or the next one in the direction that this statement wants. */
+int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, bool forward) {
+  for (;;) {
+    if (status == MYRIAD_END) return HA_ERR_END_OF_FILE;
+    if (status != MYRIAD_OK) return fail(status);
+    remember(*row);
+    if (m_cursor_index == 0) return deliver_clustered(record, *row);
+    bool skip;
+    int error = deliver_entry(record, *row, &skip);
+    if (error || !skip) return error;
+    status = forward ? myriad_cursor_next(m_cursor, row) : myriad_cursor_prev(m_cursor, row);
+  }
+}
+
+int ha_myriad::seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length) {
+  myriad_row row;
+  bool forward = how != MYRIAD_SEEK_LAST && how != MYRIAD_SEEK_LE && how != MYRIAD_SEEK_LT;
+  m_exact = how == MYRIAD_SEEK_EXACT || how == MYRIAD_SEEK_EXACT_UNIQUE;
+  m_unique_hit = m_have_last = m_reread = false;
+  myriad_status status = myriad_cursor_seek(m_cursor, how, key, key_length, &row);
+  return deliver(record, status, &row, forward);
+}
+
+int ha_myriad::step(uchar *record, bool forward) {
+  myriad_row row;
+  m_have_last = false;
+  myriad_status status = forward ? myriad_cursor_next(m_cursor, &row) : myriad_cursor_prev(m_cursor, &row);
+  return deliver(record, status, &row, forward);
+}
+
+/* The next row where there is no cursor: after a look-up by a unique key, or between two HANDLER statements. */
+int ha_myriad::resume(uchar *record, bool forward) {
+  bool unique = m_unique_hit;
+  if (!unique && !m_have_last) return HA_ERR_END_OF_FILE;
+  if (int error = open_cursor(m_index ? m_index->core_no : 0, false)) return error;
+  Buffer from;
+  const Buffer &key = unique ? m_search : m_last_key;
+  from.assign(key.data(), key.size());
+  return seek(record, forward ? MYRIAD_SEEK_GT : MYRIAD_SEEK_LT, from.data(), from.size());
+}
+
+/* The last row matched but was read without its lock: once more, with the lock. */
+int ha_myriad::reread_locked(uchar *record, bool forward) {
+  m_reread = false;
+  bool semi = m_try_semi_consistent;
+  m_try_semi_consistent = false;
+  set_cursor_options();
+  int error = seek(record, forward ? MYRIAD_SEEK_GE : MYRIAD_SEEK_LE, m_last_key.data(), m_last_key.size());
+  m_try_semi_consistent = semi;
+  set_cursor_options();
+  return error;
+}
+
+/* ---- index scans --------------------------------------------------------------------------------------------------
+ */
+
+int ha_myriad::index_init(uint index, bool) {
+  active_index = index;
+  m_index = &m_plan->index(index);
+  m_exact = m_unique_hit = m_have_last = m_reread = false;
+  m_template.valid = false;
+  if (m_cursor) close_cursor();
+  return ensure_session();
+}
+
+int ha_myriad::index_end() {
+  close_cursor();
+  active_index = MAX_KEY;
+  in_range_check_pushed_down = false;
+  m_exact = m_unique_hit = false;
+  m_ds_mrr.dsmrr_close();
+  return 0;
+}
+
+/* The search key's columns from the server's key image. `used`: how many of the index's own columns it has. */
+void ha_myriad::encode_search_key(const IndexPlan &index, const uchar *key, key_part_map parts, bool *has_null,
+                                  uint *used, Buffer *out) const {
+  out->clear();
+  *has_null = false;
+  *used = 0;
+  const uchar *images[MAX_REF_PARTS];
+  const KEY &info = table->key_info[index.server_no];
+  for (; *used < index.parts.size() && (parts & 1); parts >>= 1, ++*used) {
+    const KeyPart &part = index.parts[*used];
+    images[*used] = key;
+    if (part.nullable && *key) *has_null = true;
+    encode_from_image(part, key, out);
+    key += part.store_length;
+  }
+  if (!(parts & 1) || *used < index.parts.size() || index.core_no == 0) return;
+  /* An extended key: some columns of the clustered key follow. Ours holds all of them, so those that the server leaves
+     out because the index has them are taken from there. */
+  const auto &clustered = m_plan->clustered().parts;
+  for (uint i = 0; i < clustered.size(); i++) {
+    const KeyPart &part = clustered[i];
+    if (info.ext_key_part_map & (key_part_map(1) << i)) {
+      if (!(parts & 1)) return;
+      encode_from_image(part, key, out);
+      key += part.store_length;
+      parts >>= 1;
+      continue;
+    }
+    uint own = 0;
+    while (own < index.parts.size() && (index.parts[own].field_index != part.field_index || index.parts[own].prefix))
+      own++;
+    if (own == index.parts.size()) return;
+    encode_from_image(part, images[own] + (index.parts[own].nullable ? 1 : 0), out);
+  }
+}
+
+/* Lets batches of a non-locking scan end where the range ends. */
+void ha_myriad::set_bounds(const IndexPlan &index, enum ha_rkey_function find_flag) {
+  bool forward = find_flag == HA_READ_KEY_OR_NEXT || find_flag == HA_READ_AFTER_KEY;
+  if (m_lock != MYRIAD_LOCK_NONE || !forward || !end_range || !end_range->key) {
+    clear_bounds();
+    return;
+  }
+  bool has_null;
+  uint used;
+  encode_search_key(index, end_range->key, end_range->keypart_map, &has_null, &used, &m_bound_high);
+  if (!m_bound_high.size()) {
+    clear_bounds();
+    return;
+  }
+  myriad_cursor_set_bounds(m_cursor, nullptr, 0, m_bound_high.data(), m_bound_high.size());
+  m_bounded = true;
+}
+
+void ha_myriad::clear_bounds() {
+  if (m_bounded) myriad_cursor_set_bounds(m_cursor, nullptr, 0, nullptr, 0);
+  m_bounded = false;
+}
+
+/* One row by a whole unique key, without a cursor. */
+int ha_myriad::read_unique(uchar *record, const uchar *key, size_t key_length) {
+  if (int error = ensure_session()) return error;
+  close_cursor();
+  m_cursor_index = m_index->core_no;
+  m_exact = m_have_last = false;
+  myriad_row row;
+  myriad_status status =
+      myriad_get(core(), m_table, m_index->core_no, key, key_length, m_index->core_no != 0, m_lock, wait_mode(), &row);
+  if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
+  if (status != MYRIAD_OK) return fail(status);
+  m_unique_hit = true;
+  remember(row);
+  if (m_index->core_no == 0) return deliver_clustered(record, row);
+  bool skip;
+  int error = deliver_entry(record, row, &skip);
+  return error ? (error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error) : skip ? HA_ERR_KEY_NOT_FOUND : 0;
+}
+
+static myriad_seek seek_of(enum ha_rkey_function find_flag) {
+  switch (find_flag) {
+  case HA_READ_KEY_EXACT: return MYRIAD_SEEK_EXACT;
+  case HA_READ_KEY_OR_NEXT: return MYRIAD_SEEK_GE;
+  case HA_READ_AFTER_KEY: return MYRIAD_SEEK_GT;
+  case HA_READ_BEFORE_KEY: return MYRIAD_SEEK_LT;
+  default: return MYRIAD_SEEK_LE; /* KEY_OR_PREV, PREFIX_LAST, PREFIX_LAST_OR_PREV */
+  }
+}
+
+int ha_myriad::index_read_map(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function find_flag) {
+  if (!key) {
+    int error = find_flag == HA_READ_KEY_EXACT || find_flag == HA_READ_KEY_OR_NEXT || find_flag == HA_READ_AFTER_KEY
+                    ? index_first(record)
+                    : index_last(record);
+    return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+  }
+  bool has_null;
+  uint used;
+  encode_search_key(*m_index, key, parts, &has_null, &used, &m_search);
+  if (find_flag == HA_READ_KEY_EXACT && m_index->unique && used == m_index->parts.size() && !has_null)
+    return read_unique(record, m_search.data(), m_search.size());
+  if (int error = open_cursor(m_index->core_no, false)) return error;
+  set_bounds(*m_index, find_flag);
+  int error;
+  if (find_flag == HA_READ_PREFIX_LAST) {
+    m_exact = m_unique_hit = m_have_last = m_reread = false;
+    myriad_row row;
+    myriad_status status = myriad_cursor_seek(m_cursor, MYRIAD_SEEK_LE, m_search.data(), m_search.size(), &row);
+    if (status == MYRIAD_OK && (row.key_len < m_search.size() || memcmp(row.key, m_search.data(), m_search.size())))
+      return HA_ERR_KEY_NOT_FOUND;
+    error = deliver(record, status, &row, false);
+  } else {
+    error = seek(record, seek_of(find_flag), m_search.data(), m_search.size());
+  }
+  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+}
+
+int ha_myriad::index_next(uchar *record) {
+  if (!m_cursor) return resume(record, true);
+  if (m_reread) return reread_locked(record, true);
+  int error = step(record, true);
+  if (error != HA_ERR_END_OF_FILE || !m_exact) return error;
+  return seek(record, MYRIAD_SEEK_GT, m_search.data(), m_search.size());
+}
+
+int ha_myriad::index_prev(uchar *record) {
+  if (!m_cursor) return resume(record, false);
+  if (m_reread) return reread_locked(record, false);
+  clear_bounds();
+  int error = step(record, false);
+  if (error != HA_ERR_END_OF_FILE || !m_exact) return error;
+  return seek(record, MYRIAD_SEEK_LT, m_search.data(), m_search.size());
+}
+
+int ha_myriad::index_next_same(uchar *record, const uchar *key, uint key_length) {
+  if (m_unique_hit) return HA_ERR_END_OF_FILE;
+  if (m_cursor && m_exact) {
+    if (m_reread) return reread_locked(record, true);
+    return step(record, true);
+  }
+  return handler::index_next_same(record, key, key_length);
+}
+
+int ha_myriad::index_first(uchar *record) {
+  if (int error = open_cursor(m_index->core_no, false)) return error;
+  clear_bounds();
+  return seek(record, MYRIAD_SEEK_FIRST, nullptr, 0);
+}
+
+int ha_myriad::index_last(uchar *record) {
+  if (int error = open_cursor(m_index->core_no, false)) return error;
+  clear_bounds();
+  return seek(record, MYRIAD_SEEK_LAST, nullptr, 0);
+}
+
+/* ---- scans in clustered order, and positions ----------------------------------------------------------------------
+ */
+
+int ha_myriad::rnd_init(bool scan) {
+  m_index = &m_plan->clustered();
+  m_scan_started = !scan;
+  m_exact = m_unique_hit = m_have_last = m_reread = false;
+  m_template.valid = false;
+  if (m_cursor) close_cursor();
+  return ensure_session();
+}
+
+int ha_myriad::rnd_end() {
+  close_cursor();
+  return 0;
+}
+
+int ha_myriad::rnd_next(uchar *record) {
+  if (!m_scan_started) {
+    if (int error = open_cursor(0, true)) return error;
+    m_scan_started = true;
+    return seek(record, MYRIAD_SEEK_FIRST, nullptr, 0);
+  }
+  if (!m_cursor) return resume(record, true);
+  if (m_reread) return reread_locked(record, true);
+  return step(record, true);
+}
+
+int ha_myriad::rnd_pos(uchar *record, uchar *position) {
+  if (int error = ensure_session()) return error;
+  size_t length = m_plan->clustered_width() ? ref_length : uint2korr(position + ref_length - 2);
+  if (length > ref_length) return HA_ERR_KEY_NOT_FOUND;
+  m_pk.assign(position, length);
+  myriad_row row;
+  myriad_status status = myriad_get(core(), m_table, 0, m_pk.data(), length, false, m_lock, wait_mode(), &row);
+  if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
+  if (status != MYRIAD_OK) return fail(status);
+  return deliver_clustered(record, row);
+}
+
+void ha_myriad::position(const uchar *record) {
+  if (m_plan->hidden_row_id()) {
+    if (m_pk.size() == 8)
+      memcpy(ref, m_pk.data(), 8);
+    else
+      memset(ref, 0, 8);
+    return;
+  }
+  m_position.clear();
+  m_plan->pack_clustered_key(record, &m_position);
+  size_t length = m_position.size();
+  if (m_plan->clustered_width()) {
+    memcpy(ref, m_position.data(), length);
+    return;
+  }
+  length = std::min<size_t>(length, ref_length - 2);
+  memcpy(ref, m_position.data(), length);
+  memset(ref + length, 0, ref_length - 2 - length);
+  int2store(ref + ref_length - 2, uint16(length));
+}
+
+/* ---- locks of single rows -----------------------------------------------------------------------------------------
+ */
+
+void ha_myriad::try_semi_consistent_read(bool yes) {
+  m_try_semi_consistent = yes && m_session && m_session->isolation <= MYRIAD_READ_COMMITTED;
+  set_cursor_options();
+}
+
+bool ha_myriad::was_semi_consistent_read() {
+  m_reread = m_cursor && m_have_last && myriad_cursor_was_semi_consistent(m_cursor);
+  return m_reread;
+}
+
+void ha_myriad::unlock_row() {
+  m_reread = false;
+  if (m_lock == MYRIAD_LOCK_NONE || !m_session || m_session->isolation > MYRIAD_READ_COMMITTED) return;
+  if (m_cursor) myriad_cursor_unlock_row(m_cursor);
+}
+
+void ha_myriad::init_table_handle_for_HANDLER() {
+  m_lock = m_stored_lock = MYRIAD_LOCK_NONE;
+  m_by_handler = true;
+  m_template.valid = false;
+}
+
+/* ---- pushed conditions, multi-range reads -------------------------------------------------------------------------
+ */
+
+Item *ha_myriad::idx_cond_push(uint keyno, Item *condition) {
+  if (keyno == table_share->primary_key) return condition;
+  /* Conditions on prefixes cannot be checked on the entry. */
+  if (m_plan->index(keyno).has_blob_or_prefix) return condition;
+  pushed_idx_cond = condition;
+  pushed_idx_cond_keyno = keyno;
+  in_range_check_pushed_down = true;
+  return nullptr;
+}
+
+bool ha_myriad::rowid_filter_push(Rowid_filter *filter) {
+  pushed_rowid_filter = filter;
+  return false;
+}
+
+int ha_myriad::multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges, uint mode,
+                                     HANDLER_BUFFER *buf) {
+  return m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf);
+}
+
+int ha_myriad::multi_range_read_next(range_id_t *range_info) { return m_ds_mrr.dsmrr_next(range_info); }
+
+ha_rows ha_myriad::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges,
+                                               uint *bufsz, uint *flags, Cost_estimate *cost) {
+  m_ds_mrr.init(this, table);
+  return m_ds_mrr.dsmrr_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
+}
+
+ha_rows ha_myriad::multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts, uint *bufsz, uint *flags,
+                                         Cost_estimate *cost) {
+  m_ds_mrr.init(this, table);
+  return m_ds_mrr.dsmrr_info(keyno, n_ranges, keys, key_parts, bufsz, flags, cost);
+}
+
+int ha_myriad::multi_range_read_explain_info(uint mrr_mode, char *str, size_t size) {
+  return m_ds_mrr.dsmrr_explain_info(mrr_mode, str, size);
+}

@@ -1,0 +1,106 @@
+/* The plugin: starting and stopping the engine, and what the server is told about it. */
+#include "ha_myriad.h"
+#include "i_s.h"
+#include "options.h"
+#include "status.h"
+#include "variables.h"
+
+handlerton *myriad_hton;
+myriad_engine *myriad_core;
+
+void myriad_report(myriad_log_level level, const char *text) {
+  switch (level) {
+  case MYRIAD_LOG_ERROR: sql_print_error("MYRIAD: %s", text); break;
+  case MYRIAD_LOG_WARNING: sql_print_warning("MYRIAD: %s", text); break;
+  default: sql_print_information("MYRIAD: %s", text);
+  }
+}
+
+namespace {
+
+handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root) {
+  return new (root) ha_myriad(hton, share);
+}
+
+int stop_engine(const char *why) {
+  if (!myriad_core) return 0;
+  myriad_engine *core = myriad_core;
+  myriad_core = nullptr;
+  sql_print_information("MYRIAD: stopping (%s, myriad_fast_shutdown=%lu)", why, myriad_fast_shutdown);
+  myriad_status status = myriad_engine_close(core, uint32_t(myriad_fast_shutdown));
+  if (status == MYRIAD_OK) {
+    sql_print_information("MYRIAD: stopped");
+    return 0;
+  }
+  sql_print_error("MYRIAD: stopping failed: %s; the next start will recover", myriad_last_error());
+  return 1;
+}
+
+int panic(handlerton *, enum ha_panic_function flag) {
+  return flag == HA_PANIC_CLOSE ? stop_engine("server shutdown") : 0;
+}
+
+int ddl_recovery_done(handlerton *) {
+  myriad_engine_start_background(myriad_core);
+  return 0;
+}
+
+int init(void *arg) {
+  myriad_hton = static_cast<handlerton *>(arg);
+  myriad_hton->create = create_handler;
+  myriad_hton->flags = HTON_SUPPORTS_EXTENDED_KEYS;
+  myriad_hton->panic = panic;
+  myriad_hton->show_status = myriad_show_status;
+  myriad_hton->signal_ddl_recovery_done = ddl_recovery_done;
+  myriad_hton->table_options = myriad_table_options;
+  static const char *no_files[] = {NullS};
+  myriad_hton->tablefile_extensions = no_files;
+  myriad_init_transactions(myriad_hton);
+  myriad_init_discovery(myriad_hton);
+  myriad_config config;
+  myriad_fill_config(&config);
+  ulonglong begin = my_hrtime().val;
+  myriad_status status = myriad_engine_open(&config, &myriad_core);
+  if (status != MYRIAD_OK) {
+    sql_print_error("MYRIAD: cannot start: %s", myriad_last_error());
+    myriad_core = nullptr;
+    return 1;
+  }
+  sql_print_information("MYRIAD: started in %llu ms; buffer pool %llu MiB", (my_hrtime().val - begin) / 1000,
+                        myriad_buffer_pool_size >> 20);
+  return 0;
+}
+
+int deinit(void *) { return stop_engine("plugin removed"); }
+
+struct st_mysql_storage_engine storage_engine = {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+constexpr const char *AUTHOR = "The Myriad authors";
+
+}  // namespace
+
+#define MYRIAD_I_S(object, text)                                                                                       \
+  {                                                                                                                    \
+    MYSQL_INFORMATION_SCHEMA_PLUGIN, &myriad_i_s_info, object.name, AUTHOR, text, PLUGIN_LICENSE_GPL, object.init,     \
+        myriad_i_s_deinit, 0x0100, nullptr, nullptr, "1.0", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL                       \
+  }
+
+maria_declare_plugin(myriad){MYSQL_STORAGE_ENGINE_PLUGIN,
+                             &storage_engine,
+                             "MYRIAD",
+                             AUTHOR,
+                             "Transactional engine for very many tables: MVCC, row locks, crash safety, XA",
+                             PLUGIN_LICENSE_GPL,
+                             init,
+                             deinit,
+                             0x0100,
+                             myriad_status_variables,
+                             myriad_system_variables,
+                             "1.0",
+                             MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
+    MYRIAD_I_S(myriad_i_s_trx, "Transactions"), MYRIAD_I_S(myriad_i_s_locks, "Row locks"),
+    MYRIAD_I_S(myriad_i_s_lock_waits, "Who waits for whom"),
+    MYRIAD_I_S(myriad_i_s_latches, "Latches: acquisitions and waits"),
+    MYRIAD_I_S(myriad_i_s_startup, "Phases of the last start"), MYRIAD_I_S(myriad_i_s_tablespaces, "Tablespace files"),
+    MYRIAD_I_S(myriad_i_s_buffer_pool, "Buffer pool counters"),
+    MYRIAD_I_S(myriad_i_s_metrics, "All counters") maria_declare_plugin_end;

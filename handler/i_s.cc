@@ -1,0 +1,245 @@
+/* INFORMATION_SCHEMA.MYRIAD_*: each table is a list from the core, copied row by row. The list is taken first, because
+   the core must not be held up by a client that reads slowly. */
+#include "i_s.h"
+#include "sql_acl.h"
+#include "sql_parse.h"
+#include "tztime.h"
+#include "session.h"
+#include <string>
+#include <vector>
+
+struct st_mysql_information_schema myriad_i_s_info = {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
+
+int myriad_i_s_deinit(void *) { return 0; }
+
+namespace {
+
+/* A cell: a number, a text, a time, or NULL. */
+struct Cell {
+  enum Kind { Null, Number, Real, Text, Time } kind = Null;
+  uint64_t number = 0;
+  double real = 0;
+  std::string text;
+};
+
+Cell number(uint64_t value) {
+  Cell cell;
+  cell.kind = Cell::Number;
+  cell.number = value;
+  return cell;
+}
+
+Cell real(double value) {
+  Cell cell;
+  cell.kind = Cell::Real;
+  cell.real = value;
+  return cell;
+}
+
+Cell text(const char *value) {
+  Cell cell;
+  if (!value) return cell;
+  cell.kind = Cell::Text;
+  cell.text = value;
+  return cell;
+}
+
+Cell time_us(uint64_t microseconds) {
+  Cell cell;
+  if (!microseconds) return cell;
+  cell.kind = Cell::Time;
+  cell.number = microseconds;
+  return cell;
+}
+
+using Row = std::vector<Cell>;
+using Rows = std::vector<Row>;
+
+Rows *rows_of(void *arg) { return static_cast<Rows *>(arg); }
+
+bool store_rows(THD *thd, TABLE *table, const Rows &rows) {
+  for (const Row &row : rows) {
+    restore_record(table, s->default_values);
+    for (size_t i = 0; i < row.size(); i++) {
+      Field *field = table->field[i];
+      const Cell &cell = row[i];
+      if (cell.kind == Cell::Null) {
+        field->set_null();
+        continue;
+      }
+      field->set_notnull();
+      switch (cell.kind) {
+      case Cell::Number: field->store(longlong(cell.number), true); break;
+      case Cell::Real: field->store(cell.real); break;
+      case Cell::Text: field->store(cell.text.data(), cell.text.size(), system_charset_info); break;
+      case Cell::Time: {
+        MYSQL_TIME when;
+        thd->variables.time_zone->gmt_sec_to_TIME(&when, my_time_t(cell.number / 1000000));
+        field->store_time(&when);
+        break;
+      }
+      case Cell::Null: break;
+      }
+    }
+    if (schema_table_store_record(thd, table)) return true;
+  }
+  return false;
+}
+
+template <class List> int fill(THD *thd, TABLE_LIST *tables, List list) {
+  if (check_global_access(thd, PROCESS_ACL, true) || !myriad_core) return 0;
+  Rows rows;
+  list(&rows);
+  return store_rows(thd, tables->table, rows);
+}
+
+std::string hex(const uint8_t *bytes, size_t length) {
+  static const char digits[] = "0123456789ABCDEF";
+  constexpr size_t shown_max = 256;
+  std::string out = "0x";
+  for (size_t i = 0; i < length && i < shown_max; i++) {
+    out += digits[bytes[i] >> 4];
+    out += digits[bytes[i] & 15];
+  }
+  if (length > shown_max) out += "...";
+  return out;
+}
+
+namespace Show = ::Show;
+
+ST_FIELD_INFO trx_fields[] = {Show::Column("TRX_ID", Show::ULonglong(21), NOT_NULL),
+                              Show::Column("TRX_STATE", Show::Varchar(20), NOT_NULL),
+                              Show::Column("TRX_STARTED", Show::Datetime(0), NULLABLE),
+                              Show::Column("TRX_WAIT_STARTED", Show::Datetime(0), NULLABLE),
+                              Show::Column("TRX_MYSQL_THREAD_ID", Show::ULonglong(21), NOT_NULL),
+                              Show::Column("TRX_ISOLATION_LEVEL", Show::Varchar(20), NOT_NULL),
+                              Show::Column("TRX_UNDO_RECORDS", Show::ULonglong(21), NOT_NULL),
+                              Show::Column("TRX_LOCKS_HELD", Show::ULonglong(21), NOT_NULL),
+                              Show::Column("TRX_RECOVERED", Show::Varchar(3), NOT_NULL),
+                              Show::CEnd()};
+
+void add_trx(void *arg, const myriad_trx_info *trx) {
+  rows_of(arg)->push_back({number(trx->trx_id), text(trx->state), time_us(trx->start_wall_us),
+                           time_us(trx->wait_start_wall_us), number(trx->thread_id), text(trx->isolation),
+                           number(trx->undo_records), number(trx->locks_held), text(trx->recovered ? "YES" : "NO")});
+}
+
+int fill_trx(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_list_trx(myriad_core, add_trx, rows); });
+}
+
+ST_FIELD_INFO lock_fields[] = {Show::Column("LOCK_TRX_ID", Show::ULonglong(21), NOT_NULL),
+                               Show::Column("LOCK_MODE", Show::Varchar(32), NOT_NULL),
+                               Show::Column("LOCK_GRANTED", Show::Varchar(3), NOT_NULL),
+                               Show::Column("LOCK_TABLE", Show::Varchar(1024), NULLABLE),
+                               Show::Column("LOCK_INDEX", Show::ULong(10), NOT_NULL),
+                               Show::Column("LOCK_KEY", Show::Varchar(1024), NULLABLE),
+                               Show::CEnd()};
+
+void add_lock(void *arg, const myriad_lock_info *lock) {
+  rows_of(arg)->push_back({number(lock->trx_id), text(lock->mode), text(lock->granted ? "YES" : "NO"),
+                           text(lock->table), number(lock->index_no),
+                           lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
+}
+
+int fill_locks(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_list_locks(myriad_core, add_lock, rows); });
+}
+
+ST_FIELD_INFO wait_fields[] = {Show::Column("REQUESTING_TRX_ID", Show::ULonglong(21), NOT_NULL),
+                               Show::Column("BLOCKING_TRX_ID", Show::ULonglong(21), NOT_NULL),
+                               Show::Column("LOCK_MODE", Show::Varchar(32), NOT_NULL),
+                               Show::Column("LOCK_TABLE", Show::Varchar(1024), NULLABLE),
+                               Show::Column("LOCK_INDEX", Show::ULong(10), NOT_NULL),
+                               Show::Column("LOCK_KEY", Show::Varchar(1024), NULLABLE),
+                               Show::CEnd()};
+
+void add_wait(void *arg, const myriad_lock_info *lock) {
+  if (!lock->waiting_for_trx_id) return;
+  rows_of(arg)->push_back({number(lock->trx_id), number(lock->waiting_for_trx_id), text(lock->mode), text(lock->table),
+                           number(lock->index_no), lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
+}
+
+int fill_waits(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_list_locks(myriad_core, add_wait, rows); });
+}
+
+ST_FIELD_INFO latch_fields[] = {Show::Column("LATCH", Show::Varchar(64), NOT_NULL),
+                                Show::Column("ACQUIRED", Show::ULonglong(21), NOT_NULL),
+                                Show::Column("CONTENDED", Show::ULonglong(21), NOT_NULL),
+                                Show::Column("WAIT_MICROSECONDS", Show::ULonglong(21), NOT_NULL), Show::CEnd()};
+
+void add_latch(void *arg, const myriad_latch_info *latch) {
+  rows_of(arg)->push_back(
+      {text(latch->name), number(latch->acquired), number(latch->contended), number(latch->wait_ns / 1000)});
+}
+
+int fill_latches(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_list_latches(myriad_core, add_latch, rows); });
+}
+
+ST_FIELD_INFO startup_fields[] = {Show::Column("PHASE", Show::Varchar(64), NOT_NULL),
+                                  Show::Column("SECONDS", Show::Double(12), NOT_NULL),
+                                  Show::Column("BYTES_READ", Show::ULonglong(21), NOT_NULL), Show::CEnd()};
+
+void add_startup(void *arg, const myriad_startup_info *phase) {
+  rows_of(arg)->push_back({text(phase->phase), real(double(phase->microseconds) / 1e6), number(phase->bytes_read)});
+}
+
+int fill_startup(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_list_startup(myriad_core, add_startup, rows); });
+}
+
+ST_FIELD_INFO space_fields[] = {Show::Column("SPACE_ID", Show::ULong(10), NOT_NULL),
+                                Show::Column("PATH", Show::Varchar(1024), NOT_NULL),
+                                Show::Column("DATABASE_NAME", Show::Varchar(192), NULLABLE),
+                                Show::Column("FILE_BYTES", Show::ULonglong(21), NOT_NULL),
+                                Show::Column("IS_OPEN", Show::Varchar(3), NOT_NULL),
+                                Show::CEnd()};
+
+void add_space(void *arg, const myriad_space_info *space) {
+  rows_of(arg)->push_back({number(space->space_id), text(space->path), text(space->database), number(space->file_bytes),
+                           text(space->open ? "YES" : "NO")});
+}
+
+int fill_spaces(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_list_spaces(myriad_core, add_space, rows); });
+}
+
+ST_FIELD_INFO metric_fields[] = {Show::Column("NAME", Show::Varchar(64), NOT_NULL),
+                                 Show::Column("VALUE", Show::ULonglong(21), NOT_NULL),
+                                 Show::Column("KIND", Show::Varchar(7), NOT_NULL), Show::CEnd()};
+
+void add_metric(void *arg, const char *name, uint64_t value, bool is_gauge) {
+  rows_of(arg)->push_back({text(name), number(value), text(is_gauge ? "GAUGE" : "COUNTER")});
+}
+
+int fill_metrics(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_metrics(myriad_core, add_metric, rows); });
+}
+
+void add_buffer_metric(void *arg, const char *name, uint64_t value, bool is_gauge) {
+  if (!strncmp(name, "buffer_pool", 11)) add_metric(arg, name, value, is_gauge);
+}
+
+int fill_buffer_pool(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_metrics(myriad_core, add_buffer_metric, rows); });
+}
+
+template <ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *)> int init(void *arg) {
+  auto *schema = static_cast<ST_SCHEMA_TABLE *>(arg);
+  schema->fields_info = fields;
+  schema->fill_table = fill_table;
+  return 0;
+}
+
+}  // namespace
+
+const Myriad_i_s myriad_i_s_trx = {"MYRIAD_TRX", init<trx_fields, fill_trx>};
+const Myriad_i_s myriad_i_s_locks = {"MYRIAD_LOCKS", init<lock_fields, fill_locks>};
+const Myriad_i_s myriad_i_s_lock_waits = {"MYRIAD_LOCK_WAITS", init<wait_fields, fill_waits>};
+const Myriad_i_s myriad_i_s_latches = {"MYRIAD_LATCHES", init<latch_fields, fill_latches>};
+const Myriad_i_s myriad_i_s_startup = {"MYRIAD_STARTUP", init<startup_fields, fill_startup>};
+const Myriad_i_s myriad_i_s_tablespaces = {"MYRIAD_TABLESPACES", init<space_fields, fill_spaces>};
+const Myriad_i_s myriad_i_s_buffer_pool = {"MYRIAD_BUFFER_POOL", init<metric_fields, fill_buffer_pool>};
+const Myriad_i_s myriad_i_s_metrics = {"MYRIAD_METRICS", init<metric_fields, fill_metrics>};

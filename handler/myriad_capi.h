@@ -1,0 +1,269 @@
+/* The C ABI of Myriad's core, as the MariaDB shim sees it. Implemented by crates/capi.
+
+   Conventions:
+   - Every function that can fail returns a myriad_status; 0 is success. myriad_last_error() has the sentence.
+   - Byte strings are pointer and length; nothing is NUL-terminated unless it says so. The callee copies what it keeps.
+   - Pointers handed out in myriad_row stay valid until the next call on the same cursor (or session for myriad_get).
+   - A session is used by one thread at a time; only myriad_session_kill may come from another thread.
+   - No panic crosses this boundary: it poisons the engine and every later call returns MYRIAD_ERR_POISONED.
+   - Keys are memcmp-ordered byte strings WITHOUT the index id; the core puts it in front.
+   - Table names are MariaDB's normalized paths without "./": "db/table" in file name encoding (also "db/t#P#p0"); a temporary
+     table's is "#tmp/" and its file name. */
+#ifndef MYRIAD_CAPI_H
+#define MYRIAD_CAPI_H
+#include <stddef.h>
+#include <stdint.h>
+#include <stdbool.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum {
+  MYRIAD_OK = 0,
+  MYRIAD_END,                  /* no (more) row */
+  MYRIAD_ERR_DUPLICATE_KEY,
+  MYRIAD_ERR_LOCK_WAIT_TIMEOUT,
+  MYRIAD_ERR_DEADLOCK,
+  MYRIAD_ERR_INTERRUPTED,
+  MYRIAD_ERR_NO_SUCH_TABLE,
+  MYRIAD_ERR_TABLE_EXISTS,
+  MYRIAD_ERR_DEFINITION_CHANGED,
+  MYRIAD_ERR_TOO_LONG,
+  MYRIAD_ERR_IO,
+  MYRIAD_ERR_DISK_FULL,
+  MYRIAD_ERR_CORRUPT,
+  MYRIAD_ERR_TABLESPACE,
+  MYRIAD_ERR_FORMAT,
+  MYRIAD_ERR_DIRECTORY_LOCKED,
+  MYRIAD_ERR_BUFFER_POOL,
+  MYRIAD_ERR_POISONED,
+  MYRIAD_ERR_NOT_SUPPORTED,
+  MYRIAD_ERR_INVALID,
+  MYRIAD_ERR_SHUTTING_DOWN,
+  MYRIAD_ERR_XA_UNKNOWN,       /* no prepared transaction of that id */
+  MYRIAD_ERR_RECORD_CHANGED
+} myriad_status;
+
+typedef struct myriad_engine myriad_engine;
+typedef struct myriad_session myriad_session;
+typedef struct myriad_table myriad_table;     /* an open table; shared definition behind it */
+typedef struct myriad_cursor myriad_cursor;
+
+/* The calling thread's last error, NUL-terminated; valid until its next failing call. */
+const char *myriad_last_error(void);
+
+/* ---- engine ---------------------------------------------------------------------------------------------------------- */
+typedef enum { MYRIAD_LOG_INFO = 0, MYRIAD_LOG_WARNING, MYRIAD_LOG_ERROR } myriad_log_level;
+
+typedef struct {
+  const char *data_dir;                 /* the server's data directory; files go under data_dir/#myriad/ */
+  uint64_t buffer_pool_size;            /* bytes */
+  uint32_t buffer_pool_instances;
+  uint32_t page_cleaners;
+  uint32_t io_capacity, io_capacity_max;/* pages a second */
+  uint32_t io_method;                   /* 0 AUTO, 1 URING, 2 THREADS */
+  uint32_t page_size;                   /* bytes; used when the data directory is created */
+  uint64_t log_capacity;                /* bytes */
+  uint32_t flush_log_at_trx_commit;     /* 0, 1, 2 as InnoDB */
+  bool doublewrite;
+  bool deadlock_detect;
+  uint32_t max_open_files;
+  uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
+  /* Error log. */
+  void (*report)(myriad_log_level level, const char *text);
+  /* Called before `waiter` starts to wait for a transaction of `holder` (their thd pointers; either may be null), as
+     thd_rpl_deadlock_check wants it. May be null. */
+  void (*about_to_wait)(void *waiter_thd, void *holder_thd);
+} myriad_config;
+
+/* Creates the data directory's files on first use, else recovers. */
+myriad_status myriad_engine_open(const myriad_config *config, myriad_engine **out);
+/* Starts what must wait until the server's own DDL recovery is done (rollback of losers, purge, background drops). */
+void myriad_engine_start_background(myriad_engine *);
+/* fast: 0 = purge everything first, 1 = write all pages, clean shutdown, 2 = flush the log only (crash-like). */
+myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
+
+typedef enum {
+  MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT = 0, MYRIAD_SET_IO_CAPACITY, MYRIAD_SET_IO_CAPACITY_MAX, MYRIAD_SET_DEADLOCK_DETECT,
+  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE
+} myriad_setting;
+myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
+myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */
+myriad_status myriad_checkpoint_now(myriad_engine *);            /* write all dirty pages and advance the checkpoint */
+
+/* ---- reports --------------------------------------------------------------------------------------------------------- */
+typedef void (*myriad_text_fn)(void *arg, const char *text, size_t len);
+void myriad_status_text(myriad_engine *, myriad_text_fn, void *arg);                    /* SHOW ENGINE MYRIAD STATUS */
+typedef void (*myriad_metric_fn)(void *arg, const char *name, uint64_t value, bool is_gauge);  /* name without "Myriad_" */
+void myriad_metrics(myriad_engine *, myriad_metric_fn, void *arg);
+typedef struct {
+  uint64_t trx_id, start_wall_us, undo_records, locks_held, wait_start_wall_us; uint64_t thread_id;
+  const char *state;            /* "ACTIVE", "LOCK WAIT", "PREPARED", "ROLLING BACK", "COMMITTING" */
+  const char *isolation; bool recovered;
+} myriad_trx_info;
+void myriad_list_trx(myriad_engine *, void (*)(void *arg, const myriad_trx_info *), void *arg);
+typedef struct {
+  uint64_t trx_id; const char *mode /* "S", "X", "S,GAP", "X,REC_NOT_GAP", "X,GAP,INSERT_INTENTION" ... */; bool granted;
+  const char *table; uint32_t index_no; const uint8_t *key; size_t key_len; uint64_t waiting_for_trx_id /* 0: none */;
+} myriad_lock_info;
+void myriad_list_locks(myriad_engine *, void (*)(void *arg, const myriad_lock_info *), void *arg);
+typedef struct { const char *name; uint64_t acquired, contended, wait_ns; } myriad_latch_info;
+void myriad_list_latches(myriad_engine *, void (*)(void *arg, const myriad_latch_info *), void *arg);
+typedef struct { uint32_t space_id; const char *path; const char *database; uint64_t file_bytes; bool open; } myriad_space_info;
+void myriad_list_spaces(myriad_engine *, void (*)(void *arg, const myriad_space_info *), void *arg);
+typedef struct { const char *phase; uint64_t microseconds, bytes_read; } myriad_startup_info;
+void myriad_list_startup(myriad_engine *, void (*)(void *arg, const myriad_startup_info *), void *arg);
+
+/* ---- sessions and transactions --------------------------------------------------------------------------------------- */
+typedef enum { MYRIAD_READ_UNCOMMITTED = 0, MYRIAD_READ_COMMITTED, MYRIAD_REPEATABLE_READ, MYRIAD_SERIALIZABLE } myriad_isolation;
+
+myriad_status myriad_session_new(myriad_engine *, void *thd, uint64_t thread_id, myriad_session **out);
+void myriad_session_free(myriad_session *);                       /* rolls back what is active; a prepared one is detached */
+void myriad_session_kill(myriad_session *);                       /* wakes a lock wait with INTERRUPTED; any thread */
+void myriad_session_reset_kill(myriad_session *);                 /* at the start of a statement */
+/* Start of a statement that uses the engine. Begins a transaction where there is none; opens a new snapshot lazily at RC and
+   below, or when autocommit. Marks the statement's savepoint. */
+void myriad_statement_begin(myriad_session *, myriad_isolation, bool autocommit, uint64_t lock_wait_timeout_ms);
+void myriad_statement_end(myriad_session *);                      /* keeps changes; drops the statement's savepoint */
+myriad_status myriad_statement_rollback(myriad_session *);
+myriad_status myriad_open_snapshot(myriad_session *);             /* START TRANSACTION WITH CONSISTENT SNAPSHOT */
+bool myriad_in_transaction(const myriad_session *);
+bool myriad_has_changes(const myriad_session *);
+myriad_status myriad_savepoint(myriad_session *, uint64_t *out);
+myriad_status myriad_rollback_to(myriad_session *, uint64_t savepoint);
+myriad_status myriad_rollback(myriad_session *);
+myriad_status myriad_commit(myriad_session *);                    /* whole commit: visible and durable as configured */
+/* Two-phase: prepare -> commit_ordered (fast, makes visible, no sync; maybe another thread) -> commit_finish (sync unless
+   `durable` is false because the binlog will recover it; frees locks if commit_ordered did not). */
+myriad_status myriad_prepare(myriad_session *, const uint8_t *xid, size_t xid_len);   /* durable on return */
+void myriad_commit_ordered(myriad_session *);
+myriad_status myriad_commit_finish(myriad_session *, bool durable);
+void myriad_session_detach_prepared(myriad_session *);
+/* Prepared transactions found at start or detached by their session. */
+void myriad_list_prepared(myriad_engine *, void (*)(void *arg, const uint8_t *xid, size_t xid_len), void *arg);
+myriad_status myriad_commit_by_xid(myriad_engine *, const uint8_t *xid, size_t xid_len);
+myriad_status myriad_rollback_by_xid(myriad_engine *, const uint8_t *xid, size_t xid_len);
+
+/* ---- definitions ----------------------------------------------------------------------------------------------------- */
+typedef struct { bool unique; } myriad_index_spec;                /* index 0 is the clustered one, always unique */
+typedef struct {
+  const uint8_t *frm; size_t frm_len;      /* MariaDB's image of the table, may be empty (partitions) */
+  const myriad_index_spec *indexes; uint32_t index_count;
+  bool hidden_row_id;                      /* clustered key is the core's 8-byte counter */
+  bool has_auto_increment; uint64_t auto_increment_next;   /* first value to give, 0 = 1 */
+  bool temporary;                          /* gone at the next start */
+  int32_t tablespace_per;                  /* -1 = the engine's setting */
+} myriad_table_spec;
+
+myriad_status myriad_create_table(myriad_engine *, const char *name, const myriad_table_spec *);
+/* Returns at once; space is reclaimed in the background. NO_SUCH_TABLE if there is none (idempotent for callers). */
+myriad_status myriad_drop_table(myriad_engine *, const char *name);
+myriad_status myriad_rename_table(myriad_engine *, const char *from, const char *to);   /* never overwrites */
+myriad_status myriad_truncate_table(myriad_engine *, const char *name, uint64_t auto_increment_next);
+myriad_status myriad_drop_database(myriad_engine *, const char *db, uint64_t *dropped_tables);
+/* New image, same indexes: instant ALTER. */
+myriad_status myriad_replace_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len);
+/* In-place ADD/DROP INDEX: new image and new list of indexes in one step. old_index_of_new[i] = number the index i has today,
+   or -1 for one just built under `build` handles (see below). */
+typedef struct myriad_index_build myriad_index_build;
+myriad_status myriad_alter_indexes(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len,
+                                   const myriad_index_spec *indexes, const int32_t *old_index_of_new, uint32_t index_count,
+                                   myriad_index_build *const *builds, uint32_t build_count);
+bool myriad_table_exists(myriad_engine *, const char *name);
+myriad_status myriad_get_frm(myriad_engine *, const char *name, myriad_text_fn, void *arg);
+/* Table part of each name in a database (file name encoding), in order; stops when the callback returns false. */
+myriad_status myriad_list_tables(myriad_engine *, const char *db, bool (*)(void *arg, const char *table, size_t len), void *arg);
+
+/* ---- open tables ----------------------------------------------------------------------------------------------------- */
+myriad_status myriad_table_open(myriad_engine *, const char *name, myriad_table **out);
+void myriad_table_close(myriad_table *);
+bool myriad_table_is_current(const myriad_table *);    /* false once dropped or redefined since it was opened */
+typedef struct {
+  uint64_t rows;            /* estimate, never 0 unless exactly empty */
+  uint64_t data_bytes, index_bytes, free_bytes; uint64_t mean_row_bytes;
+  uint64_t create_time_s, update_time_s;      /* seconds since 1970, 0 unknown */
+  uint64_t auto_increment_next;
+} myriad_table_stats;
+myriad_status myriad_table_info(myriad_table *, bool exact_not_needed, myriad_table_stats *out);
+/* Distinct prefixes: for index `no`, the mean number of rows for each distinct value of its first k columns cannot be known by
+   the core; the shim samples keys instead: calls back with up to `limit` entries from random places, in key order. */
+myriad_status myriad_sample_index(myriad_table *, uint32_t index_no, uint32_t pages, bool (*)(void *arg, const uint8_t *key, size_t len, bool new_page), void *arg);
+/* Estimated entries in [low, high]; null = unbounded. At least 1. */
+myriad_status myriad_records_in_range(myriad_table *, uint32_t index_no, const uint8_t *low, size_t low_len,
+                                      const uint8_t *high, size_t high_len, uint64_t *out);
+/* AUTO_INCREMENT: reserves `count` values first, first+increment, ... with (first - offset) divisible by increment. */
+myriad_status myriad_auto_increment_reserve(myriad_session *, myriad_table *, uint64_t offset, uint64_t increment, uint64_t count,
+                                            uint64_t *first);
+void myriad_auto_increment_at_least(myriad_session *, myriad_table *, uint64_t next);   /* explicit value stored: next = value+1 */
+myriad_status myriad_auto_increment_set(myriad_table *, uint64_t next);                 /* ALTER TABLE ... AUTO_INCREMENT= */
+uint64_t myriad_next_row_id(myriad_table *);
+
+/* CHECK TABLE: structure of every index; each finding is reported as text. */
+myriad_status myriad_check_table(myriad_table *, myriad_text_fn finding, void *arg);
+
+/* ---- rows ------------------------------------------------------------------------------------------------------------ */
+typedef enum { MYRIAD_OP_INSERT = 0, MYRIAD_OP_UPDATE, MYRIAD_OP_DELETE } myriad_op_kind;
+typedef struct {
+  myriad_op_kind kind;
+  uint32_t index_no;
+  const uint8_t *key; size_t key_len;      /* for secondary indexes: columns, then the clustered key */
+  size_t unique_len;                       /* INSERT: this prefix of the key must be unique; 0 = no check */
+  const uint8_t *value; size_t value_len;  /* INSERT, UPDATE */
+} myriad_op;
+
+enum {
+  MYRIAD_APPLY_BULK = 1,          /* table not visible to anybody yet: no undo, no locks */
+  MYRIAD_APPLY_DUPLICATE_X = 2    /* lock a duplicate exclusively (REPLACE, ON DUPLICATE KEY UPDATE) */
+};
+/* All of the row's operations or none. On DUPLICATE_KEY *failed is the op's position, and *dup_key (if not null) the duplicate's
+   full key, valid until the session's next call. */
+myriad_status myriad_apply(myriad_session *, myriad_table *, const myriad_op *ops, uint32_t count, uint32_t flags,
+                           uint32_t *failed, const uint8_t **dup_key, size_t *dup_key_len);
+
+typedef enum { MYRIAD_LOCK_NONE = 0, MYRIAD_LOCK_S, MYRIAD_LOCK_X } myriad_lock;
+enum { MYRIAD_WAIT = 0, MYRIAD_NOWAIT, MYRIAD_SKIP_LOCKED };
+typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_t value_len; } myriad_row;
+
+/* The row with exactly this clustered (or unique: the first entry with this prefix) key. END if there is none. */
+myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
+                         myriad_lock, uint32_t wait, myriad_row *out);
+
+typedef enum {
+  MYRIAD_SEEK_FIRST = 0, MYRIAD_SEEK_LAST,
+  MYRIAD_SEEK_GE, MYRIAD_SEEK_GT,           /* GT: after every key that begins with the given one */
+  MYRIAD_SEEK_LE, MYRIAD_SEEK_LT,           /* LE: last key <= given or beginning with it; LT: last before all that begin with it */
+  MYRIAD_SEEK_EXACT_UNIQUE,                 /* whole unique key given: record lock without gap */
+  MYRIAD_SEEK_EXACT                         /* first key that begins with the given one; next/prev stay within it */
+} myriad_seek;
+
+typedef struct {
+  myriad_lock lock; uint32_t wait;
+  bool semi_consistent;     /* at READ COMMITTED: return the last committed version of a locked row, see was_semi_consistent */
+  bool full_scan;           /* hint: pages come in cold, read ahead */
+} myriad_cursor_options;
+
+myriad_status myriad_cursor_open(myriad_session *, myriad_table *, uint32_t index_no, const myriad_cursor_options *, myriad_cursor **out);
+void myriad_cursor_close(myriad_cursor *);
+void myriad_cursor_set_options(myriad_cursor *, const myriad_cursor_options *);
+/* A non-locking read need not go beyond these keys (inclusive prefixes; null = none): bounds batches. */
+void myriad_cursor_set_bounds(myriad_cursor *, const uint8_t *low, size_t low_len, const uint8_t *high, size_t high_len);
+myriad_status myriad_cursor_seek(myriad_cursor *, myriad_seek, const uint8_t *key, size_t key_len, myriad_row *out);
+myriad_status myriad_cursor_next(myriad_cursor *, myriad_row *out);
+myriad_status myriad_cursor_prev(myriad_cursor *, myriad_row *out);
+bool myriad_cursor_was_semi_consistent(const myriad_cursor *);  /* the last row was not locked: re-read it locked before changing it */
+void myriad_cursor_unlock_row(myriad_cursor *);  /* at READ COMMITTED: the last row does not match, release its locks */
+
+/* Exact number of rows the session's snapshot sees (or newest committed at READ UNCOMMITTED), counting in the core. */
+myriad_status myriad_count_rows(myriad_session *, myriad_table *, uint64_t *out);
+
+/* ---- in-place index build -------------------------------------------------------------------------------------------- */
+myriad_status myriad_index_build_begin(myriad_session *, myriad_table *, bool unique, const char *tmp_dir, uint64_t memory_bytes, myriad_index_build **out);
+myriad_status myriad_index_build_add(myriad_index_build *, const uint8_t *key, size_t key_len, size_t unique_len, const uint8_t *value, size_t value_len);
+/* Sorts, checks uniqueness (DUPLICATE_KEY, *dup_key as in myriad_apply), writes the tree. */
+myriad_status myriad_index_build_finish(myriad_index_build *, const uint8_t **dup_key, size_t *dup_key_len);
+void myriad_index_build_free(myriad_index_build *);   /* drops what is not adopted by myriad_alter_indexes */
+
+#ifdef __cplusplus
+}
+#endif
+#endif

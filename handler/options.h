@@ -1,0 +1,11 @@
+/* Options in CREATE TABLE that are the engine's own. */
+#ifndef MYRIAD_OPTIONS_H
+#define MYRIAD_OPTIONS_H
+#include "server.h"
+
+struct ha_table_option_struct {
+  uint tablespace_per; /* 0 DEFAULT, 1 DATABASE, 2 SERVER, 3 TABLE */
+};
+
+extern ha_create_table_option myriad_table_options[];
+#endif

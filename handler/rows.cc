@@ -1,0 +1,427 @@
+/* Rows and index entries to bytes and back, see rows.h. */
+#include "rows.h"
+
+namespace myriad {
+
+namespace {
+
+/* The core's longest key at 64 KiB pages, see its limits; positions never need more. */
+constexpr uint32_t KEY_BYTES_MAX = 7 << 10;
+
+Step make_step(Field *field) {
+  KeyPart column = make_column_part(field);
+  Step step;
+  step.offset = column.offset;
+  step.length = column.length;
+  step.length_bytes = column.length_bytes;
+  step.first_field = column.field_index;
+  if (column.nullable) {
+    step.null_bit = column.null_bit;
+    step.null_offset = column.null_offset;
+  }
+  switch (column.storage) {
+  case Storage::Variable: step.kind = StepKind::Variable; break;
+  case Storage::Blob: step.kind = StepKind::Blob; break;
+  case Storage::Fixed:
+    step.kind = StepKind::Copy;
+    if (column.kind == PartKind::Text && column.length > 2) {
+      step.cs = field->charset();
+      step.kind = step.cs->mbminlen == 1 ? StepKind::Char : StepKind::WideChar;
+      step.length_bytes = column.length > 255 ? 2 : 1;
+    }
+  }
+  return step;
+}
+
+size_t get_length(const uchar *at, unsigned bytes) {
+  switch (bytes) {
+  case 1: return *at;
+  case 2: return uint2korr(at);
+  case 3: return uint3korr(at);
+  default: return uint4korr(at);
+  }
+}
+
+void put_length(uchar *at, unsigned bytes, size_t length) {
+  for (unsigned i = 0; i < bytes; i++) at[i] = uchar(length >> (8 * i));
+}
+
+/* Length of text without trailing 0x20, eight bytes at a time. */
+size_t trimmed(const uchar *text, size_t length) {
+  constexpr uint64_t spaces = 0x2020202020202020ULL;
+  while (length >= 8) {
+    uint64_t word;
+    memcpy(&word, text + length - 8, 8);
+    if (word != spaces) break;
+    length -= 8;
+  }
+  while (length && text[length - 1] == ' ') length--;
+  return length;
+}
+
+bool is_null(const Step &step, const uchar *record) {
+  return step.null_bit && (record[step.null_offset] & step.null_bit);
+}
+
+/* Reads one column's image into the record; null where the value ends too early. */
+const uchar *unpack_step(const Step &step, const uchar *at, const uchar *end, uchar *record, Buffer *blobs) {
+  uchar *to = record + step.offset;
+  switch (step.kind) {
+  case StepKind::Copy:
+    if (size_t(end - at) < step.length) return nullptr;
+    memcpy(to, at, step.length);
+    return at + step.length;
+  case StepKind::Char:
+  case StepKind::WideChar: {
+    if (size_t(end - at) < step.length_bytes) return nullptr;
+    size_t length = get_length(at, step.length_bytes);
+    at += step.length_bytes;
+    if (length > step.length || size_t(end - at) < length) return nullptr;
+    memcpy(to, at, length);
+    if (step.kind == StepKind::Char)
+      memset(to + length, ' ', step.length - length);
+    else
+      step.cs->fill(reinterpret_cast<char *>(to) + length, step.length - length, ' ');
+    return at + length;
+  }
+  case StepKind::Variable: {
+    if (size_t(end - at) < step.length_bytes) return nullptr;
+    size_t length = get_length(at, step.length_bytes);
+    if (length > step.length || size_t(end - at) < step.length_bytes + length) return nullptr;
+    memcpy(to, at, step.length_bytes + length);
+    return at + step.length_bytes + length;
+  }
+  case StepKind::Blob: {
+    if (size_t(end - at) < step.length_bytes) return nullptr;
+    size_t length = get_length(at, step.length_bytes);
+    memcpy(to, at, step.length_bytes);
+    at += step.length_bytes;
+    if (size_t(end - at) < length) return nullptr;
+    /* The caller has made room, so the bytes do not move. */
+    uchar *copy = blobs->data() + blobs->size();
+    memcpy(copy, at, length);
+    blobs->set_size(blobs->size() + length);
+    memcpy(to + step.length_bytes, &copy, sizeof copy);
+    return at + length;
+  }
+  }
+  return nullptr;
+}
+
+/* The end of one column's image without reading it. */
+const uchar *skip_step(const Step &step, const uchar *at, const uchar *end) {
+  size_t length = step.length;
+  if (step.kind != StepKind::Copy) {
+    if (size_t(end - at) < step.length_bytes) return nullptr;
+    length = get_length(at, step.length_bytes);
+    at += step.length_bytes;
+  }
+  return size_t(end - at) < length ? nullptr : at + length;
+}
+
+}  // namespace
+
+void pack_step(const Step &step, const uchar *record, Buffer *out) {
+  const uchar *from = record + step.offset;
+  switch (step.kind) {
+  case StepKind::Copy: out->append(from, step.length); break;
+  case StepKind::Char:
+  case StepKind::WideChar: {
+    size_t length = step.kind == StepKind::Char ? trimmed(from, step.length)
+                                                : step.cs->lengthsp(reinterpret_cast<const char *>(from), step.length);
+    uchar *to = out->room(step.length_bytes + length);
+    put_length(to, step.length_bytes, length);
+    memcpy(to + step.length_bytes, from, length);
+    out->set_size(out->size() + step.length_bytes + length);
+    break;
+  }
+  case StepKind::Variable: {
+    size_t length = step.length_bytes + get_length(from, step.length_bytes);
+    out->append(from, length);
+    break;
+  }
+  case StepKind::Blob: {
+    size_t length = get_length(from, step.length_bytes);
+    const uchar *bytes;
+    memcpy(&bytes, from + step.length_bytes, sizeof bytes);
+    out->append(from, step.length_bytes);
+    out->append(bytes, length);
+    break;
+  }
+  }
+}
+
+TablePlan::TablePlan(TABLE *table) : m_primary(table->s->primary_key) {
+  plan_indexes(table);
+  plan_rows(table);
+  plan_entry_values(table);
+}
+
+void TablePlan::plan_indexes(TABLE *table) {
+  TABLE_SHARE *share = table->s;
+  m_indexes.resize(share->keys + (hidden_row_id() ? 1 : 0));
+  if (hidden_row_id()) {
+    m_indexes[0].server_no = UINT32_MAX;
+    m_indexes[0].unique = true;
+    m_indexes[0].fixed_width = 8;
+  }
+  for (uint no = 0; no < share->keys; no++) {
+    const KEY &key = table->key_info[no];
+    IndexPlan &index = m_indexes[core_number(no)];
+    index.core_no = core_number(no);
+    index.server_no = no;
+    index.unique = (key.flags & HA_NOSAME) && key.algorithm != HA_KEY_ALG_LONG_HASH;
+    uint32_t width = 0;
+    bool fixed = true;
+    for (uint i = 0; i < key.user_defined_key_parts; i++) {
+      KeyPart part = make_key_part(table, key.key_part[i]);
+      index.has_nullable |= part.nullable;
+      index.has_blob_or_prefix |= part.prefix;
+      if (part.width())
+        width += part.width();
+      else
+        fixed = false;
+      index.parts.push_back(std::move(part));
+    }
+    index.fixed_width = fixed ? width : 0;
+  }
+  if (clustered_width()) {
+    m_ref_length = clustered_width();
+  } else {
+    uint32_t length = 2;
+    for (const KeyPart &part : clustered().parts) {
+      if (part.fixed_length) {
+        length += part.width();
+        continue;
+      }
+      size_t weights = part.length;
+      if (part.kind == PartKind::Text && !part.text.raw)
+        weights = part.text.cs->strnxfrmlen(part.length) * part.text.levels;
+      length += uint32_t(2 * weights) + 8;
+    }
+    m_ref_length = std::min(length, KEY_BYTES_MAX + 2);
+  }
+}
+
+void TablePlan::plan_rows(TABLE *table) {
+  TABLE_SHARE *share = table->s;
+  m_null_bytes_record = share->null_bytes;
+  m_null_bytes = share->null_fields ? share->null_bytes : 0;
+  std::vector<bool> in_key(share->fields, false);
+  for (const KeyPart &part : clustered().parts)
+    if (part.reversible) in_key[part.field_index] = true;
+  m_fixed_length = 1 + m_null_bytes;
+  for (uint i = 0; i < share->fields; i++) {
+    Field *field = table->field[i];
+    if (!field->stored_in_db() || in_key[i]) continue;
+    Step step = make_step(field);
+    m_fixed_length += step.length_bytes + (step.kind == StepKind::Blob ? 0 : step.length);
+    if (!m_steps.empty() && step.kind == StepKind::Copy && !step.null_bit) {
+      Step &last = m_steps.back();
+      if (last.kind == StepKind::Copy && !last.null_bit && last.offset + last.length == step.offset &&
+          last.first_field + last.field_count == step.first_field) {
+        last.length += step.length;
+        last.field_count++;
+        continue;
+      }
+    }
+    m_steps.push_back(step);
+  }
+}
+
+void TablePlan::plan_entry_values(TABLE *table) {
+  for (size_t no = 1; no < m_indexes.size(); no++) {
+    IndexPlan &index = m_indexes[no];
+    std::vector<bool> done(table->s->fields, false);
+    auto add = [&](const std::vector<KeyPart> &parts) {
+      for (const KeyPart &part : parts) {
+        if (part.reversible || part.prefix || done[part.field_index]) continue;
+        done[part.field_index] = true;
+        index.value_steps.push_back(make_step(table->field[part.field_index]));
+      }
+    };
+    add(index.parts);
+    add(clustered().parts);
+  }
+}
+
+void TablePlan::pack_row(const uchar *record, Buffer *out) const {
+  out->clear();
+  out->room(m_fixed_length);
+  uchar *to = out->data();
+  *to = ROW_FORMAT_VERSION;
+  memcpy(to + 1, record, m_null_bytes);
+  out->set_size(1 + m_null_bytes);
+  for (const Step &step : m_steps)
+    if (!is_null(step, record)) pack_step(step, record, out);
+}
+
+void TablePlan::pack_columns(const IndexPlan &index, const uchar *record, Buffer *out) const {
+  for (const KeyPart &part : index.parts) encode_from_record(part, record, out);
+}
+
+void TablePlan::pack_clustered_key(const uchar *record, Buffer *out) const { pack_columns(clustered(), record, out); }
+
+size_t TablePlan::pack_entry_key(const IndexPlan &index, const uchar *record, const uchar *pk, size_t pk_length,
+                                 Buffer *out) const {
+  size_t begin = out->size();
+  pack_columns(index, record, out);
+  size_t columns = out->size() - begin;
+  out->append(pk, pk_length);
+  return columns;
+}
+
+void TablePlan::pack_entry_value(const IndexPlan &index, const uchar *record, size_t columns_length,
+                                 Buffer *out) const {
+  if (!index.fixed_width) {
+    uchar *to = out->room(2);
+    int2store(to, uint16(columns_length));
+    out->set_size(out->size() + 2);
+  }
+  for (const Step &step : index.value_steps)
+    if (!is_null(step, record)) pack_step(step, record, out);
+}
+
+bool TablePlan::any_null(const IndexPlan &index, const uchar *record) const {
+  if (!index.has_nullable) return false;
+  for (const KeyPart &part : index.parts)
+    if (myriad::is_null(part, record)) return true;
+  return false;
+}
+
+bool TablePlan::same_row(const uchar *a, const uchar *b) const {
+  for (const Step &step : m_steps) {
+    bool null = is_null(step, a);
+    if (null != is_null(step, b)) return false;
+    if (null) continue;
+    const uchar *x = a + step.offset, *y = b + step.offset;
+    size_t length = step.length;
+    if (step.kind == StepKind::Variable || step.kind == StepKind::Blob) {
+      length = get_length(x, step.length_bytes);
+      if (length != get_length(y, step.length_bytes)) return false;
+      x += step.length_bytes;
+      y += step.length_bytes;
+    }
+    if (step.kind == StepKind::Blob) {
+      memcpy(&x, x, sizeof x);
+      memcpy(&y, y, sizeof y);
+    }
+    if (x != y && memcmp(x, y, length)) return false;
+  }
+  return true;
+}
+
+void TablePlan::make_template(const TABLE *table, bool all, Template *out) const {
+  out->valid = true;
+  out->steps.assign(m_steps.size(), 0);
+  out->pk_parts.assign(clustered().parts.size(), 0);
+  out->steps_end = 0;
+  out->key_parts = out->blobs = false;
+  auto needed = [&](uint field) { return all || bitmap_is_set(table->read_set, field); };
+  for (size_t i = 0; i < m_steps.size(); i++) {
+    const Step &step = m_steps[i];
+    for (uint f = step.first_field; f < uint(step.first_field) + step.field_count; f++) {
+      if (!needed(f)) continue;
+      out->steps[i] = 1;
+      out->steps_end = uint32_t(i + 1);
+      out->blobs |= step.kind == StepKind::Blob;
+      break;
+    }
+  }
+  for (size_t i = 0; i < clustered().parts.size(); i++) {
+    const KeyPart &part = clustered().parts[i];
+    if (part.reversible && needed(part.field_index)) out->pk_parts[i] = 1, out->key_parts = true;
+  }
+}
+
+bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_length, const uchar *value,
+                           size_t value_length, const uchar *defaults, uchar *record, Buffer *blobs) const {
+  const uchar *at = value, *end = value + value_length;
+  if (value_length < 1 + m_null_bytes || *at != ROW_FORMAT_VERSION) return false;
+  memcpy(record, m_null_bytes ? at + 1 : defaults, m_null_bytes_record);
+  at += 1 + m_null_bytes;
+  if (what.blobs) {
+    blobs->clear();
+    blobs->room(value_length);
+  }
+  for (uint32_t i = 0; i < what.steps_end; i++) {
+    const Step &step = m_steps[i];
+    if (is_null(step, record)) {
+      if (!what.steps[i]) continue;
+      /* Columns that are NULL hold no garbage: the server compares and hashes whole images. */
+      if (step.kind == StepKind::Copy || step.kind == StepKind::Char || step.kind == StepKind::WideChar)
+        memcpy(record + step.offset, defaults + step.offset, step.length);
+      else
+        memset(record + step.offset, 0, step.length_bytes + (step.kind == StepKind::Blob ? sizeof(uchar *) : 0));
+      continue;
+    }
+    at = what.steps[i] ? unpack_step(step, at, end, record, blobs) : skip_step(step, at, end);
+    if (!at) return false;
+  }
+  if (!what.key_parts) return true;
+  const uchar *key_end = key + key_length;
+  for (size_t i = 0; i < clustered().parts.size(); i++) {
+    const KeyPart &part = clustered().parts[i];
+    key = what.pk_parts[i] ? decode_part(part, key, key_end, record) : skip_part(part, key, key_end);
+    if (!key) return false;
+  }
+  return true;
+}
+
+bool TablePlan::decode_parts(const std::vector<KeyPart> &parts, const uchar **at, const uchar *end,
+                             uchar *record) const {
+  for (const KeyPart &part : parts) {
+    *at = part.reversible ? decode_part(part, *at, end, record) : skip_part(part, *at, end);
+    if (!*at) return false;
+  }
+  return true;
+}
+
+bool TablePlan::clustered_part(const IndexPlan &index, const uchar *key, size_t key_length, const uchar *value,
+                               size_t value_length, const uchar **pk, size_t *pk_length) const {
+  size_t columns = index.fixed_width;
+  if (!columns) {
+    if (value_length < 2) return false;
+    columns = uint2korr(value);
+  }
+  if (columns > key_length) return false;
+  *pk = key + columns;
+  *pk_length = key_length - columns;
+  return true;
+}
+
+bool TablePlan::unpack_entry(const IndexPlan &index, const uchar *key, size_t key_length, const uchar *value,
+                             size_t value_length, const uchar *defaults, uchar *record) const {
+  const uchar *at = key, *end = key + key_length;
+  memcpy(record, defaults, m_null_bytes_record);
+  /* The NULL bits of columns that only the value holds come from the key's markers. */
+  for (const KeyPart &part : index.parts) {
+    if (part.nullable) {
+      if (at >= end) return false;
+      bool null = uchar(*at ^ (part.descending ? 0xff : 0)) == 0;
+      if (null)
+        record[part.null_offset] |= part.null_bit;
+      else
+        record[part.null_offset] &= uchar(~part.null_bit);
+    }
+    at = part.reversible ? decode_part(part, at, end, record) : skip_part(part, at, end);
+    if (!at) return false;
+  }
+  if (!hidden_row_id() && !decode_parts(clustered().parts, &at, end, record)) return false;
+  const uchar *from = value, *value_end = value + value_length;
+  if (!index.fixed_width) from += 2;
+  for (const Step &step : index.value_steps) {
+    if (is_null(step, record)) {
+      if (step.kind == StepKind::Variable)
+        memset(record + step.offset, 0, step.length_bytes);
+      else
+        memcpy(record + step.offset, defaults + step.offset, step.length);
+      continue;
+    }
+    from = unpack_step(step, from, value_end, record, nullptr);
+    if (!from) return false;
+  }
+  return true;
+}
+
+}  // namespace myriad

@@ -1,0 +1,121 @@
+/* A table's plan: how records become the core's keys and values and back. Made once for each table definition in use.
+
+   Row (value of the clustered index):
+     byte 0: format version, 1;
+     the record's NULL bytes, if the table has nullable columns;
+     the stored columns that cannot be read back from the clustered key, in column order:
+       fixed-width columns: their image (nothing if NULL);
+       CHAR: length (1 byte, 2 if the column is wider than 255 bytes), bytes without trailing spaces;
+       VARCHAR, VARBINARY: length (1 or 2 bytes as in the record), bytes;
+       BLOB, TEXT, GEOMETRY: length (1 to 4 bytes as in the record), bytes.
+   Entry of a secondary index: key = its columns, then the clustered key;
+     value = offset of the clustered key (u16, little endian; absent where the columns have a fixed width), then the
+   columns of the index and of the clustered key that cannot be read back from the key, each with its NULL-free image as
+   above. */
+#ifndef MYRIAD_ROWS_H
+#define MYRIAD_ROWS_H
+#include "keys.h"
+
+namespace myriad {
+
+constexpr uchar ROW_FORMAT_VERSION = 1;
+
+enum class StepKind : uint8_t { Copy, Char, WideChar, Variable, Blob };
+
+/* One column, or a run of adjacent fixed-width NOT NULL ones. */
+struct Step {
+  StepKind kind;
+  uint8_t null_bit = 0; /* 0: not nullable */
+  uint8_t length_bytes = 0;
+  uint32_t null_offset = 0;
+  uint32_t offset = 0;
+  uint32_t length = 0; /* of the image in the record (without length bytes) */
+  uint16_t first_field = 0, field_count = 1;
+  CHARSET_INFO *cs = nullptr;
+};
+
+struct IndexPlan {
+  uint32_t core_no = 0;   /* number in the core */
+  uint32_t server_no = 0; /* number in the server's key list; UINT32_MAX for the hidden row id */
+  bool unique = false;
+  bool has_nullable = false;
+  bool has_blob_or_prefix = false;
+  std::vector<KeyPart> parts;
+  uint32_t fixed_width = 0;      /* encoded width of the columns; 0 = variable */
+  std::vector<Step> value_steps; /* secondary: originals kept in the value */
+};
+
+/* Which steps and key parts a statement needs. */
+struct Template {
+  bool valid = false;
+  bool key_parts = false; /* some part of the clustered key must be decoded */
+  bool blobs = false;
+  uint32_t steps_end = 0; /* one behind the last needed step */
+  std::vector<uint8_t> steps;
+  std::vector<uint8_t> pk_parts;
+};
+
+class TablePlan {
+public:
+  explicit TablePlan(TABLE *table);
+
+  /* Server key number -> plan; the clustered one for MAX_KEY. */
+  const IndexPlan &index(uint server_no) const { return m_indexes[core_number(server_no)]; }
+  const IndexPlan &clustered() const { return m_indexes[0]; }
+  const std::vector<IndexPlan> &indexes() const { return m_indexes; }
+  uint32_t core_number(uint server_no) const {
+    if (server_no == m_primary) return 0;
+    return m_primary < MAX_KEY && server_no > m_primary ? server_no : server_no + 1;
+  }
+  bool hidden_row_id() const { return m_primary >= MAX_KEY; }
+  const std::vector<Step> &steps() const { return m_steps; }
+  uint32_t null_bytes() const { return m_null_bytes; }
+  /* Bytes of a stored position (handler::ref). */
+  uint32_t ref_length() const { return m_ref_length; }
+  uint32_t clustered_width() const { return hidden_row_id() ? 8 : clustered().fixed_width; }
+
+  /* Replaces `out` by the row's value. */
+  void pack_row(const uchar *record, Buffer *out) const;
+  /* Appends key and value of a secondary entry; the clustered key is given. Returns the length of the columns' part. */
+  size_t pack_entry_key(const IndexPlan &, const uchar *record, const uchar *pk, size_t pk_length, Buffer *out) const;
+  void pack_entry_value(const IndexPlan &, const uchar *record, size_t columns_length, Buffer *out) const;
+  /* Appends the clustered key's columns (not for hidden row ids). */
+  void pack_clustered_key(const uchar *record, Buffer *out) const;
+  /* Columns only, any index. */
+  void pack_columns(const IndexPlan &, const uchar *record, Buffer *out) const;
+  bool any_null(const IndexPlan &, const uchar *record) const;
+
+  /* True if the stored columns have the same bytes in both records (those of the clustered key only as far as it keeps
+   * them). */
+  bool same_row(const uchar *a, const uchar *b) const;
+
+  void make_template(const TABLE *table, bool all, Template *out) const;
+  /* Fills the needed columns of the record. Blob bytes go to `blobs`. False: the bytes are no row of this table. */
+  bool unpack_row(const Template &, const uchar *key, size_t key_length, const uchar *value, size_t value_length,
+                  const uchar *defaults, uchar *record, Buffer *blobs) const;
+  /* Fills all columns that a secondary entry holds. */
+  bool unpack_entry(const IndexPlan &, const uchar *key, size_t key_length, const uchar *value, size_t value_length,
+                    const uchar *defaults, uchar *record) const;
+  /* Finds the clustered key in a secondary entry. */
+  bool clustered_part(const IndexPlan &, const uchar *key, size_t key_length, const uchar *value, size_t value_length,
+                      const uchar **pk, size_t *pk_length) const;
+
+private:
+  void plan_indexes(TABLE *table);
+  void plan_rows(TABLE *table);
+  void plan_entry_values(TABLE *table);
+  bool decode_parts(const std::vector<KeyPart> &, const uchar **at, const uchar *end, uchar *record) const;
+
+  uint m_primary;
+  uint32_t m_null_bytes = 0, m_null_bytes_record = 0;
+  uint32_t m_ref_length = 0;
+  uint32_t m_fixed_length = 0;      /* upper bound of all non-blob parts of a row */
+  std::vector<IndexPlan> m_indexes; /* by core number */
+  std::vector<Step> m_steps;
+};
+
+/* Appends one column's image. */
+void pack_step(const Step &, const uchar *record, Buffer *out);
+
+}  // namespace myriad
+#endif

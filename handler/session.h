@@ -1,0 +1,61 @@
+/* What the shim keeps for a connection, the plugin's globals, and the mapping of errors. */
+#ifndef MYRIAD_SESSION_H
+#define MYRIAD_SESSION_H
+#include "server.h"
+#include <string>
+
+extern handlerton *myriad_hton;
+extern myriad_engine *myriad_core;
+
+/* Codes of the plugin for errors that the server has no code for; the text is the core's. */
+enum {
+  MYRIAD_HA_ERR_IO = HA_ERR_LAST + 100,
+  MYRIAD_HA_ERR_TABLESPACE,
+  MYRIAD_HA_ERR_FORMAT,
+  MYRIAD_HA_ERR_BUFFER_POOL,
+  MYRIAD_HA_ERR_POISONED,
+  MYRIAD_HA_ERR_TOO_LONG,
+  MYRIAD_HA_ERR_OTHER
+};
+
+/* A core session and where its transaction stands. Belongs to one connection (or one handler, for sequences). */
+class Session {
+public:
+  static Session *of(THD *thd, bool create = true);
+  ~Session();
+  int start(THD *thd);
+  myriad_session *core() { return m_core; }
+  /* Registers the statement with the server and starts it in the core, once for each statement. */
+  int use(THD *thd);
+  /* Maps a status to a handler error; marks the transaction for rollback where it must be. */
+  int fail(myriad_status status, THD *thd);
+
+  bool statement_active = false;
+  bool prepared = false;
+  bool ordered = false;     /* commit_ordered was called */
+  bool locked_rows = false; /* some statement of the transaction locked rows */
+  bool xa = false;          /* prepared by XA PREPARE */
+  myriad_isolation isolation = MYRIAD_REPEATABLE_READ;
+
+private:
+  myriad_session *m_core = nullptr;
+};
+
+/* Handler error for a status; pure. */
+int myriad_error(myriad_status status);
+/* The same, with the core's sentence as a warning where the server's message would say too little. */
+int myriad_error_noted(myriad_status status, THD *thd);
+
+/* "./db/t" -> "db/t"; a path elsewhere (temporary tables) -> "#tmp/" and its file name. */
+std::string myriad_name(const char *path);
+bool myriad_is_temporary_path(const char *path);
+
+void myriad_init_transactions(handlerton *hton);
+void myriad_init_discovery(handlerton *hton);
+myriad_isolation myriad_isolation_of(THD *thd);
+uint64_t myriad_lock_wait_ms(THD *thd);
+void myriad_report(myriad_log_level level, const char *text);
+void myriad_about_to_wait(void *waiter, void *holder);
+bool myriad_show_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type stat);
+
+#endif

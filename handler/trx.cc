@@ -1,0 +1,410 @@
+/* Transactions: sessions, statements, two-phase commit, savepoints, XA, and the locks that a statement wants. */
+#include "ha_myriad.h"
+#include "variables.h"
+#include "transaction.h"
+#include <vector>
+
+/* The server's service for parallel replication; declared nowhere in its headers. */
+extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+
+namespace {
+
+/* Return codes of the XA interface (X/Open CAE specification, xa.h). */
+constexpr int XA_OK = 0, XAER_RMERR = -3, XAER_NOTA = -4;
+
+constexpr ulonglong MULTI_STATEMENT = OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN;
+
+bool ends_transaction(THD *thd, bool all) { return all || !thd_test_options(thd, MULTI_STATEMENT); }
+
+/* An XID as the core stores it: format id (8 bytes), the two lengths, the data. */
+constexpr size_t XID_BYTES_MAX = 8 + 2 + XIDDATASIZE;
+
+size_t put_xid(const XID &xid, uchar *to) {
+  size_t length = size_t(xid.gtrid_length + xid.bqual_length);
+  int8store(to, ulonglong(xid.formatID));
+  to[8] = uchar(xid.gtrid_length);
+  to[9] = uchar(xid.bqual_length);
+  memcpy(to + 10, xid.data, length);
+  return 10 + length;
+}
+
+bool get_xid(const uint8_t *from, size_t length, XID *xid) {
+  if (length < 10 || length != size_t(10) + from[8] + from[9] || length > XID_BYTES_MAX) return false;
+  xid->null();
+  xid->formatID = long(sint8korr(from));
+  xid->gtrid_length = from[8];
+  xid->bqual_length = from[9];
+  memcpy(xid->data, from + 10, length - 10);
+  return true;
+}
+
+void transaction_ended(Session *session) {
+  session->statement_active = session->prepared = session->ordered = session->locked_rows = session->xa = false;
+}
+
+int commit(handlerton *, THD *thd, bool all) {
+  Session *session = Session::of(thd, false);
+  if (!session) return 0;
+  if (!ends_transaction(thd, all)) {
+    myriad_statement_end(session->core());
+    session->statement_active = false;
+    return 0;
+  }
+  myriad_status status;
+  if (session->ordered) {
+    /* The binlog (or the server's own log) recovers the commit, so its sync covers ours. */
+    status = myriad_commit_finish(session->core(), false);
+  } else if (session->prepared) {
+    myriad_commit_ordered(session->core());
+    status = myriad_commit_finish(session->core(), true);
+  } else {
+    status = myriad_commit(session->core());
+  }
+  transaction_ended(session);
+  thd_wakeup_subsequent_commits(thd, 0);
+  return myriad_error_noted(status, thd);
+}
+
+int rollback(handlerton *, THD *thd, bool all) {
+  Session *session = Session::of(thd, false);
+  if (!session) return 0;
+  myriad_status status;
+  if (ends_transaction(thd, all)) {
+    status = myriad_rollback(session->core());
+    transaction_ended(session);
+  } else {
+    status = myriad_statement_rollback(session->core());
+    session->statement_active = false;
+  }
+  return myriad_error_noted(status, thd);
+}
+
+int prepare(handlerton *, THD *thd, bool all) {
+  Session *session = Session::of(thd, false);
+  if (!session) return 0;
+  if (!ends_transaction(thd, all)) {
+    myriad_statement_end(session->core());
+    session->statement_active = false;
+    return 0;
+  }
+  XID xid;
+  thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
+  uchar bytes[XID_BYTES_MAX];
+  myriad_status status = myriad_prepare(session->core(), bytes, put_xid(xid, bytes));
+  if (status != MYRIAD_OK) return myriad_error_noted(status, thd);
+  session->prepared = true;
+  session->xa = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
+  return 0;
+}
+
+void commit_ordered(handlerton *, THD *thd, bool all) {
+  Session *session = Session::of(thd, false);
+  if (!session || !ends_transaction(thd, all)) return;
+  myriad_commit_ordered(session->core());
+  session->ordered = true;
+}
+
+void commit_checkpoint_request(void *cookie) {
+  if (myriad_flush_log(myriad_core) == MYRIAD_OK) commit_checkpoint_notify_ha(cookie);
+}
+
+int savepoint_set(handlerton *, THD *thd, void *place) {
+  Session *session = Session::of(thd);
+  if (!session) return HA_ERR_OUT_OF_MEM;
+  uint64_t savepoint = 0;
+  myriad_status status = myriad_savepoint(session->core(), &savepoint);
+  memcpy(place, &savepoint, sizeof savepoint);
+  return myriad_error_noted(status, thd);
+}
+
+int savepoint_rollback(handlerton *, THD *thd, void *place) {
+  Session *session = Session::of(thd, false);
+  if (!session) return HA_ERR_NO_SAVEPOINT;
+  uint64_t savepoint;
+  memcpy(&savepoint, place, sizeof savepoint);
+  return myriad_error_noted(myriad_rollback_to(session->core(), savepoint), thd);
+}
+
+int savepoint_release(handlerton *, THD *, void *) { return 0; }
+
+/* Metadata locks taken since the savepoint may go if no row lock of ours stays behind on those tables. */
+bool savepoint_rollback_can_release_mdl(handlerton *, THD *thd) {
+  Session *session = Session::of(thd, false);
+  return !session || (!session->locked_rows && !myriad_has_changes(session->core()));
+}
+
+/* Prepared transactions are handed out in batches, as the server asks for them. */
+struct Recovering {
+  std::vector<XID> xids;
+  size_t given = 0;
+  bool listed = false;
+};
+Recovering recovering;
+
+void collect_prepared(void *arg, const uint8_t *bytes, size_t length) {
+  XID xid;
+  if (get_xid(bytes, length, &xid))
+    static_cast<std::vector<XID> *>(arg)->push_back(xid);
+  else
+    sql_print_error("MYRIAD: a prepared transaction has an id of %zu bytes that cannot be read; it stays prepared",
+                    length);
+}
+
+int recover(handlerton *, XID *list, uint length) {
+  if (!recovering.listed) {
+    recovering.xids.clear();
+    recovering.given = 0;
+    recovering.listed = true;
+    myriad_list_prepared(myriad_core, collect_prepared, &recovering.xids);
+  }
+  uint count = 0;
+  while (count < length && recovering.given < recovering.xids.size())
+    list[count++] = recovering.xids[recovering.given++];
+  if (count < length) recovering.listed = false;
+  return int(count);
+}
+
+int xa_result(myriad_status status) {
+  if (status == MYRIAD_OK) return XA_OK;
+  if (status == MYRIAD_ERR_XA_UNKNOWN) return XAER_NOTA;
+  sql_print_error("MYRIAD: %s", myriad_last_error());
+  return XAER_RMERR;
+}
+
+int commit_by_xid(handlerton *, XID *xid) {
+  uchar bytes[XID_BYTES_MAX];
+  return xa_result(myriad_commit_by_xid(myriad_core, bytes, put_xid(*xid, bytes)));
+}
+
+int rollback_by_xid(handlerton *, XID *xid) {
+  uchar bytes[XID_BYTES_MAX];
+  return xa_result(myriad_rollback_by_xid(myriad_core, bytes, put_xid(*xid, bytes)));
+}
+
+int start_consistent_snapshot(handlerton *hton, THD *thd) {
+  Session *session = Session::of(thd);
+  if (!session) return HA_ERR_OUT_OF_MEM;
+  if (myriad_isolation_of(thd) == MYRIAD_READ_UNCOMMITTED)
+    push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
+                 "MYRIAD: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED isolation level.");
+  session->isolation = myriad_isolation_of(thd);
+  myriad_session_reset_kill(session->core());
+  myriad_statement_begin(session->core(), session->isolation, false, myriad_lock_wait_ms(thd));
+  myriad_status status = MYRIAD_OK;
+  if (session->isolation != MYRIAD_READ_UNCOMMITTED) status = myriad_open_snapshot(session->core());
+  myriad_statement_end(session->core());
+  trans_register_ha(thd, true, hton, 0);
+  return myriad_error_noted(status, thd);
+}
+
+int close_connection(handlerton *hton, THD *thd) {
+  Session *session = Session::of(thd, false);
+  if (!session) return 0;
+  thd_set_ha_data(thd, hton, nullptr);
+  delete session;
+  return 0;
+}
+
+/* Another thread calls this, under the connection's LOCK_thd_data. */
+void kill_query(handlerton *hton, THD *thd, enum thd_kill_levels) {
+  auto *session = static_cast<Session *>(thd_get_ha_data(thd, hton));
+  if (session) myriad_session_kill(session->core());
+}
+
+bool flush_logs(handlerton *) {
+  if (myriad_flush_log(myriad_core) == MYRIAD_OK) return false;
+  sql_print_error("MYRIAD: FLUSH LOGS: %s", myriad_last_error());
+  return true;
+}
+
+}  // namespace
+
+void myriad_init_transactions(handlerton *hton) {
+  hton->savepoint_offset = sizeof(uint64_t);
+  hton->close_connection = close_connection;
+  hton->kill_query = kill_query;
+  hton->savepoint_set = savepoint_set;
+  hton->savepoint_rollback = savepoint_rollback;
+  hton->savepoint_rollback_can_release_mdl = savepoint_rollback_can_release_mdl;
+  hton->savepoint_release = savepoint_release;
+  hton->commit = commit;
+  hton->commit_ordered = commit_ordered;
+  hton->rollback = rollback;
+  hton->prepare = prepare;
+  hton->recover = recover;
+  hton->commit_by_xid = commit_by_xid;
+  hton->rollback_by_xid = rollback_by_xid;
+  hton->commit_checkpoint_request = commit_checkpoint_request;
+  hton->start_consistent_snapshot = start_consistent_snapshot;
+  hton->flush_logs = flush_logs;
+}
+
+myriad_isolation myriad_isolation_of(THD *thd) {
+  switch (thd_tx_isolation(thd)) {
+  case ISO_READ_UNCOMMITTED: return MYRIAD_READ_UNCOMMITTED;
+  case ISO_READ_COMMITTED: return MYRIAD_READ_COMMITTED;
+  case ISO_SERIALIZABLE: return MYRIAD_SERIALIZABLE;
+  default: return MYRIAD_REPEATABLE_READ;
+  }
+}
+
+/* NOWAIT and WAIT n reach an engine only as lock_wait_timeout. */
+uint64_t myriad_lock_wait_ms(THD *thd) {
+  return uint64_t(std::min<ulonglong>(myriad_lock_wait_timeout_of(thd), thd->variables.lock_wait_timeout)) * 1000;
+}
+
+void myriad_about_to_wait(void *waiter, void *holder) {
+  if (waiter && holder) thd_rpl_deadlock_check(static_cast<MYSQL_THD>(waiter), static_cast<MYSQL_THD>(holder));
+}
+
+Session *Session::of(THD *thd, bool create) {
+  auto *session = static_cast<Session *>(thd_get_ha_data(thd, myriad_hton));
+  if (session || !create) return session;
+  session = new (std::nothrow) Session;
+  if (!session) return nullptr;
+  if (session->start(thd)) {
+    delete session;
+    return nullptr;
+  }
+  thd_set_ha_data(thd, myriad_hton, session);
+  return session;
+}
+
+int Session::start(THD *thd) {
+  return myriad_error_noted(myriad_session_new(myriad_core, thd, thd ? thd->thread_id : 0, &m_core), thd);
+}
+
+Session::~Session() {
+  if (m_core) myriad_session_free(m_core);
+}
+
+int Session::use(THD *thd) {
+  if (!statement_active) {
+    isolation = myriad_isolation_of(thd);
+    myriad_session_reset_kill(m_core);
+    /* A KILL from before the reset must not be lost. */
+    if (thd_kill_level(thd) != THD_IS_NOT_KILLED) myriad_session_kill(m_core);
+    myriad_statement_begin(m_core, isolation, !thd_test_options(thd, MULTI_STATEMENT), myriad_lock_wait_ms(thd));
+    statement_active = true;
+  }
+  trans_register_ha(thd, false, myriad_hton, 0);
+  if (thd_test_options(thd, MULTI_STATEMENT)) trans_register_ha(thd, true, myriad_hton, 0);
+  return 0;
+}
+
+/* ---- the handler's part -------------------------------------------------------------------------------------------
+ */
+
+bool ha_myriad::use_session(THD *thd) {
+  m_user_thd = thd;
+  if (m_own_session) {
+    m_session = m_own_session.get();
+    return true;
+  }
+  m_session = Session::of(thd);
+  return m_session != nullptr;
+}
+
+int ha_myriad::ensure_session() {
+  THD *thd = ha_thd();
+  if (m_session && m_user_thd == thd && (m_own_session || m_session->statement_active)) return 0;
+  close_cursor();
+  if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
+  return m_own_session ? 0 : m_session->use(thd);
+}
+
+namespace {
+
+/* Statements that copy or inspect a whole table under a metadata lock that keeps writers out, or that never lock rows.
+ */
+bool reads_without_locks(int command) {
+  switch (command) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_CHECKSUM:
+  case SQLCOM_CHECK:
+  case SQLCOM_ANALYZE:
+  case SQLCOM_HA_OPEN:
+  case SQLCOM_HA_READ:
+  case SQLCOM_FLUSH:
+  case SQLCOM_SHOW_CREATE:
+  case SQLCOM_SHOW_FIELDS:
+  case SQLCOM_SHOW_KEYS: return true;
+  default: return false;
+  }
+}
+
+/* At READ COMMITTED and below the read side of these takes no locks. */
+bool copies_rows(int command) {
+  return command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT || command == SQLCOM_UPDATE ||
+         command == SQLCOM_CREATE_SEQUENCE || command == SQLCOM_CREATE_TABLE;
+}
+
+}  // namespace
+
+THR_LOCK_DATA **ha_myriad::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) {
+  if (type == TL_IGNORE) return to;
+  int command = thd_sql_command(thd);
+  m_skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
+  if (type >= TL_FIRST_WRITE) {
+    m_lock = MYRIAD_LOCK_X;
+  } else if (reads_without_locks(command)) {
+    m_lock = MYRIAD_LOCK_NONE;
+  } else if ((thd->in_lock_tables && (type == TL_READ || type == TL_READ_HIGH_PRIORITY)) ||
+             type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED || type == TL_READ_NO_INSERT ||
+             command != SQLCOM_SELECT) {
+    bool low = myriad_isolation_of(thd) <= MYRIAD_READ_COMMITTED;
+    bool plain = type == TL_READ || type == TL_READ_NO_INSERT;
+    m_lock = low && plain && copies_rows(command) ? MYRIAD_LOCK_NONE : MYRIAD_LOCK_S;
+  } else {
+    m_lock = MYRIAD_LOCK_NONE;
+  }
+  m_stored_lock = m_lock;
+  return to;
+}
+
+int ha_myriad::external_lock(THD *thd, int lock_type) {
+  if (lock_type == F_UNLCK) {
+    close_cursor();
+    hide_frm(thd);
+    m_locked_externally = false;
+    m_try_semi_consistent = m_reread = false;
+    if (!m_own_session) m_session = nullptr;
+    return 0;
+  }
+  if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
+  m_locked_externally = true;
+  m_template.valid = false;
+  m_auto_increment_rows = 0;
+  if (lock_type == F_WRLCK) {
+    m_lock = m_stored_lock = MYRIAD_LOCK_X;
+    show_frm_while_locked(thd);
+  }
+  if (m_own_session) return 0;
+  if (lock_type == F_RDLCK && m_lock == MYRIAD_LOCK_NONE && !reads_without_locks(thd_sql_command(thd)) &&
+      myriad_isolation_of(thd) == MYRIAD_SERIALIZABLE && thd_test_options(thd, MULTI_STATEMENT))
+    m_lock = m_stored_lock = MYRIAD_LOCK_S;
+  if (m_lock != MYRIAD_LOCK_NONE) m_session->locked_rows = true;
+  return m_session->use(thd);
+}
+
+int ha_myriad::start_stmt(THD *thd, thr_lock_type type) {
+  if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
+  m_template.valid = false;
+  m_auto_increment_rows = 0;
+  if (m_own_session) return 0;
+  m_skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
+  if (type >= TL_FIRST_WRITE || !m_locked_externally)
+    m_lock = MYRIAD_LOCK_X;
+  else if (thd_sql_command(thd) == SQLCOM_SELECT && type == TL_READ)
+    m_lock = MYRIAD_LOCK_NONE;
+  else
+    m_lock = m_stored_lock;
+  if (m_lock == MYRIAD_LOCK_NONE && myriad_isolation_of(thd) == MYRIAD_SERIALIZABLE &&
+      thd_test_options(thd, MULTI_STATEMENT))
+    m_lock = MYRIAD_LOCK_S;
+  if (m_lock != MYRIAD_LOCK_NONE) m_session->locked_rows = true;
+  return m_session->use(thd);
+}

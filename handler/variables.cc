@@ -1,0 +1,162 @@
+/* System variables. Each text says the unit and when to change it. */
+#include "variables.h"
+#include "session.h"
+#include "options.h"
+
+ulonglong myriad_buffer_pool_size;
+ulong myriad_fast_shutdown;
+static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_log_at_trx_commit, tablespace_per;
+static ulong io_capacity, io_capacity_max, max_open_files;
+static ulonglong log_capacity;
+static my_bool doublewrite, deadlock_detect;
+
+static const char *io_method_names[] = {"AUTO", "URING", "THREADS", NullS};
+static TYPELIB io_method_typelib = {3, "io_method_typelib", io_method_names, nullptr};
+static const char *page_size_names[] = {"4096", "8192", "16384", "32768", "65536", NullS};
+static TYPELIB page_size_typelib = {5, "page_size_typelib", page_size_names, nullptr};
+static const char *tablespace_per_names[] = {"DATABASE", "SERVER", "TABLE", NullS};
+static TYPELIB tablespace_per_typelib = {3, "tablespace_per_typelib", tablespace_per_names, nullptr};
+
+ha_create_table_option myriad_table_options[] = {
+    HA_TOPTION_ENUM("TABLESPACE_PER", tablespace_per, "DEFAULT,DATABASE,SERVER,TABLE", 0), HA_TOPTION_END};
+
+/* False: the engine refused, and the variable keeps showing what is in force. */
+static bool apply_setting(myriad_setting setting, ulonglong value) {
+  if (!myriad_core || myriad_engine_set(myriad_core, setting, value) == MYRIAD_OK) return true;
+  push_warning_printf(current_thd, Sql_condition::WARN_LEVEL_WARN, ER_WRONG_ARGUMENTS, "MYRIAD: %s",
+                      myriad_last_error());
+  return false;
+}
+
+#define MYRIAD_SETTER(name, type, setting)                                                                             \
+  static void set_##name(MYSQL_THD, struct st_mysql_sys_var *, void *place, const void *value) {                       \
+    if (apply_setting(setting, *static_cast<const type *>(value)))                                                     \
+      *static_cast<type *>(place) = *static_cast<const type *>(value);                                                 \
+  }
+MYRIAD_SETTER(buffer_pool_size, ulonglong, MYRIAD_SET_BUFFER_POOL_SIZE)
+MYRIAD_SETTER(io_capacity, ulong, MYRIAD_SET_IO_CAPACITY)
+MYRIAD_SETTER(io_capacity_max, ulong, MYRIAD_SET_IO_CAPACITY_MAX)
+MYRIAD_SETTER(flush_log, ulong, MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT)
+MYRIAD_SETTER(max_open_files, ulong, MYRIAD_SET_MAX_OPEN_FILES)
+MYRIAD_SETTER(tablespace_per, ulong, MYRIAD_SET_TABLESPACE_PER)
+MYRIAD_SETTER(doublewrite, my_bool, MYRIAD_SET_DOUBLEWRITE)
+MYRIAD_SETTER(deadlock_detect, my_bool, MYRIAD_SET_DEADLOCK_DETECT)
+
+static MYSQL_SYSVAR_ULONGLONG(
+    buffer_pool_size, myriad_buffer_pool_size, PLUGIN_VAR_RQCMDARG,
+    "Memory for pages, in bytes. Default 128 MiB. On a server of its own give it 70 to 80 percent of the memory.",
+    nullptr, set_buffer_pool_size, 128ULL << 20, 5ULL << 20, ULONGLONG_MAX / 2, 1ULL << 20);
+static MYSQL_SYSVAR_ULONG(buffer_pool_instances, buffer_pool_instances, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                          "Partitions of the buffer pool, each with its own latches. Default 0: one for each 4096 "
+                          "pages, at most 16. Raise it if "
+                          "INFORMATION_SCHEMA.MYRIAD_LATCHES shows waits for free_list or dirty_list.",
+                          nullptr, nullptr, 0, 0, 64, 0);
+static MYSQL_SYSVAR_ULONG(
+    page_cleaners, page_cleaners, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "Threads that write changed pages. Default 1. Raise it if the log fills although the device has room to spare.",
+    nullptr, nullptr, 1, 1, 64, 0);
+static MYSQL_SYSVAR_ULONG(io_capacity, io_capacity, PLUGIN_VAR_RQCMDARG,
+                          "Pages a second that background writing may use while nothing presses. Default 2000. Lower "
+                          "it if it disturbs clients on a "
+                          "slow device.",
+                          nullptr, set_io_capacity, 2000, 10, 10000000, 0);
+static MYSQL_SYSVAR_ULONG(
+    io_capacity_max, io_capacity_max, PLUGIN_VAR_RQCMDARG,
+    "Pages a second that background writing may use at most. Default 20000. Set it to what the device can write.",
+    nullptr, set_io_capacity_max, 20000, 10, 10000000, 0);
+static MYSQL_SYSVAR_ENUM(io_method, io_method, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                         "How files are read and written: AUTO (default: io_uring where the kernel allows it), URING "
+                         "(or refuse to start), THREADS. "
+                         "Change it only to compare or to rule io_uring out.",
+                         nullptr, nullptr, 0, &io_method_typelib);
+static MYSQL_SYSVAR_ENUM(page_size, page_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                         "Bytes of a page, from 4096 to 65536, default 16384. Has an effect only when the data "
+                         "directory is created; an existing "
+                         "one keeps its own.",
+                         nullptr, nullptr, 2, &page_size_typelib);
+static MYSQL_SYSVAR_ULONG(
+    flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
+    "What a commit waits for: 1 (default) the log is durable; 2 it is written to the operating system and synced about "
+    "once a "
+    "second; 0 neither, both about once a second. 0 and 2 lose the last second's commits in a power failure.",
+    nullptr, set_flush_log, 1, 0, 2, 0);
+static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                              "Size of the redo log in bytes. Default 512 MiB. A larger log means fewer page writes "
+                              "and a longer crash recovery. A new "
+                              "size is taken up at the next start after a clean shutdown.",
+                              nullptr, nullptr, 512ULL << 20, 4ULL << 20, 1ULL << 40, 4096);
+static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_RQCMDARG,
+                         "Writes changed pages twice, so that a power failure in the middle of a write cannot damage "
+                         "one. Default ON. Switch it off "
+                         "only where the file system or device writes pages atomically.",
+                         nullptr, set_doublewrite, 1);
+static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_RQCMDARG,
+                         "Finds deadlocks at once. Default ON. When OFF they end by myriad_lock_wait_timeout; worth a "
+                         "try only where very many "
+                         "sessions queue for one row.",
+                         nullptr, set_deadlock_detect, 1);
+static MYSQL_SYSVAR_ULONG(
+    max_open_files, max_open_files, PLUGIN_VAR_RQCMDARG,
+    "Tablespace files kept open at most. Default 2000. Raise it if more are in use at once and opening them shows.",
+    nullptr, set_max_open_files, 2000, 10, 1000000, 0);
+static MYSQL_SYSVAR_ENUM(tablespace_per, tablespace_per, PLUGIN_VAR_RQCMDARG,
+                         "Where a new table goes: a file for its DATABASE (default), one for the whole SERVER, or one "
+                         "for the TABLE alone. The table "
+                         "option TABLESPACE_PER='TABLE' overrides it. TABLE suits few large tables, SERVER very many "
+                         "databases of tiny ones.",
+                         nullptr, set_tablespace_per, 0, &tablespace_per_typelib);
+static MYSQL_SYSVAR_ULONG(fast_shutdown, myriad_fast_shutdown, PLUGIN_VAR_RQCMDARG,
+                          "How to stop: 0 purge old row versions, then as 1; 1 (default) write all pages, so that the "
+                          "next start has nothing to "
+                          "recover; 2 only make the log durable and recover at the next start.",
+                          nullptr, nullptr, 1, 0, 2, 0);
+static MYSQL_THDVAR_ULONG(
+    lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+    "Seconds that a statement waits for a row lock before error 1205. Default 50. 0 does not wait at all.", nullptr,
+    nullptr, 50, 0, 1024 * 1024 * 1024, 0);
+static MYSQL_THDVAR_ULONGLONG(sort_buffer_size, PLUGIN_VAR_RQCMDARG,
+                              "Memory for sorting an index that ALTER TABLE builds, in bytes. Default 64 MiB. More "
+                              "memory means fewer temporary files.",
+                              nullptr, nullptr, 64ULL << 20, 1ULL << 20, 1ULL << 40, 0);
+
+struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+                                                      MYSQL_SYSVAR(buffer_pool_instances),
+                                                      MYSQL_SYSVAR(page_cleaners),
+                                                      MYSQL_SYSVAR(io_capacity),
+                                                      MYSQL_SYSVAR(io_capacity_max),
+                                                      MYSQL_SYSVAR(io_method),
+                                                      MYSQL_SYSVAR(page_size),
+                                                      MYSQL_SYSVAR(flush_log_at_trx_commit),
+                                                      MYSQL_SYSVAR(log_capacity),
+                                                      MYSQL_SYSVAR(doublewrite),
+                                                      MYSQL_SYSVAR(deadlock_detect),
+                                                      MYSQL_SYSVAR(max_open_files),
+                                                      MYSQL_SYSVAR(tablespace_per),
+                                                      MYSQL_SYSVAR(fast_shutdown),
+                                                      MYSQL_SYSVAR(lock_wait_timeout),
+                                                      MYSQL_SYSVAR(sort_buffer_size),
+                                                      nullptr};
+
+ulong myriad_lock_wait_timeout_of(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+
+ulonglong myriad_sort_buffer_of(THD *thd) { return THDVAR(thd, sort_buffer_size); }
+
+void myriad_fill_config(myriad_config *config) {
+  memset(config, 0, sizeof *config);
+  config->data_dir = mysql_real_data_home;
+  config->buffer_pool_size = myriad_buffer_pool_size;
+  config->buffer_pool_instances = uint32_t(buffer_pool_instances);
+  config->page_cleaners = uint32_t(page_cleaners);
+  config->io_capacity = uint32_t(io_capacity);
+  config->io_capacity_max = uint32_t(std::max(io_capacity, io_capacity_max));
+  config->io_method = uint32_t(io_method);
+  config->page_size = 4096u << page_size;
+  config->log_capacity = log_capacity;
+  config->flush_log_at_trx_commit = uint32_t(flush_log_at_trx_commit);
+  config->doublewrite = doublewrite;
+  config->deadlock_detect = deadlock_detect;
+  config->max_open_files = uint32_t(max_open_files);
+  config->tablespace_per = uint32_t(tablespace_per);
+  config->report = myriad_report;
+  config->about_to_wait = myriad_about_to_wait;
+}

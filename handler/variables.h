@@ -1,0 +1,14 @@
+/* The system variables' values that other files read. */
+#ifndef MYRIAD_VARIABLES_H
+#define MYRIAD_VARIABLES_H
+#include "server.h"
+
+extern struct st_mysql_sys_var *myriad_system_variables[];
+extern ulong myriad_fast_shutdown;
+extern ulonglong myriad_buffer_pool_size;
+
+ulong myriad_lock_wait_timeout_of(THD *thd); /* seconds */
+void myriad_fill_config(myriad_config *config);
+/* Memory for sorting when an index is built, in bytes. */
+ulonglong myriad_sort_buffer_of(THD *thd);
+#endif

@@ -1,0 +1,209 @@
+/* INSERT, UPDATE, DELETE: each row's operations on all indexes as one call of the core. */
+#include "ha_myriad.h"
+
+using myriad::Buffer;
+using myriad::IndexPlan;
+
+namespace {
+
+void put_row_id(uint64_t id, uchar *to) {
+  for (int i = 0; i < 8; i++) to[i] = uchar(id >> (8 * (7 - i)));
+}
+
+/* REPLACE handles duplicates itself: the row is stored in the end, so its value counts. */
+bool is_replace(THD *thd, bool replacing) {
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_REPLACE:
+  case SQLCOM_REPLACE_SELECT: return true;
+  case SQLCOM_LOAD: return replacing;
+  default: return false;
+  }
+}
+
+}  // namespace
+
+/* Runs m_pending. The pieces lie in m_keys as offsets, because it may move while it is filled. */
+int ha_myriad::apply() {
+  m_ops.clear();
+  for (const PendingOp &pending : m_pending) {
+    myriad_op op;
+    op.kind = pending.kind;
+    op.index_no = pending.index_no;
+    op.key = m_keys.data() + pending.key;
+    op.key_len = pending.key_length;
+    op.unique_len = pending.unique_length;
+    op.value = pending.row ? m_row.data() : m_keys.data() + pending.value;
+    op.value_len = pending.row ? m_row.size() : pending.value_length;
+    m_ops.push_back(op);
+  }
+  uint32_t flags = m_bulk_copy ? uint32_t(MYRIAD_APPLY_BULK) : 0;
+  if (m_replace_duplicates) flags |= MYRIAD_APPLY_DUPLICATE_X;
+  uint32_t failed = 0;
+  const uint8_t *duplicate = nullptr;
+  size_t duplicate_length = 0;
+  myriad_status status = myriad_apply(core(), m_table, m_ops.data(), uint32_t(m_ops.size()), flags, &failed, &duplicate,
+                                      &duplicate_length);
+  if (status == MYRIAD_OK) return 0;
+  if (status == MYRIAD_ERR_DUPLICATE_KEY && failed < m_ops.size())
+    m_duplicate_key = m_plan->indexes()[m_ops[failed].index_no].server_no;
+  return fail(status);
+}
+
+/* Sequences change outside the statement's transaction: each change is committed at once. */
+int ha_myriad::begin_autonomous() {
+  THD *thd = ha_thd();
+  if (!m_session) use_session(thd);
+  if (!m_own_session) return ensure_session();
+  if (!m_own_session->statement_active) {
+    myriad_session_reset_kill(core());
+    myriad_statement_begin(core(), MYRIAD_READ_COMMITTED, true, myriad_lock_wait_ms(thd));
+    m_own_session->statement_active = true;
+  }
+  return 0;
+}
+
+int ha_myriad::end_autonomous(int error) {
+  if (!m_own_session) return error;
+  close_cursor();
+  m_own_session->statement_active = false;
+  if (error && error != HA_ERR_RECORD_IS_THE_SAME) {
+    myriad_rollback(core());
+    return error;
+  }
+  int failed = fail(myriad_commit(core()));
+  return failed ? failed : error;
+}
+
+/* The clustered key of the row that is being changed, into m_keys. */
+int ha_myriad::current_clustered_key(const uchar *record, size_t *begin, size_t *length) {
+  *begin = m_keys.size();
+  if (m_plan->hidden_row_id()) {
+    if (m_pk.size() != 8) return HA_ERR_KEY_NOT_FOUND;
+    m_keys.append(m_pk.data(), 8);
+  } else {
+    m_plan->pack_clustered_key(record, &m_keys);
+  }
+  *length = m_keys.size() - *begin;
+  return 0;
+}
+
+void ha_myriad::add_entry_insert(const IndexPlan &index, const uchar *record, size_t pk, size_t pk_length) {
+  size_t key = m_keys.size();
+  m_keys.room(pk_length);
+  m_plan->pack_columns(index, record, &m_keys);
+  size_t columns = m_keys.size() - key;
+  m_keys.room(pk_length);
+  m_keys.append(m_keys.data() + pk, pk_length);
+  size_t key_length = m_keys.size() - key, value = m_keys.size();
+  m_plan->pack_entry_value(index, record, columns, &m_keys);
+  size_t unique = index.unique && !m_plan->any_null(index, record) ? columns : 0;
+  add_op({MYRIAD_OP_INSERT, index.core_no, key, key_length, unique, value, m_keys.size() - value, false});
+}
+
+void ha_myriad::add_entry_delete(const IndexPlan &index, const uchar *record, size_t pk, size_t pk_length) {
+  size_t key = m_keys.size();
+  m_plan->pack_columns(index, record, &m_keys);
+  m_keys.room(pk_length);
+  m_keys.append(m_keys.data() + pk, pk_length);
+  add_op({MYRIAD_OP_DELETE, index.core_no, key, m_keys.size() - key, 0, 0, 0, false});
+}
+
+int ha_myriad::write_row(const uchar *record) {
+  if (int error = begin_autonomous()) return error;
+  if (table->next_number_field && record == table->record[0]) {
+    int error = update_auto_increment();
+    if (error) return error;
+  }
+  m_pending.clear();
+  m_keys.clear();
+  size_t pk_length;
+  if (m_plan->hidden_row_id()) {
+    uchar id[8];
+    put_row_id(myriad_next_row_id(m_table), id);
+    m_keys.append(id, 8);
+    pk_length = 8;
+    m_pk.assign(id, 8);
+  } else {
+    m_plan->pack_clustered_key(record, &m_keys);
+    pk_length = m_keys.size();
+  }
+  m_plan->pack_row(record, &m_row);
+  add_op({MYRIAD_OP_INSERT, 0, 0, pk_length, m_plan->hidden_row_id() ? 0 : pk_length, 0, 0, true});
+  for (size_t no = 1; no < m_plan->indexes().size(); no++)
+    add_entry_insert(m_plan->indexes()[no], record, 0, pk_length);
+  int error = end_autonomous(apply());
+  if (m_auto_increment_rows) m_auto_increment_rows--;
+  bool counts = !error || (error == HA_ERR_FOUND_DUPP_KEY && is_replace(ha_thd(), m_replace_duplicates));
+  if (counts) note_explicit_auto_increment(record, true);
+  return error;
+}
+
+/* What becomes of a secondary entry: nothing, a new value, or another key. */
+void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record, const uchar *new_record,
+                                 size_t old_pk, size_t old_pk_length, size_t new_pk, size_t new_pk_length,
+                                 bool pk_changed) {
+  bool same = !pk_changed;
+  for (size_t i = 0; same && i < index.parts.size(); i++) same = same_column(index.parts[i], old_record, new_record);
+  /* A clustered key can stay equal while its columns' bytes change ('a' to 'A'); the entry keeps copies of those. */
+  for (size_t i = 0; same && i < m_plan->clustered().parts.size() && !index.value_steps.empty(); i++)
+    same = same_column(m_plan->clustered().parts[i], old_record, new_record);
+  if (same) return;
+  size_t pending = m_pending.size();
+  add_entry_delete(index, old_record, old_pk, old_pk_length);
+  add_entry_insert(index, new_record, new_pk, new_pk_length);
+  PendingOp &removed = m_pending[pending];
+  PendingOp &added = m_pending[pending + 1];
+  if (removed.key_length != added.key_length ||
+      memcmp(m_keys.data() + removed.key, m_keys.data() + added.key, removed.key_length))
+    return;
+  /* The same key: only the kept originals may differ. */
+  PendingOp update = added;
+  update.kind = MYRIAD_OP_UPDATE;
+  update.unique_length = 0;
+  m_pending.resize(pending);
+  if (!index.value_steps.empty()) m_pending.push_back(update);
+}
+
+int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
+  if (int error = begin_autonomous()) return error;
+  m_pending.clear();
+  m_keys.clear();
+  size_t old_pk, old_length, new_pk, new_length;
+  int error = current_clustered_key(old_record, &old_pk, &old_length);
+  if (error) return end_autonomous(error);
+  new_pk = old_pk;
+  new_length = old_length;
+  bool pk_changed = false;
+  if (!m_plan->hidden_row_id()) {
+    new_pk = m_keys.size();
+    m_plan->pack_clustered_key(new_record, &m_keys);
+    new_length = m_keys.size() - new_pk;
+    pk_changed = new_length != old_length || memcmp(m_keys.data() + new_pk, m_keys.data() + old_pk, new_length);
+  }
+  if (!pk_changed && m_plan->same_row(old_record, new_record)) return end_autonomous(HA_ERR_RECORD_IS_THE_SAME);
+  m_plan->pack_row(new_record, &m_row);
+  if (pk_changed) {
+    add_op({MYRIAD_OP_DELETE, 0, old_pk, old_length, 0, 0, 0, false});
+    add_op({MYRIAD_OP_INSERT, 0, new_pk, new_length, new_length, 0, 0, true});
+  } else {
+    add_op({MYRIAD_OP_UPDATE, 0, old_pk, old_length, 0, 0, 0, true});
+  }
+  for (size_t no = 1; no < m_plan->indexes().size(); no++)
+    add_entry_update(m_plan->indexes()[no], old_record, new_record, old_pk, old_length, new_pk, new_length, pk_changed);
+  error = end_autonomous(apply());
+  if (!error) note_explicit_auto_increment(new_record, false);
+  return error;
+}
+
+int ha_myriad::delete_row(const uchar *record) {
+  if (int error = begin_autonomous()) return error;
+  m_pending.clear();
+  m_keys.clear();
+  size_t pk, pk_length;
+  int error = current_clustered_key(record, &pk, &pk_length);
+  if (error) return end_autonomous(error);
+  add_op({MYRIAD_OP_DELETE, 0, pk, pk_length, 0, 0, 0, false});
+  for (size_t no = 1; no < m_plan->indexes().size(); no++)
+    add_entry_delete(m_plan->indexes()[no], record, pk, pk_length);
+  return end_autonomous(apply());
+}

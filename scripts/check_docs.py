@@ -1,0 +1,49 @@
+#!/usr/bin/python3
+"""Checks that docs/variables.md names every system variable, status variable and INFORMATION_SCHEMA table of the plugin, and
+docs/format.md every operation code of the log and every index of the catalog."""
+import pathlib
+import re
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+
+
+def text(path):
+    return (ROOT / path).read_text()
+
+
+def found(pattern, path, minimum):
+    """All matches of a pattern that must not have stopped to match."""
+    names = re.findall(pattern, text(path))
+    if len(names) < minimum:
+        sys.exit(f"{path}: found {len(names)} of at least {minimum} names; has its form changed?")
+    return names
+
+
+def main():
+    page = text("docs/variables.md")
+    words = {f"`myriad_{name}`" for name in found(r"MYSQL_(?:SYSVAR|THDVAR)_\w+\((\w+),", "handler/variables.cc", 10)}
+    body = text("crates/engine/src/status.rs").split("pub fn metrics")[1].split("\n    }\n")[0]
+    metrics = re.findall(r'\("([a-z_]+)",', body)
+    if len(metrics) < 10:
+        sys.exit("crates/engine/src/status.rs: the counters are not where they were")
+    words |= {f"`Myriad_{name}`" for name in metrics}
+    words |= {f"`{name}`" for name in found(r'\{"(MYRIAD_\w+)", init', "handler/i_s.cc", 5)}
+    words |= {f"`{name}`" for name in found(r'Show::Column\("(\w+)"', "handler/i_s.cc", 20)}
+    missing = [f"docs/variables.md does not name {word}" for word in sorted(words) if word not in page]
+
+    page = text("docs/format.md")
+    ops = found(r"pub const ([A-Z_]+): u8 = (\d+);", "crates/btree/src/redo.rs", 10)
+    ops += found(r"pub const OP_([A-Z_]+): u8 = (\d+);", "crates/txn/src/undo/page.rs", 5)
+    ops += found(r"pub\(crate\) const OP_([A-Z_]+): u8 = (\d+);", "crates/buffer/src/ops.rs", 4)
+    missing += [f"docs/format.md has no operation {number} {name}" for name, number in ops
+                if not re.search(rf"^\| {number} \| {name} \|", page, re.M)]
+    catalog = page.split("### Catalog")[1].split("\n## ")[0]
+    missing += [f"docs/format.md has no index {number} in the catalog"
+                for number in found(r"IndexId = IndexId\((\d+)\)", "crates/catalog/src/rows.rs", 7)
+                if f"\n| {number} | " not in catalog]
+    print("\n".join(missing))
+    sys.exit(1 if missing else 0)
+
+
+main()

@@ -1,0 +1,31 @@
+# Compiles handler/*.cc and links them with the Rust core into ha_myriad.so. Called by scripts/build-plugin.sh, which
+# passes core=<static library> and sanitize=<1 or empty>.
+S := build/server-src
+out := $(if $(sanitize),build/sanitize,build)
+objects := $(patsubst handler/%.cc,$(out)/handler/%.o,$(wildcard handler/*.cc))
+
+CXX ?= g++
+# The defines are those of the server's own build (my_config.h has the rest): another set would change class layouts.
+CPPFLAGS := -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DDBUG_OFF -Ihandler -isystem /usr/include/mariadb/server \
+  -isystem build/gen -isystem $(S)/include -isystem $(S)/sql -isystem $(S)/wsrep-lib/include \
+  -isystem $(S)/wsrep-lib/wsrep-API/v26
+CXXFLAGS := -std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -Wall -Wextra -Wno-missing-field-initializers
+# Only the core's symbols are hidden: the server fills in those of libmysqlservices by name.
+LDFLAGS := -shared -Wl,--gc-sections -Wl,--exclude-libs,libmyriad_capi.a
+ifneq ($(sanitize),)
+CXXFLAGS += -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -fno-omit-frame-pointer
+LDFLAGS += -fsanitize=address,undefined
+endif
+
+$(out)/ha_myriad.so: $(objects) $(core) scripts/plugin.mk scripts/check_symbols.sh
+	@echo "link $@"
+	@$(CXX) $(LDFLAGS) -o $@.tmp $(objects) $(core) -lmysqlservices -lpthread -ldl -lm -lrt
+	@$(if $(sanitize),,scripts/check_symbols.sh $@.tmp)
+	@mv $@.tmp $@
+
+$(out)/handler/%.o: handler/%.cc scripts/plugin.mk build/server-version
+	@mkdir -p $(@D)
+	@echo "compile $<"
+	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+-include $(objects:.o=.d)

@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# The soak: for HOURS (1), crash loops with changing seeds, with and without the binlog and with small and large pools,
+# the isolation specs, replication (known to stall under optimistic parallel replicas, see README.md) and the ignored (long) Rust tests, over and over. Stops at the first failure, which names its seed.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+python=/usr/bin/python3
+scripts/build-plugin.sh
+end=$((SECONDS + ${HOURS:-1} * 3600))
+rounds=0
+while [ $SECONDS -lt $end ]; do
+  for pool in 8 64 256; do
+    $python tests/crash/run.py --loops 20 --seconds 4 --pool-mib $pool
+    $python tests/crash/run.py --loops 10 --seconds 4 --pool-mib $pool --binlog
+  done
+  $python tests/isolation/run.py
+  $python tests/replication/run.py
+  cargo test --release --workspace -- --ignored
+  rounds=$((rounds + 1))
+  echo "soak: $rounds rounds, $((SECONDS / 60)) minutes"
+done

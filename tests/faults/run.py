@@ -1,0 +1,567 @@
+#!/usr/bin/python3
+"""Damages what a server stands on (files, disk space, rights) and checks what it says and what is still usable.
+
+Each case works on a data directory of its own with databases d and e, each in a tablespace of its own. What must hold:
+a clear sentence in the error log and to the client, other tables usable, no acknowledged commit lost, no crash.
+Errors of the device itself (EIO) are tested on the simulated disk, crates/engine/tests; here only what a real file
+system can be made to do. Cases that mount file systems need root and are skipped, by name, without it.
+"""
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts"))
+import pymysql  # noqa: E402
+import server  # noqa: E402
+
+PAGE = 16384
+ROWS = 5000
+OPTIONS = ["--loose-myriad-log-capacity=16777216", "--skip-log-bin"]
+CASES = []
+
+
+class Skipped(Exception):
+    """The machine cannot do this case."""
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+def known_gap(why):
+    """A case that fails today, for a reason that README.md tells too: run by name or with --known-gaps only."""
+    def mark(function):
+        function.known_gap = why
+        return function
+    return mark
+
+
+def expect(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+class Place:
+    """A server with tables, its files, and what to undo at the end."""
+
+    def __init__(self, template=None, disk=None):
+        self.folder = tempfile.mkdtemp(prefix="myriad-fault-")
+        self.mounted = None
+        if template:
+            subprocess.run(["cp", "-a", "--sparse=always", template.server.datadir, self.folder + "/data"], check=True)
+        self.server = server.Server(folder=self.folder, options=OPTIONS, pool_mib=16)
+        self.myriad = os.path.join(self.server.datadir, "#myriad")
+        if disk:
+            os.makedirs(self.myriad, exist_ok=True)
+            done = subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={disk}", "tmpfs", self.myriad],
+                                  capture_output=True, text=True)
+            if done.returncode:
+                self.close()
+                raise Skipped("cannot mount: " + done.stderr.strip())
+            self.mounted = self.myriad
+
+    def fill(self):
+        for name in "de":
+            self.server.query(f"CREATE DATABASE {name}")
+            self.server.query(f"CREATE TABLE {name}.t (id INT PRIMARY KEY, v VARCHAR(300), KEY (v))")
+            self.server.query(f"INSERT INTO {name}.t SELECT seq, CONCAT(REPEAT('{name}', 200), seq) FROM seq_1_to_{ROWS}", name)
+
+    def file(self, database):
+        return os.path.join(self.myriad, next(n for n in os.listdir(self.myriad) if n.startswith(database + ".")))
+
+    def log(self):
+        with open(self.server.log, errors="replace") as f:
+            f.seek(self.server.log_offset)
+            return f.read()
+
+    def ask(self, sql, database="e"):
+        """(rows, None) or (None, the client's error and warnings)."""
+        connection = self.server.connect(database=database)
+        with connection, connection.cursor() as cursor:
+            try:
+                cursor.execute(sql)
+                return cursor.fetchall(), None
+            except pymysql.err.MySQLError as problem:
+                cursor.execute("SHOW WARNINGS")
+                return None, f"{problem} {cursor.fetchall()}"
+
+    def good(self, database="e", rows=ROWS):
+        """The database's table reads whole, can be written, and CHECK TABLE finds nothing."""
+        for index in ("PRIMARY", "v"):
+            got, problem = self.ask(f"SELECT COUNT(*) FROM {database}.t FORCE INDEX ({index})")
+            expect(not problem and got[0][0] == rows, f"{database}.t by {index}: {got} {problem}")
+        got, problem = self.ask(f"CHECK TABLE {database}.t")
+        expect(not problem and got[-1][3] == "OK", f"CHECK TABLE {database}.t: {got} {problem}")
+        for sql in (f"INSERT INTO {database}.t VALUES (-7, 'new')", f"DELETE FROM {database}.t WHERE id = -7"):
+            got, problem = self.ask(sql)
+            expect(not problem, f"{sql}: {problem}")
+
+    def refused(self, *words):
+        """The start is refused, and the log has each of the words."""
+        try:
+            self.server.start(30)
+        except server.ServerError as problem:
+            expect("ended at start with status 1:" in str(problem), f"the server did not end of itself: {problem}")
+            lines = [line for line in self.log().splitlines() if "MYRIAD" in line and "[ERROR]" in line]
+            for word in words:
+                expect(any(word in line for line in lines), f"the log does not say {word!r}: {lines}")
+            return
+        raise AssertionError("the start was not refused")
+
+    def verify(self):
+        """Status and output of `myriad verify`."""
+        done = subprocess.run([os.path.join(server.BUILD, "myriad"), "verify", self.server.datadir],
+                              capture_output=True, text=True)
+        expect(done.returncode >= 0 and "panicked" not in done.stderr, f"verify crashed: {done.stderr}")
+        return done.returncode, done.stdout + done.stderr
+
+    def close(self):
+        self.server.kill()
+        if self.mounted:
+            subprocess.run(["umount", "-l", self.mounted], capture_output=True)
+        self.server.close()
+
+
+def change(path, offset, data=None):
+    """Writes `data` at `offset`, or flips one bit of the byte there."""
+    with open(path, "r+b") as f:
+        f.seek(offset)
+        if data is None:
+            data = bytes([f.read(1)[0] ^ 4])
+            f.seek(offset)
+        f.write(data)
+
+
+@case
+def undamaged(place):
+    status, text = place.verify()
+    expect(status == 0, text)
+    place.server.start()
+    place.good("d")
+    place.good("e")
+
+
+@case
+def flipped_bit(place):
+    path = place.file("d")
+    number = os.path.getsize(path) // PAGE // 3
+    with open(path, "rb") as f:       # an index leaf that is in use
+        while True:
+            f.seek(number * PAGE)
+            head = f.read(16)
+            if head[12] == 3 and head[13] == 0:
+                break
+            number += 1
+    change(path, number * PAGE + 9000)
+    status, text = place.verify()
+    expect(status != 0 and f"page {number}:" in text and os.path.basename(path) in text, text)
+    place.server.start()
+    problems = [place.ask(f"SELECT SUM(LENGTH(v)), MAX(id) FROM d.t FORCE INDEX ({i}) WHERE v > ''")[1]
+                for i in ("PRIMARY", "v")]
+    expect(any(p and f"page {number}" in p and "tablespace" in p for p in problems),
+           f"the client is not told the tablespace and page {number}: {problems}")
+    got, problem = place.ask("CHECK TABLE d.t")
+    expect(problem or got[-1][3] == "Corrupt", f"CHECK TABLE: {got}")
+    expect(problem or any(f"page {number}" in r[3] for r in got), f"CHECK TABLE names no page: {got}")
+    expect(f"page {number}" in place.log(), "the error log does not name the page")
+    place.good("e")
+
+
+@case
+def missing_tablespace(place):
+    name = os.path.basename(place.file("d"))
+    os.rename(place.file("d"), place.folder + "/away")
+    place.server.start()
+    problem = place.ask("SELECT COUNT(*) FROM d.t")[1]
+    expect(problem and name in problem, f"the client is not told the file: {problem}")
+    place.good("e")
+    place.server.stop()
+    os.rename(place.folder + "/away", os.path.join(place.myriad, name))
+    place.server.start()
+    place.good("d")
+
+
+def replaced_tablespace(place, data):
+    path = place.file("d")
+    with open(path, "wb") as f:
+        f.write(data)
+    place.found = place.verify()[0]
+    place.server.start()
+    problem = place.ask("SELECT COUNT(*) FROM d.t")[1]
+    expect(problem and os.path.basename(path) in problem, f"the client is not told the file: {problem}")
+    place.good("e")
+
+
+@case
+def empty_tablespace(place):
+    replaced_tablespace(place, b"")
+    expect(place.found, "verify finds nothing")
+
+
+@case
+def ten_byte_tablespace(place):
+    replaced_tablespace(place, b"0123456789")
+    expect(place.found, "verify finds nothing")
+
+
+@case
+def foreign_tablespace(place):
+    other = Place()
+    try:
+        other.server.start()
+        other.fill()
+        other.server.stop()
+        with open(other.file("d"), "rb") as f:
+            data = f.read()
+    finally:
+        other.close()
+    replaced_tablespace(place, data)
+
+
+@case
+@known_gap("myriad verify looks at the pages that are there; it does not ask the catalog")
+def verify_sees_foreign_tablespace(place):
+    foreign_tablespace(place)
+    expect(place.found, "verify finds nothing")
+
+
+@case
+def directory_instead_of_tablespace(place):
+    path = place.file("d")
+    os.remove(path)
+    os.mkdir(path)
+    place.verify()
+    place.server.start()
+    problem = place.ask("SELECT COUNT(*) FROM d.t")[1]
+    expect(problem and os.path.basename(path) in problem, f"the client is not told the file: {problem}")
+    place.good("e")
+
+
+@case
+def truncated_tablespace(place):
+    path = place.file("d")
+    os.truncate(path, 8 * PAGE)
+    place.server.start()
+    problem = place.ask("SELECT SUM(LENGTH(v)) FROM d.t FORCE INDEX (PRIMARY)")[1]
+    expect(problem and "page" in problem, f"the client is not told the page: {problem}")
+    got, problem = place.ask("CHECK TABLE d.t")
+    expect(problem or got[-1][3] == "Corrupt", f"CHECK TABLE: {got}")
+    place.good("e")
+
+
+@case
+@known_gap("myriad verify looks at the pages that are there; it does not ask the catalog")
+def verify_sees_missing_tablespace(place):
+    os.remove(place.file("d"))
+    expect(place.verify()[0] != 0, "verify finds nothing")
+
+
+@case
+@known_gap("myriad verify looks at the pages that are there; it does not ask the catalog")
+def verify_sees_truncated_tablespace(place):
+    os.truncate(place.file("d"), 8 * PAGE)
+    expect(place.verify()[0] != 0, "verify finds nothing")
+
+
+@case
+def other_format_version(place):
+    path = place.myriad + "/FORMAT"
+    with open(path) as f:
+        text = f.read()
+    with open(path, "w") as f:
+        f.write(text.replace("myriad 1\n", "myriad 99\n"))
+    place.refused("99")
+    with open(path, "w") as f:
+        f.write(text)
+    place.server.start()
+    place.good("d")
+
+
+@case
+def one_log_header_damaged(place):
+    change(place.myriad + "/redo.log", 20)
+    place.server.start()
+    place.good("d")
+
+
+@case
+def both_log_headers_damaged(place):
+    for offset in (20, 4096 + 20):
+        change(place.myriad + "/redo.log", offset)
+    place.refused("redo.log")
+
+
+@case
+def missing_log(place):
+    os.remove(place.myriad + "/redo.log")
+    place.refused("redo.log")
+
+
+@case
+def missing_system_tablespace(place):
+    os.remove(place.myriad + "/system.myr")
+    place.refused("system.myr")
+
+
+def inserted(place, rows=300):
+    """Acknowledged single-row commits after the start, then SIGKILL."""
+    place.server.start()
+    connection = place.server.connect(database="e")
+    with connection, connection.cursor() as cursor:
+        for i in range(rows):
+            cursor.execute("INSERT INTO t VALUES (%s, %s)", (100000 + i, f"late{i}"))
+    place.server.kill()
+
+
+def log_end(place):
+    """File offset behind the last byte of the log that is not zero (the ring has not wrapped yet)."""
+    with open(place.myriad + "/redo.log", "rb") as f:
+        return len(f.read().rstrip(b"\0"))
+
+
+def damaged_tail(place, damage):
+    """Rows behind the damage may be missing, but what is there is a prefix of the commits, and nothing is half there."""
+    inserted(place)
+    end = log_end(place)
+    damage(place.myriad + "/redo.log", end)
+    place.server.start()
+    got, problem = place.ask("SELECT COUNT(*), MAX(id) FROM t WHERE id >= 100000")
+    if problem:
+        expect("page" in problem and "log ended" in place.log(), f"neither rows nor a clear error: {problem}")
+        return
+    count, last = got[0]
+    expect(count == 0 or last == 100000 + count - 1, f"{count} rows up to {last} are no prefix")
+    place.good("e", ROWS + count)
+    place.good("d")
+
+
+@case
+def flipped_bit_in_log_tail(place):
+    damaged_tail(place, lambda path, end: change(path, end - 40))
+
+
+@case
+def torn_log_tail(place):
+    damaged_tail(place, lambda path, end: change(path, end - 3000, b"\0" * 3000))
+
+
+@case
+def garbage_behind_log_tail(place):
+    inserted(place)
+    end = (log_end(place) + 4096) // 8 * 8
+    change(place.myriad + "/redo.log", end, os.urandom(5000))
+    place.server.start()
+    place.good("e", ROWS + 300)
+
+
+@case
+def truncated_log_file(place):
+    inserted(place)
+    path = place.myriad + "/redo.log"
+    os.truncate(path, log_end(place) // 4096 * 4096)
+    try:
+        place.server.start(30)
+    except server.ServerError:
+        expect("redo.log" in place.log() and place.server.process.returncode == 1,
+               f"refused without a reason: {place.server.why()}")
+        return
+    expect(place.ask("SELECT COUNT(*) FROM d.t")[1] is None, "d.t cannot be read")
+
+
+@case
+def torn_page_is_restored(place):
+    """After SIGKILL every copy of the doublewrite file whose page could be torn brings the page back."""
+    place.server.options.append("--loose-myriad-io-capacity=20000")
+    place.server.start()
+    connection = place.server.connect(database="d")
+    with connection, connection.cursor() as cursor:
+        for i in range(3):
+            cursor.execute("UPDATE t SET v = CONCAT(v, %s) WHERE MOD(id, 3) = %s", (i, i))
+            time.sleep(0.4)
+        cursor.execute("SELECT COUNT(*), SUM(CRC32(CONCAT(id, v))) FROM t")
+        before = cursor.fetchall()
+    place.server.kill()
+    with open(place.myriad + "/doublewrite", "rb") as f:
+        data = f.read()
+    path, number = place.file("d"), int(os.path.basename(place.file("d")).split(".")[1])
+    torn = 0
+    for offset in range(0, len(data) - PAGE + 1, 4096):
+        page = data[offset:offset + PAGE]
+        if int.from_bytes(page[8:12], "little") == number and page[12] == 3:
+            at = int.from_bytes(page[4:8], "little") * PAGE
+            with open(path, "r+b") as f:
+                f.seek(at)
+                if f.read(PAGE) == page and torn < 4:      # the copy is the page's newest
+                    f.seek(at + PAGE // 2)
+                    f.write(b"\0" * (PAGE // 2))
+                    torn += 1
+    expect(torn, "the doublewrite file holds no page that could be torn")
+    place.server.start()
+    got, problem = place.ask("SELECT COUNT(*), SUM(CRC32(CONCAT(id, v))) FROM d.t FORCE INDEX (PRIMARY)")
+    expect(got == before, f"{torn} pages torn: {before} became {got} {problem}")
+    place.good("d")
+
+
+@case
+def second_server(place):
+    place.server.start()
+    second = Place()
+    try:
+        shutil.rmtree(second.myriad, ignore_errors=True)
+        os.symlink(place.myriad, second.myriad)
+        second.refused("another process")
+        place.good("d")
+    finally:
+        os.unlink(second.myriad)
+        second.close()
+
+
+@case
+def unknown_files(place):
+    for name in ("what.txt", "d.999.myr", "x.myr"):
+        with open(os.path.join(place.myriad, name), "wb") as f:
+            f.write(b"nothing of ours")
+    place.server.start()
+    place.good("d")
+    expect(os.path.exists(place.myriad + "/what.txt"), "a file that is not ours was removed")
+
+
+@case
+def folder_without_format(place):
+    os.remove(place.myriad + "/FORMAT")
+    place.refused("FORMAT")
+    expect(os.path.exists(place.file("d")), "the start removed a data file")
+
+
+def on_small_disk(megabytes):
+    place = Place(disk=f"{megabytes}m")
+    try:
+        place.server.start()
+        place.fill()
+    except BaseException:
+        place.close()
+        raise
+    return place
+
+
+def read_only_directory(_):
+    place = on_small_disk(64)
+    try:
+        place.server.stop()
+        subprocess.run(["mount", "-o", "remount,ro", place.myriad], check=True)
+        place.refused("ead-only")
+        subprocess.run(["mount", "-o", "remount,rw", place.myriad], check=True)
+        place.server.start()
+        place.good("d")
+    finally:
+        place.close()
+
+
+def full_disk(_):
+    place = on_small_disk(64)
+    try:
+        acknowledged, errors, stop = set(), [], threading.Event()
+
+        def load(number):
+            key = number * 1000000
+            connection = place.server.connect(database="d")
+            with connection, connection.cursor() as cursor:
+                while not stop.is_set():
+                    key += 1
+                    try:
+                        cursor.execute("INSERT INTO t VALUES (%s, %s)", (key, f"{key}-" * 30))
+                        acknowledged.add(key)
+                    except pymysql.err.MySQLError as problem:
+                        errors.append(problem)
+                        if problem.args[0] in (2006, 2013):
+                            return
+                        time.sleep(0.05)
+
+        threads = [threading.Thread(target=load, args=(i,), daemon=True) for i in (1, 2)]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5)
+        filler = open(place.myriad + "/filler", "wb", buffering=0)
+        try:
+            while filler.write(b"x" * 65536) == 65536:
+                pass
+        except OSError:
+            pass
+        deadline = time.monotonic() + 15
+        while time.monotonic() < deadline and not errors:
+            time.sleep(0.1)
+        expect(place.server.alive(), f"the server ended: {place.server.why()}")
+        expect(errors, "15 s of inserts on a full disk and no error")
+        expect(errors[0].args[0] in (1021, 1114) or "no space left on device" in str(errors[0]),
+               f"unclear error: {errors[0]}")
+        got, problem = place.ask("SELECT COUNT(*) FROM e.t")
+        expect(not problem and got[0][0] == ROWS, f"reads fail on a full disk: {problem}")
+        expect("[ERROR]" in place.log() or "[Warning] MYRIAD" in place.log(), "the error log does not tell of the full disk")
+        filler.close()
+        os.remove(place.myriad + "/filler")
+        before, deadline = len(acknowledged), time.monotonic() + 15
+        while len(acknowledged) < before + 100 and time.monotonic() < deadline:
+            time.sleep(0.1)
+        expect(len(acknowledged) >= before + 100, f"no work after room was made: {errors[-1]}")
+        place.server.kill()
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+        place.server.start()
+        found = {row[0] for row in place.server.query("SELECT id FROM d.t WHERE id > 900000")}
+        expect(not acknowledged - found, f"{len(acknowledged - found)} acknowledged rows are lost")
+        expect(len(found - acknowledged) <= 2 + len(errors), "rows that were never acknowledged")
+        place.good("d", ROWS + len(found))
+        place.good("e")
+    finally:
+        place.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("cases", nargs="*", help="names of cases; all without")
+    parser.add_argument("--known-gaps", action="store_true", help="also the cases that are known to fail")
+    args = parser.parse_args()
+    passed = failed = 0
+    template = Place()
+    template.server.start()
+    template.fill()
+    template.server.stop()
+    for function in CASES + [read_only_directory, full_disk]:
+        if args.cases and function.__name__ not in args.cases:
+            continue
+        gap = getattr(function, "known_gap", None)
+        if gap and not args.cases and not args.known_gaps:
+            print(f"  known gap, not run: {function.__name__}: {gap}", flush=True)
+            continue
+        place, begin = None, time.monotonic()
+        try:
+            place = Place(template) if function in CASES else None
+            function(place)
+            expect(not place or place.server.process is None or "signal" not in place.log(), "the server crashed")
+            passed += 1
+            print(f"  ok {function.__name__} {time.monotonic() - begin:.1f} s", flush=True)
+        except Skipped as why:
+            print(f"  skipped {function.__name__}: {why}", flush=True)
+        except Exception as problem:
+            failed += 1
+            where = traceback.extract_tb(problem.__traceback__)[1 if len(traceback.extract_tb(problem.__traceback__)) > 1 else 0]
+            print(f"  FAILED {function.__name__} (line {where.lineno}): {type(problem).__name__}: {problem}", flush=True)
+        finally:
+            if place:
+                place.close()
+    template.close()
+    print(f"faults on MYRIAD: {passed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    server.main_guard(main)

@@ -1,0 +1,235 @@
+#!/usr/bin/python3
+"""Replicates from one server to another, both with Myriad tables, and compares CHECKSUM TABLE of all of them at the end.
+
+The replica works in parallel (optimistic) and keeps its place in a Myriad table, so that SIGKILL under load loses and
+repeats nothing. Each binary log format runs with a replica of its own; the last case makes a replica from a dump.
+"""
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+import traceback
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts"))
+import pymysql  # noqa: E402
+import server  # noqa: E402
+
+SOURCE = ["--log-bin=binlog", "--sync-binlog=1", "--server-id=1", "--gtid-strict-mode=1"]
+REPLICA = ["--server-id=2", "--log-bin=binlog", "--log-slave-updates=1", "--gtid-strict-mode=1", "--relay-log=relay",
+           "--slave-parallel-threads=4", "--slave-parallel-mode=optimistic", "--gtid-pos-auto-engines=myriad",
+           "--skip-slave-start", "--slave-transaction-retries=100"]
+TABLES = {
+    "accounts": "id INT PRIMARY KEY, balance INT NOT NULL, KEY (balance)",
+    "auto": "id INT AUTO_INCREMENT PRIMARY KEY, u VARCHAR(40) UNIQUE, v TEXT",
+    "nokey": "a INT, b VARCHAR(100)",
+    "wide": "a INT, b INT, c DECIMAL(10,2), d DATETIME, e BLOB, f INT AS (b * 2) STORED, PRIMARY KEY (a, b), KEY (f)",
+}
+
+
+def expect(condition, text):
+    if not condition:
+        raise AssertionError(text)
+
+
+def start_source(binlog_format):
+    source = server.Server(options=SOURCE + [f"--binlog-format={binlog_format}"], tcp=True, pool_mib=32)
+    source.start()
+    source.query("CREATE USER r@'127.0.0.1' IDENTIFIED BY 'r'")
+    source.query("GRANT REPLICATION SLAVE ON *.* TO r@'127.0.0.1'")
+    source.query("CREATE DATABASE rep")
+    for name, columns in TABLES.items():
+        source.query(f"CREATE TABLE {name} ({columns}) ENGINE=MYRIAD", "rep")
+    source.query("INSERT INTO accounts SELECT seq, 1000 FROM seq_1_to_100", "rep")
+    return source
+
+
+def start_replica(source, position=None):
+    replica = server.Server(options=REPLICA, pool_mib=32)
+    replica.start()
+    if position is not None:
+        return replica
+    follow(source, replica)
+    return replica
+
+
+def follow(source, replica):
+    replica.query(f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={source.port}, MASTER_USER='r', "
+                  "MASTER_PASSWORD='r', MASTER_USE_GTID=slave_pos, MASTER_CONNECT_RETRY=1")
+    replica.query("START SLAVE")
+
+
+def status(replica):
+    connection = replica.connect(cursorclass=pymysql.cursors.DictCursor)
+    with connection, connection.cursor() as cursor:
+        cursor.execute("SHOW SLAVE STATUS")
+        return cursor.fetchone()
+
+
+class Load:
+    """Clients that change the source until stopped; their errors, but for lock waits and deadlocks, count."""
+
+    def __init__(self, source, clients=4):
+        self.source, self.stopping, self.commits, self.trouble = source, False, 0, []
+        self.threads = [threading.Thread(target=self.work, args=(i,), daemon=True) for i in range(clients)]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self, number):
+        chance = random.Random(number)
+        connection = self.source.connect(database="rep", autocommit=False)
+        with connection, connection.cursor() as cursor:
+            while not self.stopping:
+                try:
+                    a, b, n = chance.randrange(1, 101), chance.randrange(1, 101), chance.randrange(10**9)
+                    cursor.execute("UPDATE accounts SET balance=balance-7 WHERE id=%s", (a,))
+                    cursor.execute("UPDATE accounts SET balance=balance+7 WHERE id=%s", (b,))
+                    cursor.execute("INSERT INTO auto (u, v) VALUES (%s, REPEAT('x', %s))", (f"{number}-{n}", n % 3000))
+                    if n % 3 == 0:
+                        cursor.execute("INSERT INTO nokey VALUES (%s, %s)", (n % 50, f"b{n}"))
+                    if n % 5 == 0:
+                        cursor.execute("INSERT INTO wide (a, b, c, d, e) VALUES (%s, %s, 1.5, '2020-01-01', 'e') "
+                                       "ON DUPLICATE KEY UPDATE c = c + 1", (n % 20, n % 7))
+                    if n % 11 == 0:
+                        cursor.execute("DELETE FROM nokey WHERE a = %s", (n % 50,))
+                    if n % 17 == 0:
+                        cursor.execute("DELETE FROM auto WHERE u < %s AND u LIKE %s", (f"{number}-3", f"{number}-%"))
+                    if n % 13 == 0:
+                        connection.rollback()
+                    connection.commit()
+                    self.commits += 1
+                    if n % 97 == 0:
+                        cursor.execute(f"CREATE TABLE made{number}_{n} (id INT PRIMARY KEY) ENGINE=MYRIAD "
+                                       "SELECT id FROM accounts WHERE id < 10")
+                except pymysql.err.MySQLError as problem:
+                    if problem.args[0] not in (1205, 1213):
+                        self.trouble.append(problem)
+                        return
+                    connection.rollback()
+
+    def stop(self):
+        self.stopping = True
+        for thread in self.threads:
+            thread.join(20)
+        expect(not self.trouble, f"a client of the source failed: {self.trouble}")
+        expect(self.commits > 20, f"only {self.commits} commits")
+
+
+def compare(source, replica):
+    """Waits until the replica is there, then compares all tables."""
+    position = source.query("SELECT @@gtid_binlog_pos")[0][0]
+    done = replica.query(f"SELECT MASTER_GTID_WAIT('{position}', 12)")[0][0]
+    s = status(replica)
+    waits = "" if done == 0 else [replica.query(f"SELECT * FROM information_schema.{t}") for t in
+                                  ("processlist WHERE user = 'system user'", "myriad_trx", "myriad_lock_waits")]
+    expect(done == 0, f"the replica does not come to {position}: IO {s['Last_IO_Error']!r}, SQL {s['Last_SQL_Error']!r}, "
+                      f"done {done}, at {replica.query('SELECT @@gtid_slave_pos')[0][0]}, {waits}")
+    names = [[row[0] for row in x.query("SHOW TABLES", "rep")] for x in (source, replica)]
+    expect(names[0] == names[1], f"tables differ: {set(names[0]) ^ set(names[1])}")
+    every = ", ".join(names[0])
+    sums = [x.query(f"CHECKSUM TABLE {every}", "rep") for x in (source, replica)]
+    expect(sums[0] == sums[1] and all(row[1] is not None for row in sums[0]),
+           f"checksums differ: {[(a, b) for a, b in zip(*sums) if a != b]}")
+    bad = [row for row in replica.query(f"CHECK TABLE {every}", "rep") if row[3] != "OK"]
+    expect(not bad, f"CHECK TABLE on the replica: {bad}")
+    total = replica.query("SELECT SUM(balance) FROM accounts", "rep")[0][0]
+    expect(total == 100000, f"the sum of the balances is {total}")
+    engines = {row[0] for row in replica.query("SELECT engine FROM information_schema.tables WHERE table_schema='rep'")}
+    expect(engines == {"MYRIAD"}, f"engines on the replica: {engines}")
+
+
+def replicate(binlog_format, kills):
+    source = start_source(binlog_format)
+    replica = None
+    try:
+        replica = start_replica(source)
+        load = Load(source)
+        time.sleep(1.5)
+        for _ in range(kills):
+            replica.kill()
+            time.sleep(0.3)
+            replica.start()
+            replica.query("START SLAVE")
+            time.sleep(1)
+        load.stop()
+        compare(source, replica)
+        where = replica.query("SELECT table_name FROM information_schema.tables WHERE table_schema='mysql' "
+                              "AND table_name LIKE 'gtid_slave_pos%' AND engine='MYRIAD'")
+        expect(where, "the replica's place is in no Myriad table")
+        print(f"    {binlog_format}: {load.commits} commits", flush=True)
+    finally:
+        for one in (replica, source):
+            if one:
+                one.close()
+
+
+def row():
+    replicate("ROW", 0)
+
+
+def statement():
+    replicate("STATEMENT", 0)
+
+
+def mixed():
+    replicate("MIXED", 0)
+
+
+def killed_replica_row():
+    replicate("ROW", 3)
+
+
+def killed_replica_mixed():
+    replicate("MIXED", 3)
+
+
+def replica_from_dump():
+    """mariadb-dump --single-transaction --master-data under load gives a replica its start."""
+    source = start_source("ROW")
+    replica = None
+    try:
+        load = Load(source)
+        time.sleep(1)
+        dump = subprocess.run([server.tool("mariadb-dump"), "--no-defaults", f"--socket={source.socket}", "-uroot",
+                               "--single-transaction", "--master-data=1", "--gtid", "--databases", "rep"],
+                              capture_output=True)
+        expect(dump.returncode == 0, f"mariadb-dump: {dump.stderr.decode()}")
+        expect(b"gtid_slave_pos" in dump.stdout, "the dump has no position")
+        replica = start_replica(source, position=True)
+        replica.query("SET GLOBAL gtid_strict_mode=0")
+        done = subprocess.run([server.tool("mariadb"), "--no-defaults", f"--socket={replica.socket}", "-uroot"],
+                              input=b"SET sql_log_bin=0;\n" + dump.stdout, capture_output=True)
+        expect(done.returncode == 0, f"restore: {done.stderr.decode()}")
+        follow(source, replica)
+        time.sleep(1)
+        load.stop()
+        compare(source, replica)
+    finally:
+        for one in (replica, source):
+            if one:
+                one.close()
+
+
+def main():
+    passed = failed = 0
+    wanted = sys.argv[1:]
+    for function in (row, statement, mixed, killed_replica_row, killed_replica_mixed, replica_from_dump):
+        if wanted and function.__name__ not in wanted:
+            continue
+        begin = time.monotonic()
+        try:
+            function()
+            passed += 1
+            print(f"  ok {function.__name__} {time.monotonic() - begin:.1f} s", flush=True)
+        except Exception as problem:
+            failed += 1
+            where = traceback.extract_tb(problem.__traceback__)[-1]
+            print(f"  FAILED {function.__name__} (line {where.lineno}): {type(problem).__name__}: {problem}", flush=True)
+    print(f"replication on MYRIAD: {passed} passed, {failed} failed")
+    return failed > 0
+
+
+if __name__ == "__main__":
+    server.main_guard(main)

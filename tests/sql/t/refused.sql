@@ -1,0 +1,26 @@
+CREATE TABLE parent (id INT PRIMARY KEY);
+-- refused
+CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent(id));
+CREATE TABLE child (id INT PRIMARY KEY, p INT);
+-- refused
+ALTER TABLE child ADD FOREIGN KEY (p) REFERENCES parent(id);
+-- refused
+CREATE TABLE ft (a TEXT, FULLTEXT(a));
+-- refused
+CREATE TABLE sp (g GEOMETRY NOT NULL, SPATIAL INDEX(g));
+CREATE TABLE plain (a TEXT, g GEOMETRY NOT NULL);
+-- refused
+ALTER TABLE plain ADD FULLTEXT(a);
+-- refused
+ALTER TABLE plain ADD SPATIAL INDEX(g);
+-- refused
+CREATE TABLE dd (a INT) DATA DIRECTORY='/tmp';
+-- refused
+CREATE TABLE rc (a INT) ROW_FORMAT=COMPRESSED;
+-- refused
+CREATE TABLE enc (a INT) ENCRYPTED=YES;
+-- refused
+ALTER TABLE plain DISCARD TABLESPACE;
+-- refused
+ALTER TABLE plain IMPORT TABLESPACE;
+SHOW TABLES;
