@@ -33,6 +33,7 @@ section isolation $python tests/isolation/run.py
 section crash $python tests/crash/run.py --loops "${CRASH_LOOPS:-8}"
 section crash-binlog $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --binlog
 section faults $python tests/faults/run.py
+section faults-device $python tests/faults/device.py
 section mtr $python tests/mtr/run.py
 
 [ ${#broken[@]} = 0 ] || echo "failed sections: ${broken[*]}"
