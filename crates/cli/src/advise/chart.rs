@@ -41,9 +41,11 @@ pub fn page(advice: &Advice) -> Result<String, String> {
         }
         times.push((format!("{name}, MySQL's rule"), vec![(advice.mysql_threads as f64, check.mysql)]));
     }
-    let reads = svg("Random reads a second, by requests in flight", "in flight", "reads/s", &reads)?;
+    let corner = SeriesLabelPosition::UpperLeft;
+    let reads = svg("Random reads a second, by requests in flight", ("in flight", "reads/s"), corner, &reads)?;
     let files = advice.cost.files;
-    let times = svg(&format!("Predicted seconds to check {files} files, by threads"), "threads", "seconds", &times)?;
+    let heading = format!("Predicted seconds to check {files} files, by threads");
+    let times = svg(&heading, ("threads", "seconds"), SeriesLabelPosition::UpperRight, &times)?;
     let title = escape(short(&advice.dir));
     let text = escape(&print::text(advice));
     Ok(format!(
@@ -57,9 +59,9 @@ fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
-fn svg(title: &str, x_name: &str, y_name: &str, series: &[Series]) -> Result<String, String> {
+fn svg(title: &str, names: (&str, &str), corner: SeriesLabelPosition, series: &[Series]) -> Result<String, String> {
     let mut out = String::new();
-    draw(&mut out, title, (x_name, y_name), series).map_err(|e| format!("cannot draw the chart: {e}"))?;
+    draw(&mut out, title, names, corner, series).map_err(|e| format!("cannot draw the chart: {e}"))?;
     Ok(out)
 }
 
@@ -67,6 +69,7 @@ fn draw(
     out: &mut String,
     title: &str,
     names: (&str, &str),
+    corner: SeriesLabelPosition,
     series: &[Series],
 ) -> Result<(), Box<dyn std::error::Error>> {
     let most = series.iter().flat_map(|s| &s.1).map(|p| p.1).fold(0.0, f64::max).max(f64::MIN_POSITIVE);
@@ -78,17 +81,16 @@ fn draw(
         .x_label_area_size(40)
         .y_label_area_size(70)
         .build_cartesian_2d(Depths, 0.0..most * 1.05)?;
-    chart.configure_mesh().x_desc(names.0).y_desc(names.1).x_label_formatter(&|x| format!("{x:.0}")).draw()?;
+    let digits = if most < 10.0 { 2 } else { 0 };
+    let mut mesh = chart.configure_mesh();
+    mesh.x_desc(names.0).y_desc(names.1).x_label_formatter(&|x| format!("{x:.0}"));
+    mesh.y_label_formatter(&|y| format!("{y:.digits$}")).draw()?;
     for (number, (name, points)) in series.iter().enumerate() {
         let colour = COLOURS[number % COLOURS.len()];
         let line = LineSeries::new(points.iter().copied(), colour.stroke_width(2)).point_size(3);
         chart.draw_series(line)?.label(name).legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour));
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperRight)
-        .background_style(WHITE.mix(0.8))
-        .draw()?;
+    chart.configure_series_labels().position(corner).background_style(WHITE.mix(0.8)).draw()?;
     area.present()?;
     Ok(())
 }

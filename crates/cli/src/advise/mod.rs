@@ -15,7 +15,7 @@ use crate::check;
 use crate::report::Report;
 use device::Blocks;
 use indicatif::{ProgressBar, ProgressStyle};
-use model::{Cost, Curve, Saturation, Way};
+use model::{Cost, Curve, Point, Saturation, Way};
 use serde::Serialize;
 use std::io::{ErrorKind, IsTerminal};
 use std::path::{Path, PathBuf};
@@ -55,8 +55,11 @@ const READ_SIZES: [usize; 4] = [LIGHT, 8 << 10, PAGE, 32 << 10];
 const DEPTHS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
 /// What is predicted for where no tablespace is found.
 const FILES_EXAMPLE: u64 = 100_000;
-/// Files opened to learn the processor's share.
+/// Files opened to learn the processor's share; with fewer than the least, the temporary file is opened instead.
 const CPU_SAMPLE: usize = 2000;
+const CPU_SAMPLE_MIN: usize = 100;
+/// Each measurement is the median of so many, taken in turns, so that a moment's disturbance does not stand in it.
+const ROUNDS: usize = 3;
 
 /// Everything the command found out.
 #[derive(Debug, Serialize)]
@@ -199,20 +202,25 @@ fn measure_all(target: &Target, time: Duration, quiet: bool, warnings: &mut Vec<
         Ok(_) => ways.insert(0, Way::Uring),
         Err(e) => warnings.push(format!("io_uring is not available to this process ({e}): blocking threads only")),
     }
-    let bar = progress((ways.len() * READ_SIZES.len() * DEPTHS.len()) as u64, quiet);
-    let mut curves = Vec::new();
+    let mut cells: Vec<(Way, usize, usize, Vec<Point>)> = Vec::new();
     for &way in &ways {
-        for read_bytes in READ_SIZES {
-            let mut points = Vec::new();
-            for depth in DEPTHS {
-                points.push(measure::measure(target, way, read_bytes, depth, time).map_err(|e| {
-                    format!("reading {} KiB with {depth} in flight ({way:?}) failed: {e}", read_bytes >> 10)
-                })?);
-                bar.inc(1);
-            }
-            curves.push(Curve { way, read_bytes, points });
+        cells.extend(READ_SIZES.iter().flat_map(|&bytes| DEPTHS.map(|depth| (way, bytes, depth, Vec::new()))));
+    }
+    let bar = progress((ROUNDS * cells.len()) as u64, quiet);
+    for _ in 0..ROUNDS {
+        for (way, bytes, depth, points) in &mut cells {
+            points.push(measure::measure(target, *way, *bytes, *depth, time / ROUNDS as u32).map_err(|e| {
+                format!("reading {} KiB with {depth} in flight ({}) failed: {e}", *bytes >> 10, print::way(*way))
+            })?);
+            bar.inc(1);
         }
     }
+    let curve = |cells: &[(Way, usize, usize, Vec<Point>)]| Curve {
+        way: cells[0].0,
+        read_bytes: cells[0].1,
+        points: cells.iter().map(|cell| model::median(&cell.3)).collect(),
+    };
+    let curves = cells.chunks(DEPTHS.len()).map(curve).collect();
     bar.finish_and_clear();
     Ok(curves)
 }
@@ -244,7 +252,7 @@ fn cost_of_check(
         paths.len() as u64
     });
     let sample: Vec<PathBuf> = match &target.own_path {
-        Some(own) if paths.is_empty() => vec![own.clone(); CPU_SAMPLE],
+        Some(own) if paths.len() < CPU_SAMPLE_MIN => vec![own.clone(); CPU_SAMPLE],
         _ => paths.iter().step_by(paths.len().div_ceil(CPU_SAMPLE).max(1)).cloned().collect(),
     };
     let cpu_us = measure::cpu_us_of_a_file(&sample, LIGHT).unwrap_or_else(|| {
@@ -291,7 +299,11 @@ fn recommend(check: &Predicted) -> Recommended {
             seconds: blocking,
             why: match ring {
                 Some(s) => {
-                    format!("one io_uring thread would take {s:.1} s, {threads_blocking} threads {blocking:.1} s")
+                    format!(
+                        "one io_uring thread would take {}, {threads_blocking} blocking threads {}",
+                        print::time(s),
+                        print::time(blocking)
+                    )
                 }
                 None => "more threads gain less than 5%".into(),
             },

@@ -79,6 +79,13 @@ impl Curve {
     }
 }
 
+/// The measurement with the median number of reads a second (of an even number, the lower one).
+pub fn median(points: &[Point]) -> Point {
+    let mut points = points.to_vec();
+    points.sort_by(|a, b| a.iops.total_cmp(&b.iops));
+    points[(points.len() - 1) / 2]
+}
+
 /// The threads that MySQL 8 and 9 use for their check: at most 16, two for each core, one for 8,000 files.
 pub fn mysql_threads(files: u64, cores: usize) -> usize {
     usize::try_from(files / 8000).unwrap_or(usize::MAX).min(2 * cores).clamp(1, 16)
@@ -151,6 +158,13 @@ mod tests {
         assert_eq!(c.iops_at(1), 1000.0);
         assert!((c.iops_at(12) - 12_000.0).abs() < 1e-6);
         assert_eq!(c.iops_at(1000), 64_000.0);
+    }
+
+    #[test]
+    fn one_disturbed_measurement_does_not_count() {
+        let points = [70.0, 1.0, 68.0].map(|iops| Point { depth: 1, iops, latency_us: 1.0 });
+        assert_eq!(median(&points).iops, 68.0);
+        assert_eq!(median(&points[..1]).iops, 70.0);
     }
 
     #[test]

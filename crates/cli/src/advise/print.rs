@@ -105,12 +105,12 @@ fn checks(advice: &Advice, out: &mut String) {
             let _ = writeln!(out, "  {label:<22}{:>10}  {}", time(seconds), "#".repeat(columns));
         };
         for &(threads, seconds) in &check.by_threads {
-            line(format!("{threads} threads"), seconds);
+            line(format!("{threads} {}", if threads == 1 { "thread" } else { "threads" }), seconds);
         }
         if let Some(seconds) = check.by_ring {
             line("1 io_uring".into(), seconds);
         }
-        line(format!("MySQL's rule: {} threads", advice.mysql_threads), check.mysql);
+        line(format!("MySQL's rule ({})", advice.mysql_threads), check.mysql);
     }
 }
 
