@@ -7,6 +7,7 @@ with at most 16 threads, 2 a core, one for 8,000 files) and fio's random reads o
 leaves a CSV, charts and a page under bench/results/.
 """
 import argparse
+import atexit
 import json
 import os
 import re
@@ -98,6 +99,10 @@ def check(folder, fmt, files, way, threads, read, options):
             "device_reads_per_file": (after - reads) / files if reads is not None else None}
 
 
+def fio_file(folder):
+    return os.path.join(folder, "fio.tmp")
+
+
 def fio_best(folder):
     """fio's most random 4 KiB reads a second over some depths; None without fio."""
     if not shutil.which("fio"):
@@ -105,7 +110,7 @@ def fio_best(folder):
     best = 0
     for depth in FIO_DEPTHS:
         done = subprocess.run(
-            ["fio", "--name=read", f"--filename={folder}/fio.tmp", "--size=1g", "--rw=randread", "--bs=4k", "--direct=1",
+            ["fio", "--name=read", f"--filename={fio_file(folder)}", "--size=1g", "--rw=randread", "--bs=4k", "--direct=1",
              "--ioengine=io_uring", f"--iodepth={depth}", f"--runtime={FIO_SECONDS}", "--time_based",
              "--output-format=json"], capture_output=True, text=True)
         if done.returncode:
@@ -196,6 +201,7 @@ def main():
         raise server.ServerError("build/myriad is missing: run `make build`")
     formats = args.formats.split(",")
     runs = [w for w in ways(args.files) if re.search(args.only, " ".join([w[0], str(w[1]), w[2], *w[3]]))]
+    atexit.register(lambda: os.path.exists(fio_file(args.folder)) and os.remove(fio_file(args.folder)))
     folders = {fmt: os.path.join(args.folder, fmt) for fmt in formats}
     print(f"making {args.files} files of each format in {args.folder}, if they are not there", flush=True)
     real = tablespaces.real_files()

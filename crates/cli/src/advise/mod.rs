@@ -17,7 +17,7 @@ use device::Blocks;
 use indicatif::{ProgressBar, ProgressStyle};
 use model::{Cost, Curve, Point, Saturation, Way};
 use serde::Serialize;
-use std::io::{ErrorKind, IsTerminal};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use target::Target;
@@ -117,10 +117,16 @@ struct Recommended {
 /// # Errors
 /// A sentence, where it could not be run.
 pub fn run(args: &AdviseArgs) -> Result<bool, String> {
-    let advice = advise(args)?;
+    // Created first, so that a wrong path is told before the measurement, not after it.
+    let mut page = None;
     if let Some(path) = &args.chart {
-        let page = chart::page(&advice)?;
-        std::fs::write(path, page).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        let file = std::fs::File::create(path).map_err(|e| format!("cannot write {}: {e}", path.display()))?;
+        page = Some((path, file));
+    }
+    let advice = advise(args)?;
+    if let Some((path, mut file)) = page {
+        let written = file.write_all(chart::page(&advice)?.as_bytes());
+        written.map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     }
     if args.json {
         println!("{}", serde_json::to_string_pretty(&advice).expect("plain values"));

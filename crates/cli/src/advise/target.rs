@@ -88,7 +88,7 @@ impl Target {
             ));
         }
         let total: u64 = parts.iter().map(|p| p.2).sum();
-        let what = format!("{} existing files with {} MiB of data, read only", files.len(), total / MIB);
+        let what = format!("{} existing files with {} KiB of data, read only", files.len(), total >> 10);
         Ok(Target { files, parts, align, direct, what, own_path: None })
     }
 
