@@ -1,9 +1,11 @@
 //! The engine object: settings, closing, and what its parts share.
 
+use crate::check::Checker;
 use crate::config::{CloseMode, EngineConfig, FlushAtCommit, Setting};
 use crate::reclaimer::Reclaimer;
 use crate::reports::StartupPhase;
 use crate::session::Session;
+use crate::share::TableShare;
 use crate::shares::Shares;
 use myriad_base::clock::Clock;
 use myriad_base::Result;
@@ -23,6 +25,7 @@ pub struct Engine {
     pub(crate) startup: Vec<StartupPhase>,
     shares: Shares,
     reclaimer: Reclaimer,
+    checker: Arc<Checker>,
     closed: AtomicBool,
     io_capacity: AtomicU64,
     io_capacity_max: AtomicU64,
@@ -61,7 +64,7 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(crate) fn new(parts: Parts, startup: Vec<StartupPhase>) -> Engine {
+    pub(crate) fn new(parts: Parts, startup: Vec<StartupPhase>, checker: Arc<Checker>) -> Engine {
         Engine {
             io_capacity: AtomicU64::new(u64::from(parts.config.io_capacity)),
             io_capacity_max: AtomicU64::new(u64::from(parts.config.io_capacity_max)),
@@ -69,6 +72,7 @@ impl Engine {
             startup,
             shares: Shares::default(),
             reclaimer: Reclaimer::default(),
+            checker,
             closed: AtomicBool::new(false),
         }
     }
@@ -81,6 +85,7 @@ impl Engine {
         }
         self.parts.trx.start_background();
         self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
+        self.checker.start();
     }
 
     /// Does a portion of every kind of background work; whether there may be more. For engines without threads.
@@ -104,6 +109,7 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.checker.stop();
         self.reclaimer.stop();
         let stopped = self.stop(mode);
         self.parts.pool.stop_background();
@@ -228,6 +234,17 @@ impl Engine {
 
     pub(crate) fn catalog(&self) -> &Catalog {
         &self.parts.catalog
+    }
+
+    pub(crate) fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// Whether sessions may use a table: the engine has not stopped, and no second file claims the table's tablespace.
+    #[inline]
+    pub(crate) fn check_usable(&self, share: &TableShare) -> Result<()> {
+        self.parts.pool.check_poison()?;
+        self.parts.spaces.check_usable(share.def.space)
     }
 
     pub(crate) fn shares(&self) -> &Shares {

@@ -1,17 +1,19 @@
 //! Reads the first bytes of many files, as fast as the device allows.
 //!
 //! `t` blocking threads on a device of latency `l` reach `t / l` reads a second; one io_uring thread keeps as many in
-//! flight as its queue is deep. Both hand each file's size and first bytes to the same callback.
+//! flight as its queue is deep. Both hand each file's size and first bytes to the same callback. No list of the files is
+//! needed: each thread asks the source for the next one. Reads the operating system's files directly, not through
+//! [`myriad_io::Io`]: opening is the larger part of the work, and that trait has no batched open.
 
 use io_uring::{opcode, types, IoUring};
+use myriad_io::AlignedBuf;
 use std::ffi::CString;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::path::{Path, PathBuf};
 
 /// How to read.
 #[derive(Clone, Copy, Debug)]
@@ -30,69 +32,96 @@ pub struct HeadOptions {
 
 /// What was read of one file. `bytes` is shorter than asked for where the file is.
 pub struct Head<'a> {
-    /// The file's number in the list.
-    pub index: usize,
+    /// The file.
+    pub path: &'a Path,
     /// Its size in bytes.
     pub file_bytes: u64,
     /// Its first bytes, or why they could not be read.
     pub bytes: std::io::Result<&'a [u8]>,
 }
 
+/// Gives the files one by one, to any thread; `None` when there are no more, and from then on.
+pub type NextFile<'a> = &'a (dyn Fn() -> Option<PathBuf> + Sync);
+
 /// Requests in flight of one ring.
 const DEPTH: usize = 128;
-/// What O_DIRECT wants buffers aligned to.
-const ALIGN: usize = 4096;
+/// Blocking threads where the caller leaves it to us: 64,000 reads a second at 0.5 ms take 32.
+const THREADS_DEFAULT: usize = 32;
+/// Files for which another blocking thread is worth its start.
+const FILES_PER_THREAD: u64 = 16;
+
+/// How many threads (rings with `uring`) read `files` files when `wanted` is -1; else `wanted`.
+pub fn thread_count(wanted: i32, uring: bool, files: u64) -> usize {
+    match usize::try_from(wanted) {
+        Ok(n) => n.max(1),
+        Err(_) if uring => 1,
+        Err(_) => THREADS_DEFAULT.min(files.div_ceil(FILES_PER_THREAD) as usize).max(1),
+    }
+}
 
 /// Whether this kernel lets us use io_uring.
 pub fn uring_available() -> bool {
     IoUring::new(2).is_ok()
 }
 
-/// Calls `f` once for each file, from several threads, in no order.
+/// Calls `f` once for each file that `next` gives, from several threads, in no order.
 ///
 /// # Errors
-/// Only where io_uring itself fails; a file's failure is in its [`Head`].
-pub fn read_heads(files: &[PathBuf], options: HeadOptions, f: &(dyn Fn(Head<'_>) + Sync)) -> std::io::Result<()> {
-    let next = AtomicUsize::new(0);
+/// Only where io_uring itself or the start of a thread fails; a file's failure is in its [`Head`].
+pub fn read_heads(next: NextFile<'_>, options: HeadOptions, f: &(dyn Fn(Head<'_>) + Sync)) -> std::io::Result<()> {
+    let work = || match options.uring {
+        true => Ring::new(next, options)?.run(f),
+        false => {
+            read_blocking(next, options, f);
+            Ok(())
+        }
+    };
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.threads.max(1))
-            .map(|_| {
-                let next = &next;
-                scope.spawn(move || {
-                    if options.uring {
-                        Ring::new(files, options, next)?.run(f)
-                    } else {
-                        read_blocking(files, options, next, f);
-                        Ok(())
-                    }
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|w| w.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let mut helpers = Vec::new();
+        for _ in 1..options.threads.max(1) {
+            helpers.push(std::thread::Builder::new().name("myriad-check".into()).spawn_scoped(scope, work)?);
+        }
+        let own = work();
+        helpers
+            .into_iter()
+            .fold(own, |all, helper| all.and(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
     })
 }
 
-/// A zeroed buffer that O_DIRECT accepts.
-struct Buffer {
-    memory: Vec<u8>,
-    start: usize,
-    len: usize,
+/// Reads one file's size and up to `bytes` of its beginning.
+///
+/// # Errors
+/// Those of opening and reading; a symbolic link is not followed.
+pub fn read_head(path: &Path, bytes: usize) -> std::io::Result<(u64, Vec<u8>)> {
+    let file = open(path, PLAIN_FLAGS)?;
+    let mut head = vec![0; bytes];
+    let mut done = 0;
+    while done < bytes {
+        match file.read_at(&mut head[done..], done as u64) {
+            Ok(0) => break,
+            Ok(n) => done += n,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e),
+        }
+    }
+    head.truncate(done);
+    Ok((file.metadata()?.len(), head))
 }
 
-impl Buffer {
-    fn new(len: usize) -> Buffer {
-        let memory = vec![0u8; len + ALIGN];
-        let start = memory.as_ptr().align_offset(ALIGN);
-        Buffer { memory, start, len }
-    }
-
-    fn bytes(&mut self) -> &mut [u8] {
-        &mut self.memory[self.start..self.start + self.len]
-    }
-}
+/// A symbolic link is not followed, and a pipe does not wait for its other end.
+const PLAIN_FLAGS: i32 = libc::O_NOFOLLOW | libc::O_NONBLOCK;
 
 fn open_flags(options: HeadOptions) -> i32 {
-    libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOATIME | if options.direct { libc::O_DIRECT } else { 0 }
+    PLAIN_FLAGS | libc::O_NOATIME | if options.direct { libc::O_DIRECT } else { 0 }
+}
+
+fn open(path: &Path, flags: i32) -> std::io::Result<File> {
+    File::options().read(true).custom_flags(flags).open(path)
+}
+
+/// Whether a failed open may do without the special flags: O_NOATIME is the owner's, O_DIRECT the file system's to refuse.
+fn try_plain(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EPERM | libc::EINVAL))
 }
 
 fn advise_random(file: &File) {
@@ -100,25 +129,20 @@ fn advise_random(file: &File) {
     let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
 }
 
-fn read_blocking(files: &[PathBuf], options: HeadOptions, next: &AtomicUsize, f: &(dyn Fn(Head<'_>) + Sync)) {
-    let mut buffer = Buffer::new(options.bytes);
-    loop {
-        let index = next.fetch_add(1, Ordering::Relaxed);
-        let Some(path) = files.get(index) else { return };
+fn read_blocking(next: NextFile<'_>, options: HeadOptions, f: &(dyn Fn(Head<'_>) + Sync)) {
+    let mut buffer = AlignedBuf::new(options.bytes);
+    while let Some(path) = next() {
         let mut file_bytes = 0;
-        let result = File::options()
-            .read(true)
-            .custom_flags(open_flags(options))
-            .open(path)
-            .or_else(|_| File::open(path)) // O_NOATIME is the owner's, O_DIRECT the file system's to refuse
+        let result = open(&path, open_flags(options))
+            .or_else(|e| if try_plain(&e) { open(&path, PLAIN_FLAGS) } else { Err(e) })
             .and_then(|file| {
                 file_bytes = file.metadata()?.len();
                 if options.fadvise {
                     advise_random(&file);
                 }
-                file.read_at(buffer.bytes(), 0)
+                file.read_at(&mut buffer, 0)
             });
-        f(Head { index, file_bytes, bytes: result.map(|n| &buffer.bytes()[..n]) });
+        f(Head { path: &path, file_bytes, bytes: result.map(|n| &buffer[..n]) });
     }
 }
 
@@ -130,9 +154,9 @@ enum Stage {
 }
 
 struct Slot {
-    index: usize,
-    path: CString,
-    buffer: Buffer,
+    path: PathBuf,
+    c_path: CString,
+    buffer: AlignedBuf,
     statx: Box<MaybeUninit<libc::statx>>,
     file: Option<File>,
     stage: Stage,
@@ -144,8 +168,7 @@ struct Slot {
 struct Ring<'a> {
     ring: IoUring,
     slots: Vec<Slot>,
-    files: &'a [PathBuf],
-    next: &'a AtomicUsize,
+    next: NextFile<'a>,
     options: HeadOptions,
     busy: usize,
 }
@@ -154,12 +177,12 @@ struct Ring<'a> {
 const STATX: u64 = 1 << 32;
 
 impl<'a> Ring<'a> {
-    fn new(files: &'a [PathBuf], options: HeadOptions, next: &'a AtomicUsize) -> std::io::Result<Ring<'a>> {
-        let slots = (0..DEPTH.min(files.len().max(1)))
+    fn new(next: NextFile<'a>, options: HeadOptions) -> std::io::Result<Ring<'a>> {
+        let slots = (0..DEPTH)
             .map(|_| Slot {
-                index: 0,
-                path: CString::default(),
-                buffer: Buffer::new(options.bytes),
+                path: PathBuf::new(),
+                c_path: CString::default(),
+                buffer: AlignedBuf::new(options.bytes),
                 statx: Box::new(MaybeUninit::zeroed()),
                 file: None,
                 stage: Stage::Idle,
@@ -167,7 +190,7 @@ impl<'a> Ring<'a> {
                 plain_open: false,
             })
             .collect();
-        Ok(Ring { ring: IoUring::new(2 * DEPTH as u32)?, slots, files, next, options, busy: 0 })
+        Ok(Ring { ring: IoUring::new(2 * DEPTH as u32)?, slots, next, options, busy: 0 })
     }
 
     fn run(&mut self, f: &(dyn Fn(Head<'_>) + Sync)) -> std::io::Result<()> {
@@ -190,36 +213,33 @@ impl<'a> Ring<'a> {
 
     /// Gives the slot the next file, if there is one.
     fn take_file(&mut self, slot: usize, f: &(dyn Fn(Head<'_>) + Sync)) {
-        loop {
-            let index = self.next.fetch_add(1, Ordering::Relaxed);
-            let Some(path) = self.files.get(index) else {
-                self.slots[slot].stage = Stage::Idle;
-                return;
-            };
+        while let Some(path) = (self.next)() {
             match CString::new(path.as_os_str().as_bytes()) {
-                Ok(path) => {
+                Ok(c_path) => {
                     let s = &mut self.slots[slot];
-                    (s.index, s.path, s.plain_open) = (index, path, false);
+                    (s.path, s.c_path, s.plain_open) = (path, c_path, false);
                     self.busy += 1;
                     self.open(slot);
                     return;
                 }
-                Err(e) => f(Head { index, file_bytes: 0, bytes: Err(e.into()) }),
+                Err(e) => f(Head { path: &path, file_bytes: 0, bytes: Err(e.into()) }),
             }
         }
+        self.slots[slot].stage = Stage::Idle;
     }
 
     fn open(&mut self, slot: usize) {
         let s = &mut self.slots[slot];
         s.stage = Stage::Opening;
-        let flags = if s.plain_open { libc::O_RDONLY | libc::O_CLOEXEC } else { open_flags(self.options) };
-        let sqe = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), s.path.as_ptr()).flags(flags).build();
+        let flags =
+            libc::O_RDONLY | libc::O_CLOEXEC | if s.plain_open { PLAIN_FLAGS } else { open_flags(self.options) };
+        let sqe = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), s.c_path.as_ptr()).flags(flags).build();
         self.push(sqe.user_data(slot as u64));
     }
 
     fn push(&mut self, sqe: io_uring::squeue::Entry) {
         // SAFETY: every pointer in the entry leads into a slot, which lives and stays in place until the slot's
-        // completions have been taken: `run` returns early only on an error of the ring, which is then dropped first.
+        // completions have been taken: when they are not waited for (an error, a panic), `drop` leaks the slots.
         while unsafe { self.ring.submission().push(&sqe) }.is_err() {
             // The queue holds two entries a slot; a full one only means that the kernel has not taken them yet.
             let _ = self.ring.submit();
@@ -232,7 +252,7 @@ impl<'a> Ring<'a> {
         match self.slots[slot].stage {
             Stage::Opening => match checked {
                 Ok(fd) => self.opened(slot, fd as i32),
-                Err(_) if !self.slots[slot].plain_open => {
+                Err(e) if !self.slots[slot].plain_open && try_plain(&e) => {
                     self.slots[slot].plain_open = true;
                     self.open(slot);
                 }
@@ -264,7 +284,7 @@ impl<'a> Ring<'a> {
         }
         s.stage = Stage::Reading(2);
         s.read = Ok(0);
-        let (data, len) = (s.buffer.bytes().as_mut_ptr(), self.options.bytes as u32);
+        let (data, len) = (s.buffer.as_mut_ptr(), self.options.bytes as u32);
         let read = opcode::Read::new(types::Fd(file.as_raw_fd()), data, len).offset(0).build().user_data(slot as u64);
         let statx = opcode::Statx::new(types::Fd(file.as_raw_fd()), c"".as_ptr(), s.statx.as_mut_ptr().cast())
             .flags(libc::AT_EMPTY_PATH)
@@ -280,10 +300,18 @@ impl<'a> Ring<'a> {
         let s = &mut self.slots[slot];
         // SAFETY: zeroed at the start, a plain C struct of integers.
         let file_bytes = if s.file.take().is_some() { unsafe { s.statx.assume_init_ref() }.stx_size } else { 0 };
-        let index = s.index;
-        f(Head { index, file_bytes, bytes: read.map(|n| &s.buffer.bytes()[..n]) });
+        f(Head { path: &s.path, file_bytes, bytes: read.map(|n| &s.buffer[..n]) });
         self.busy -= 1;
         self.take_file(slot, f);
+    }
+}
+
+impl Drop for Ring<'_> {
+    fn drop(&mut self) {
+        if self.busy > 0 {
+            // The kernel may still write to what the slots point to.
+            std::mem::forget(std::mem::take(&mut self.slots));
+        }
     }
 }
 
@@ -302,25 +330,39 @@ mod tests {
             files.push(path);
         }
         files.push(dir.path().join("missing"));
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&files[3], &link).unwrap();
+        files.push(link);
         for (uring, threads) in [(false, 1), (false, 7), (true, 1), (true, 3)] {
             if uring && !uring_available() {
                 continue;
             }
             let options = HeadOptions { bytes: 4096, fadvise: true, direct: false, threads, uring };
             let seen = Mutex::new(vec![0; files.len()]);
-            read_heads(&files, options, &|head| {
-                seen.lock().unwrap()[head.index] += 1;
-                if head.index == 500 {
-                    assert_eq!(head.bytes.unwrap_err().raw_os_error(), Some(libc::ENOENT));
-                } else {
-                    assert_eq!(head.file_bytes, head.index as u64 * 20);
-                    let bytes = head.bytes.unwrap();
-                    assert_eq!(bytes.len(), (head.index * 20).min(4096));
-                    assert!(bytes.iter().all(|&b| b == head.index as u8));
+            let queue = Mutex::new(files.clone());
+            read_heads(&|| queue.lock().unwrap().pop(), options, &|head| {
+                let index = files.iter().position(|f| f == head.path).unwrap();
+                seen.lock().unwrap()[index] += 1;
+                match index {
+                    500 => assert_eq!(head.bytes.unwrap_err().raw_os_error(), Some(libc::ENOENT)),
+                    501 => assert_eq!(head.bytes.unwrap_err().raw_os_error(), Some(libc::ELOOP)),
+                    _ => {
+                        assert_eq!(head.file_bytes, index as u64 * 20);
+                        let bytes = head.bytes.unwrap();
+                        assert_eq!(bytes.len(), (index * 20).min(4096));
+                        assert!(bytes.iter().all(|&b| b == index as u8));
+                    }
                 }
             })
             .unwrap();
             assert!(seen.into_inner().unwrap().iter().all(|&n| n == 1));
         }
+    }
+
+    #[test]
+    fn threads_follow_the_wish_or_the_files() {
+        assert_eq!((thread_count(5, true, 1), thread_count(0, false, 9)), (5, 1));
+        assert_eq!((thread_count(-1, true, 1 << 20), thread_count(-1, false, 1 << 20)), (1, 32));
+        assert_eq!((thread_count(-1, false, 0), thread_count(-1, false, 40)), (1, 3));
     }
 }
