@@ -134,7 +134,7 @@ impl EngineConfig {
             duplicate_check: DuplicateCheck::Online,
             duplicate_check_threads: -1,
             duplicate_check_light: true,
-            duplicate_check_fadvise: false,
+            duplicate_check_fadvise: true,
             report: Arc::new(|_, _| {}),
             about_to_wait: None,
             background_threads: true,
