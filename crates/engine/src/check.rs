@@ -11,6 +11,7 @@ use myriad_catalog::rows::{SpaceRow, SpaceState};
 use myriad_catalog::Catalog;
 use myriad_space::check::{check_tablespaces, CheckOptions, Finding, Known, KnownSpace, Problem, Progress};
 use myriad_space::{SpaceRegistry, Uuid, DIRECTORY};
+use myriad_txn::TrxSystem;
 use parking_lot::Mutex;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -88,6 +89,7 @@ enum State {
 /// The check of an engine: at most one in its life.
 pub(crate) struct Checker {
     spaces: EngineSpaces,
+    trx: Arc<TrxSystem>,
     mode: DuplicateCheck,
     root: PathBuf,
     options: CheckOptions,
@@ -103,7 +105,7 @@ pub(crate) struct Checker {
 
 impl Checker {
     /// For the operating system's files, read with rings if `uring`. Runs nothing yet.
-    pub(crate) fn new(spaces: EngineSpaces, config: &EngineConfig, page_size: usize, uring: bool) -> Checker {
+    pub(crate) fn new(spaces: EngineSpaces, trx: Arc<TrxSystem>, config: &EngineConfig, uring: bool) -> Checker {
         let mode = match config.duplicate_check {
             DuplicateCheck::Online if !config.background_threads => DuplicateCheck::Off,
             mode => mode,
@@ -112,11 +114,10 @@ impl Checker {
             spaces.registry.begin_watch();
         }
         Checker {
-            spaces,
             mode,
             root: config.data_dir.join(DIRECTORY),
             options: CheckOptions {
-                page_size,
+                page_size: trx.pool().page_size(),
                 light: config.duplicate_check_light,
                 fadvise: config.duplicate_check_fadvise,
                 threads: config.duplicate_check_threads,
@@ -131,6 +132,8 @@ impl Checker {
             kept: Mutex::default(),
             found: AtomicU64::new(0),
             thread: Mutex::default(),
+            spaces,
+            trx,
         }
     }
 
@@ -266,7 +269,15 @@ impl Checker {
         }
         let own = row.other_path.as_deref().unwrap_or_default();
         let reason = format!("two files say they are tablespace {id}: {own} and {}; remove the wrong one", row.path);
-        self.spaces.registry.suspect(id, file, &reason);
+        self.spaces.registry.suspect(id, file, &reason, self.recovery_needs(id));
+    }
+
+    /// Whether changes of committed or interrupted transactions must still be applied or undone in the tablespace, or
+    /// may have to be. To give them up would lose them for good.
+    fn recovery_needs(&self, id: SpaceId) -> bool {
+        let mut unfinished = false;
+        self.trx.list_trx(&mut |t| unfinished |= t.recovered);
+        unfinished || self.trx.pool().awaits_redo(id)
     }
 
     /// How far it is.

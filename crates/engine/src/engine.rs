@@ -21,11 +21,12 @@ use std::sync::Arc;
 /// An open data directory. Open it with [`Engine::open`] or [`Engine::open_with`], close it with [`Engine::close`]; one
 /// that is dropped without leaves its pages to the next start's recovery, as a crash would.
 pub struct Engine {
+    /// Goes first: it holds some of the parts.
+    checker: Arc<Checker>,
     pub(crate) parts: Parts,
     pub(crate) startup: Vec<StartupPhase>,
     shares: Shares,
     reclaimer: Reclaimer,
-    checker: Arc<Checker>,
     closed: AtomicBool,
     io_capacity: AtomicU64,
     io_capacity_max: AtomicU64,

@@ -110,7 +110,7 @@ impl Engine {
                 return Err(e);
             }
         };
-        let checker = new_checker(&config, &io, &catalog, &storage);
+        let checker = new_checker(&config, &io, &trx, &catalog, &storage);
         checker.run_blocking();
         if config.duplicate_check == DuplicateCheck::Blocking {
             phases.end("tablespace check", checker.status().bytes);
@@ -290,14 +290,20 @@ pub(crate) fn open_transactions(
     Ok((trx, catalog))
 }
 
-fn new_checker(config: &EngineConfig, io: &Arc<dyn Io>, catalog: &Arc<Catalog>, storage: &Storage) -> Arc<Checker> {
+fn new_checker(
+    config: &EngineConfig,
+    io: &Arc<dyn Io>,
+    trx: &Arc<TrxSystem>,
+    catalog: &Arc<Catalog>,
+    storage: &Storage,
+) -> Arc<Checker> {
     let directory = storage.pool.log().uuid();
     let spaces = EngineSpaces::new(Arc::clone(catalog), Arc::clone(&storage.spaces), directory);
     let mut config = config.clone();
     if !matches!(io.name(), "uring" | "threads") {
         config.duplicate_check = DuplicateCheck::Off;
     }
-    Arc::new(Checker::new(spaces, &config, storage.pool.page_size(), io.name() == "uring"))
+    Arc::new(Checker::new(spaces, Arc::clone(trx), &config, io.name() == "uring"))
 }
 
 /// What a crash left to be done before there are clients.

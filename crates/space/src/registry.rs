@@ -100,10 +100,10 @@ impl SpaceRegistry {
     }
 
     /// The tablespace must not be used: the file `other` says that it is the same one. What was opened
-    /// before stays open for what is under way; see [`SpaceRegistry::check_usable`]. Between [`SpaceRegistry::begin_watch`]
+    /// before, or is `needed` by recovery, stays usable for what is under way; see [`SpaceRegistry::check_usable`]. Between [`SpaceRegistry::begin_watch`]
     /// and [`SpaceRegistry::end_watch`].
-    pub fn suspect(&self, id: SpaceId, other: &Path, reason: &str) {
-        self.shared.suspects.add(id, other.into(), reason);
+    pub fn suspect(&self, id: SpaceId, other: &Path, reason: &str, needed: bool) {
+        self.shared.suspects.add(id, other.into(), reason, needed);
     }
 
     /// Whether new work may use the tablespace.

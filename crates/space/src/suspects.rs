@@ -1,8 +1,9 @@
 //! Tablespaces that must not be used, because a second file says it is the same one.
 //!
-//! Found while the engine runs, perhaps long after a tablespace came into use. One that has not been opened yet is never
-//! opened. One that has been stays open below, so that pages already changed reach their file and transactions can be
-//! rolled back; new work is refused above, by whoever asks [`Suspects::check`].
+//! Found while the engine runs, perhaps long after a tablespace came into use. One that has not been opened yet, and that
+//! recovery does not need, is never opened. Any other stays usable below, so that no committed change is lost, pages
+//! already changed reach their file and transactions can be rolled back; new work is refused above, by whoever asks
+//! [`Suspects::check`].
 
 use myriad_base::SpaceId;
 use parking_lot::Mutex;
@@ -16,7 +17,7 @@ struct Suspect {
     reason: Arc<str>,
     /// The second file.
     other: PathBuf,
-    /// Opened before it became one.
+    /// Something was under way in it when it became one.
     in_use: bool,
 }
 
@@ -61,10 +62,10 @@ impl Suspects {
         self.inner.lock().created.contains(path)
     }
 
-    /// Adds one; `reason` is for the error.
-    pub(crate) fn add(&self, id: SpaceId, other: PathBuf, reason: &str) {
+    /// Adds one; `reason` is for the error, `needed` whether recovery still needs it.
+    pub(crate) fn add(&self, id: SpaceId, other: PathBuf, reason: &str, needed: bool) {
         let mut inner = self.inner.lock();
-        let in_use = inner.opened.contains(&id);
+        let in_use = needed || inner.opened.contains(&id);
         inner.suspects.entry(id).or_insert(Suspect { reason: reason.into(), other, in_use });
         self.any.store(true, Ordering::Release);
     }
@@ -129,10 +130,11 @@ mod tests {
         s.begin_watch();
         assert!(s.opening(used).is_ok() && !s.any());
         for id in [used, unused] {
-            s.add(id, twin.clone(), "two files");
+            s.add(id, twin.clone(), "two files", false);
         }
         s.end_watch();
-        assert!(s.opening(used).is_ok(), "its pages must reach it");
+        s.add(SpaceId(19), twin.clone(), "two files", true);
+        assert!(s.opening(used).is_ok() && s.opening(SpaceId(19)).is_ok(), "their pages must reach them");
         assert_eq!(s.check(used), Err(("two files".into(), true)));
         assert_eq!(s.opening(unused), Err("two files".into()));
         assert!(s.opening(SpaceId(18)).is_ok() && s.check(SpaceId(18)).is_ok());
