@@ -281,3 +281,29 @@ fn errors_of_the_folder_and_the_catalog_are_told() {
     assert!(matches!(check(Path::new("/nonexistent")), Err(Error::Io { op: "list", .. })));
     assert_eq!(check(Place::new().dir.path()), Err(Error::ShuttingDown));
 }
+
+#[test]
+fn files_that_may_not_be_read_are_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let place = Place::new();
+    fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(place.at("d.16.myr"), fs::Permissions::from_mode(0)).unwrap();
+    fs::create_dir(place.at("closed")).unwrap();
+    fs::set_permissions(place.at("closed"), fs::Permissions::from_mode(0)).unwrap();
+    let found = Mutex::new(Vec::new());
+    let options =
+        CheckOptions { page_size: PAGE, light: true, fadvise: false, threads: 1, uring: false, pages_wanted: None };
+    // Root may read everything; as another user this thread, which does all the reading, may not.
+    const NOBODY: u32 = 65534;
+    // SAFETY: changes the thread's own identity for files, and nothing else.
+    let before = unsafe { libc::setfsuid(NOBODY) };
+    let checked = check_tablespaces(place.dir.path(), &place.list, options, &Progress::default(), &|f| {
+        found.lock().push((f.path, f.problem));
+    });
+    // SAFETY: as above.
+    unsafe { libc::setfsuid(before as u32) };
+    checked.unwrap();
+    let mut found = found.into_inner();
+    found.sort_by(|a, b| a.0.cmp(&b.0));
+    assert_eq!(found, [("closed".into(), Problem::Unreadable), ("d.16.myr".into(), Problem::Unreadable)]);
+}
