@@ -180,8 +180,9 @@ def missing_tablespace(place):
     name = os.path.basename(place.file("d"))
     os.rename(place.file("d"), place.folder + "/away")
     place.server.start()
-    problem = place.ask("SELECT COUNT(*) FROM d.t")[1]
-    expect(problem and name in problem, f"the client is not told the file: {problem}")
+    for sql in ("SELECT COUNT(*) FROM d.t", "UPDATE d.t SET v = 'y' WHERE id = 1", "DELETE FROM d.t WHERE id = 1"):
+        problem = place.ask(sql)[1]
+        expect(problem and name in problem, f"{sql}: the client is not told the file: {problem}")
     place.good("e")
     place.server.stop()
     os.rename(place.folder + "/away", os.path.join(place.myriad, name))

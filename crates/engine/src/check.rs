@@ -154,7 +154,7 @@ impl Checker {
         let started = std::thread::Builder::new().name("myriad-check".into()).spawn(move || checker.run(TELL_ONLINE));
         match started {
             Ok(handle) => *thread = Some(handle),
-            Err(e) => (self.report)(Level::Error, &format!("no thread to check tablespaces: {e}")),
+            Err(e) => self.end(self.clock.now(), Err(format!("no thread: {e}"))),
         }
     }
 
@@ -189,11 +189,11 @@ impl Checker {
                 }
             }
         });
-        self.spaces.registry.end_watch();
         self.end(since, outcome);
     }
 
     fn end(&self, since: Duration, outcome: std::result::Result<(), String>) {
+        self.spaces.registry.end_watch();
         let taken = self.clock.now().saturating_sub(since);
         let state = match &outcome {
             Err(_) => "FAILED",
@@ -224,6 +224,8 @@ impl Checker {
                 &format!("tablespace check: reading the catalog, {seconds:.0} s so far"),
             );
         }
+        // There may be more files than the catalog knows.
+        let expected = expected.max(files);
         let rate = files as f64 / seconds.max(0.001);
         let left = match rate > 0.0 {
             true => format!("about {:.0} s left", expected.saturating_sub(files) as f64 / rate),

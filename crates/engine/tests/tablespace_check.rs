@@ -199,6 +199,24 @@ fn every_other_problem_has_its_row() {
 }
 
 #[test]
+fn dropping_a_database_leaves_another_directorys_file_alone() {
+    let (dir, other) = (directory(), directory());
+    let place = file(dir.path(), "d");
+    fs::copy(file(other.path(), "e"), &place).unwrap();
+    let before = fs::read(&place).unwrap();
+    let engine = open(dir.path(), DuplicateCheck::Online);
+    engine.start_background();
+    wait(&engine);
+    engine.drop_database("d").unwrap();
+    engine.close(CloseMode::Purged).unwrap();
+    assert!(fs::read(&place).unwrap() == before);
+    drop(engine);
+    let engine = open(dir.path(), DuplicateCheck::Blocking);
+    assert_eq!(problems(&engine), ["FOREIGN"]);
+    create(&engine, "d/t");
+}
+
+#[test]
 fn tables_that_come_and_go_meanwhile_are_not_reported() {
     let dir = directory();
     for round in 0..12 {

@@ -188,7 +188,7 @@ impl Space {
         let identity = self.identity.lock().clone();
         let uuid = identity.uuid.expect("a new tablespace has a UUID");
         let mut slot = self.file.write();
-        self.shared.suspects.creating(&identity.path);
+        self.shared.suspects.creating(self.id, &identity.path);
         let mode = OpenMode::NEW.with_direct(self.shared.direct.load(Ordering::Relaxed));
         let file = self.shared.io.open(&path, mode)?;
         let written =
@@ -217,7 +217,19 @@ impl Space {
         file.sync()
     }
 
-    /// Closes the file and removes it; everything that uses the tablespace from now on gets an error.
+    /// Whether the file in this tablespace's place is, by a sound header, another tablespace.
+    fn is_another(&self, path: &Path) -> bool {
+        let mut head = AlignedBuf::new(HEADER_READ_BYTES);
+        let read = self.shared.io.open(path, OpenMode::READ).and_then(|file| file.read_at(&mut head, 0));
+        // Gone, a folder, unreadable: the removal says what there is to say.
+        let Ok(n) = read else { return false };
+        let Ok(header) = SpaceHeader::parse(&head[..n], "") else { return false };
+        let uuid = self.identity.lock().uuid;
+        header.id != self.id || uuid.is_some_and(|uuid| uuid != header.uuid)
+    }
+
+    /// Closes the file and removes it, unless it is another tablespace's; everything that uses the tablespace from now on
+    /// gets an error.
     pub(crate) fn drop_file(&self) -> Result<()> {
         self.dropped.store(true, Ordering::Release);
         let mut slot = self.file.write();
@@ -225,6 +237,9 @@ impl Space {
             self.shared.open_files.closed();
         }
         let path = self.full_path();
+        if self.is_another(&path) {
+            return Ok(());
+        }
         self.shared.io.remove_file(&path)?;
         self.shared.io.sync_dir(parent(&path))
     }

@@ -51,10 +51,12 @@ impl Suspects {
         (inner.opened, inner.created) = Default::default();
     }
 
-    /// Before a file is created.
-    pub(crate) fn creating(&self, path: &str) {
+    /// Before a tablespace's file is created.
+    pub(crate) fn creating(&self, id: SpaceId, path: &str) {
         if self.watching.load(Ordering::SeqCst) {
-            self.inner.lock().created.insert(path.into());
+            let mut inner = self.inner.lock();
+            inner.created.insert(path.into());
+            inner.opened.insert(id);
         }
     }
 
@@ -146,9 +148,9 @@ mod tests {
     #[test]
     fn creations_are_noted_while_somebody_watches() {
         let s = Suspects::default();
-        s.creating("before");
+        s.creating(SpaceId(16), "before");
         s.begin_watch();
-        s.creating("during");
+        s.creating(SpaceId(17), "during");
         assert!(s.was_created("during") && !s.was_created("before"));
         s.end_watch();
         assert!(!s.was_created("during"));

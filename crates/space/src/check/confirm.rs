@@ -7,6 +7,7 @@ use myriad_base::{Error, Result, SpaceId};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::time::Duration;
 
 pub(super) struct Confirm<'a> {
     pub(super) root: &'a Path,
@@ -16,6 +17,14 @@ pub(super) struct Confirm<'a> {
     pub(super) found: &'a (dyn Fn(Finding) + Sync),
     /// Why the catalog could not be asked, the first time.
     pub(super) failure: Mutex<Option<Error>>,
+}
+
+/// Attempts to open a file while descriptors or memory are wanting, and the pause between two.
+const ATTEMPTS: u32 = 50;
+const PAUSE: Duration = Duration::from_millis(20);
+
+fn is_want(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
 }
 
 fn hex(bytes: &[u8]) -> String {
@@ -36,6 +45,17 @@ impl Confirm<'_> {
         if let Err(e) = result {
             self.failure.lock().get_or_insert(e);
         }
+    }
+
+    /// A want of descriptors or memory says nothing about the file, and passes.
+    fn read(&self, file: &Path) -> std::io::Result<(u64, Vec<u8>)> {
+        for _ in 0..ATTEMPTS {
+            match read_head(file, self.options.head_bytes()) {
+                Err(e) if is_want(&e) => std::thread::sleep(PAUSE),
+                other => return other,
+            }
+        }
+        read_head(file, self.options.head_bytes())
     }
 
     /// A file that is not beyond doubt.
@@ -70,7 +90,7 @@ impl Confirm<'_> {
             let other = other.map(str::to_string);
             (self.found)(Finding { space, file: file.into(), path: path.clone(), problem, other, detail });
         };
-        let read = read_head(file, self.options.head_bytes());
+        let read = self.read(file);
         if read.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound) {
             return Ok(());
         }
@@ -146,7 +166,7 @@ impl Confirm<'_> {
             return;
         }
         let place = self.root.join(&claimed.path);
-        let there = read_head(&place, self.options.head_bytes());
+        let there = self.read(&place);
         let rightful = there.as_ref().ok().and_then(|(len, b)| judge_head(Ok(b), *len, None).ok());
         if rightful.is_some_and(|h| h.id == header.id && h.uuid == header.uuid) {
             let detail = format!("says it is tablespace {}, as does {}", header.id, claimed.path);

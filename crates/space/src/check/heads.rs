@@ -69,9 +69,10 @@ pub fn uring_available() -> bool {
 /// # Errors
 /// Only where io_uring itself or the start of a thread fails; a file's failure is in its [`Head`].
 pub fn read_heads(next: NextFile<'_>, options: HeadOptions, f: &(dyn Fn(Head<'_>) + Sync)) -> std::io::Result<()> {
-    let work = || match options.uring {
-        true => Ring::new(next, options)?.run(f),
-        false => {
+    // Where the kernel gives no ring after all (no memory for it), the thread reads by itself.
+    let work = || match options.uring.then(|| Ring::new(next, options)) {
+        Some(Ok(mut ring)) => ring.run(f),
+        _ => {
             read_blocking(next, options, f);
             Ok(())
         }
