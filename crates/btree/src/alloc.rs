@@ -345,16 +345,16 @@ pub fn is_in_use(pool: &BufferPool, page: PageId) -> Result<bool> {
     Ok(word(&bitmap, (within / EXTENT_PAGES) as usize) & 1 << (within % EXTENT_PAGES) != 0)
 }
 
-/// Pages that a file must have for all pages that this bitmap page says are in use, if it is the first of a tablespace
-/// (later groups count by their number alone); `None` if it is no bitmap page.
-pub fn file_pages_wanted(bitmap: &[u8]) -> Option<u64> {
-    if bitmap[OFF_KIND] != PageKind::Bitmap as u8 {
+/// Pages that a file must have at least, by the beginning of a tablespace's first bitmap page (its header included): later
+/// groups count by their number alone. `None` if it is no bitmap page.
+pub fn file_pages_wanted(bitmap: &[u8], page_size: usize) -> Option<u64> {
+    if bitmap.len() < WORDS || bitmap[OFF_KIND] != PageKind::Bitmap as u8 {
         return None;
     }
-    let group = u64::from(group_pages(bitmap.len()));
     Some(match u64::from(get_u32(bitmap, OFF_GROUPS)) {
-        0 | 1 => group_pages_wanted(bitmap),
-        groups => (groups - 1) * group + 2,
+        // The words that are not given may be of pages in use, which are counted.
+        0 | 1 => group_pages_wanted(bitmap).max(u64::from(get_u32(bitmap, OFF_USED))),
+        groups => (groups - 1) * u64::from(group_pages(page_size)) + 2,
     })
 }
 

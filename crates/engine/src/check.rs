@@ -72,9 +72,9 @@ impl Known for EngineSpaces {
     }
 }
 
-/// Pages that a file must have, by its page 1.
-pub(crate) fn pages_wanted(space: SpaceId, page: &[u8]) -> Option<u64> {
-    (space != SpaceId::UNDO).then(|| file_pages_wanted(page)).flatten()
+/// Pages that a file must have, by the beginning of its page 1.
+fn pages_wanted(space: SpaceId, page: &[u8], page_size: usize) -> Option<u64> {
+    (space != SpaceId::UNDO).then(|| file_pages_wanted(page, page_size)).flatten()
 }
 
 /// Where a check is in its life.

@@ -128,7 +128,7 @@ fn head_options(args: &CheckArgs, files: u64) -> Result<HeadOptions, String> {
         n => return Err(format!("--threads {n}: -1 or 1 to 1024")),
     };
     let bytes = if args.light { LIGHT_BYTES } else { PAGE_BYTES };
-    Ok(HeadOptions { bytes, fadvise: args.fadvise, direct: args.direct, threads, uring })
+    Ok(HeadOptions { bytes, fadvise: args.fadvise, direct: args.direct, threads, uring, second: None })
 }
 
 fn progress(len: u64, quiet: bool) -> ProgressBar {

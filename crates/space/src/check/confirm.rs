@@ -1,9 +1,10 @@
 //! The second look at what seems wrong, against the catalog as it is now.
 
 use super::expected::Expected;
-use super::{judge_head, read_head, text_of, too_short, CheckOptions, Finding, Known, KnownSpace, Problem};
+use super::{judge_head, read_head, text_of, CheckOptions, Finding, Known, KnownSpace, Problem};
 use crate::header::SpaceHeader;
-use myriad_base::{Error, Result, SpaceId};
+use myriad_base::page::verify;
+use myriad_base::{Error, PageId, PageNo, Result, SpaceId};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -50,12 +51,22 @@ impl Confirm<'_> {
     /// A want of descriptors or memory says nothing about the file, and passes.
     fn read(&self, file: &Path) -> std::io::Result<(u64, Vec<u8>)> {
         for _ in 0..ATTEMPTS {
-            match read_head(file, self.options.head_bytes()) {
+            match read_head(file, self.options.whole_bytes()) {
                 Err(e) if is_want(&e) => std::thread::sleep(PAUSE),
                 other => return other,
             }
         }
-        read_head(file, self.options.head_bytes())
+        read_head(file, self.options.whole_bytes())
+    }
+
+    /// Page 1 of what was read, if it is sound: it may be under way to the file just now.
+    fn page_one<'b>(&self, bytes: &'b [u8], space: SpaceId) -> &'b [u8] {
+        let size = self.options.page_size;
+        let page = bytes.get(size..2 * size).unwrap_or(&[]);
+        match page.is_empty() || verify(page, PageId::new(space, PageNo(1))).is_err() {
+            true => &[],
+            false => page,
+        }
     }
 
     /// A file that is not beyond doubt.
@@ -125,7 +136,8 @@ impl Confirm<'_> {
         };
         if claimed.path == path && claimed.uuid == header.uuid {
             self.expected.see(header.id);
-            if let Some(detail) = bytes.ok().and_then(|b| too_short(b, &header, len, &self.options)) {
+            let page_one = bytes.map_or(&[][..], |b| self.page_one(b, header.id));
+            if let Some(detail) = self.options.too_short(header.id, len, page_one) {
                 report(Some(header.id), Problem::Truncated, None, detail);
             }
         } else if claimed.uuid != header.uuid {

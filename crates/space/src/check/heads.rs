@@ -28,6 +28,30 @@ pub struct HeadOptions {
     pub threads: usize,
     /// Use io_uring.
     pub uring: bool,
+    /// What else to read of larger files.
+    pub second: Option<SecondRead>,
+}
+
+/// A second read, of files longer than `beyond` bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct SecondRead {
+    /// Where.
+    pub at: u64,
+    /// How much.
+    pub bytes: usize,
+    /// Files of this length or less are not read again.
+    pub beyond: u64,
+}
+
+impl HeadOptions {
+    fn buffer(&self) -> AlignedBuf {
+        AlignedBuf::new(self.bytes + self.second.map_or(0, |s| s.bytes))
+    }
+
+    /// The second read of a file of this length, if there is one.
+    fn second_of(&self, file_bytes: u64) -> Option<SecondRead> {
+        self.second.filter(|s| file_bytes > s.beyond)
+    }
 }
 
 /// What was read of one file. `bytes` is shorter than asked for where the file is.
@@ -38,6 +62,8 @@ pub struct Head<'a> {
     pub file_bytes: u64,
     /// Its first bytes, or why they could not be read.
     pub bytes: std::io::Result<&'a [u8]>,
+    /// What the second read gave; empty if there was none.
+    pub second: &'a [u8],
 }
 
 /// Gives the files one by one, to any thread; `None` when there are no more, and from then on.
@@ -131,9 +157,10 @@ fn advise_random(file: &File) {
 }
 
 fn read_blocking(next: NextFile<'_>, options: HeadOptions, f: &(dyn Fn(Head<'_>) + Sync)) {
-    let mut buffer = AlignedBuf::new(options.bytes);
+    let mut buffer = options.buffer();
+    let (first, second) = buffer.split_at_mut(options.bytes);
     while let Some(path) = next() {
-        let mut file_bytes = 0;
+        let (mut file_bytes, mut again) = (0, 0);
         let result = open(&path, open_flags(options))
             .or_else(|e| if try_plain(&e) { open(&path, PLAIN_FLAGS) } else { Err(e) })
             .and_then(|file| {
@@ -141,9 +168,13 @@ fn read_blocking(next: NextFile<'_>, options: HeadOptions, f: &(dyn Fn(Head<'_>)
                 if options.fadvise {
                     advise_random(&file);
                 }
-                file.read_at(&mut buffer, 0)
+                let n = file.read_at(first, 0)?;
+                if let Some(s) = options.second_of(file_bytes) {
+                    again = file.read_at(second, s.at).unwrap_or(0);
+                }
+                Ok(n)
             });
-        f(Head { path: &path, file_bytes, bytes: result.map(|n| &buffer[..n]) });
+        f(Head { path: &path, file_bytes, bytes: result.map(|n| &first[..n]), second: &second[..again] });
     }
 }
 
@@ -152,6 +183,8 @@ enum Stage {
     Opening,
     /// Read and statx are under way; the number of completions to come.
     Reading(u8),
+    /// The second read is under way.
+    ReadingAgain,
 }
 
 struct Slot {
@@ -163,6 +196,14 @@ struct Slot {
     stage: Stage,
     read: std::io::Result<usize>,
     plain_open: bool,
+}
+
+impl Slot {
+    /// The file's length, once statx has answered.
+    fn file_bytes(&self) -> u64 {
+        // SAFETY: zeroed at the start, a plain C struct of integers.
+        unsafe { self.statx.assume_init_ref() }.stx_size
+    }
 }
 
 /// One thread's ring and the files it has in hand.
@@ -183,7 +224,7 @@ impl<'a> Ring<'a> {
             .map(|_| Slot {
                 path: PathBuf::new(),
                 c_path: CString::default(),
-                buffer: AlignedBuf::new(options.bytes),
+                buffer: options.buffer(),
                 statx: Box::new(MaybeUninit::zeroed()),
                 file: None,
                 stage: Stage::Idle,
@@ -223,7 +264,7 @@ impl<'a> Ring<'a> {
                     self.open(slot);
                     return;
                 }
-                Err(e) => f(Head { path: &path, file_bytes: 0, bytes: Err(e.into()) }),
+                Err(e) => f(Head { path: &path, file_bytes: 0, bytes: Err(e.into()), second: &[] }),
             }
         }
         self.slots[slot].stage = Stage::Idle;
@@ -257,7 +298,7 @@ impl<'a> Ring<'a> {
                     self.slots[slot].plain_open = true;
                     self.open(slot);
                 }
-                Err(e) => self.finish(slot, Err(e), f),
+                Err(e) => self.finish(slot, Err(e), 0, f),
             },
             Stage::Reading(left) => {
                 let s = &mut self.slots[slot];
@@ -267,11 +308,12 @@ impl<'a> Ring<'a> {
                     s.read = Err(e);
                 }
                 s.stage = Stage::Reading(left - 1);
-                if left == 1 {
-                    let read = std::mem::replace(&mut s.read, Ok(0));
-                    self.finish(slot, read, f);
+                if left == 1 && !self.read_again(slot) {
+                    self.read_all(slot, 0, f);
                 }
             }
+            // Without it there is nothing to tell from it.
+            Stage::ReadingAgain => self.read_all(slot, checked.unwrap_or(0), f),
             Stage::Idle => {}
         }
     }
@@ -297,11 +339,30 @@ impl<'a> Ring<'a> {
         self.push(statx);
     }
 
-    fn finish(&mut self, slot: usize, read: std::io::Result<usize>, f: &(dyn Fn(Head<'_>) + Sync)) {
+    /// Begins the second read, if the file is to have one.
+    fn read_again(&mut self, slot: usize) -> bool {
+        let first = self.options.bytes;
         let s = &mut self.slots[slot];
-        // SAFETY: zeroed at the start, a plain C struct of integers.
-        let file_bytes = if s.file.take().is_some() { unsafe { s.statx.assume_init_ref() }.stx_size } else { 0 };
-        f(Head { path: &s.path, file_bytes, bytes: read.map(|n| &s.buffer[..n]) });
+        let (Some(file), Ok(_), Some(second)) = (&s.file, &s.read, self.options.second_of(s.file_bytes())) else {
+            return false;
+        };
+        s.stage = Stage::ReadingAgain;
+        let data = s.buffer[first..].as_mut_ptr();
+        let read = opcode::Read::new(types::Fd(file.as_raw_fd()), data, second.bytes as u32).offset(second.at);
+        self.push(read.build().user_data(slot as u64));
+        true
+    }
+
+    fn read_all(&mut self, slot: usize, again: usize, f: &(dyn Fn(Head<'_>) + Sync)) {
+        let read = std::mem::replace(&mut self.slots[slot].read, Ok(0));
+        self.finish(slot, read, again, f);
+    }
+
+    fn finish(&mut self, slot: usize, read: std::io::Result<usize>, again: usize, f: &(dyn Fn(Head<'_>) + Sync)) {
+        let s = &mut self.slots[slot];
+        let file_bytes = if s.file.take().is_some() { s.file_bytes() } else { 0 };
+        let (first, second) = s.buffer.split_at(self.options.bytes);
+        f(Head { path: &s.path, file_bytes, bytes: read.map(|n| &first[..n]), second: &second[..again] });
         self.busy -= 1;
         self.take_file(slot, f);
     }
@@ -338,7 +399,8 @@ mod tests {
             if uring && !uring_available() {
                 continue;
             }
-            let options = HeadOptions { bytes: 4096, fadvise: true, direct: false, threads, uring };
+            let second = Some(SecondRead { at: 4096, bytes: 4096, beyond: 6000 });
+            let options = HeadOptions { bytes: 4096, fadvise: true, direct: false, threads, uring, second };
             let seen = Mutex::new(vec![0; files.len()]);
             let queue = Mutex::new(files.clone());
             read_heads(&|| queue.lock().unwrap().pop(), options, &|head| {
@@ -351,7 +413,9 @@ mod tests {
                         assert_eq!(head.file_bytes, index as u64 * 20);
                         let bytes = head.bytes.unwrap();
                         assert_eq!(bytes.len(), (index * 20).min(4096));
-                        assert!(bytes.iter().all(|&b| b == index as u8));
+                        assert!(bytes.iter().chain(head.second).all(|&b| b == index as u8));
+                        let again = if index * 20 > 6000 { index * 20 - 4096 } else { 0 };
+                        assert_eq!(head.second.len(), again.min(4096));
                     }
                 }
             })

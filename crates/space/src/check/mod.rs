@@ -17,7 +17,7 @@ mod expected;
 mod heads;
 mod walk;
 
-pub use heads::{read_head, read_heads, thread_count, uring_available, Head, HeadOptions, NextFile};
+pub use heads::{read_head, read_heads, thread_count, uring_available, Head, HeadOptions, NextFile, SecondRead};
 pub use walk::EXTENSION;
 
 use crate::header::{SpaceHeader, HEADER_READ_BYTES};
@@ -125,7 +125,8 @@ pub struct Finding {
 pub struct CheckOptions {
     /// Page size of the data directory in bytes.
     pub page_size: usize,
-    /// Reads 4 KiB of each file; else its first page, whose checksum is verified, and the second, see `pages_wanted`.
+    /// Reads 4 KiB of each file, and of one that has grown as much of its page 1; else these pages whole, and verifies the
+    /// checksum of the first.
     pub light: bool,
     /// Tells the kernel not to read ahead.
     pub fadvise: bool,
@@ -133,17 +134,48 @@ pub struct CheckOptions {
     pub threads: i32,
     /// Whether io_uring may be used.
     pub uring: bool,
-    /// How many pages a file must have at least, by its page 1; `None` if that page does not say. Asked unless `light`.
-    pub pages_wanted: Option<fn(SpaceId, &[u8]) -> Option<u64>>,
+    /// How many pages a file must have at least, by its page 1, of which the beginning is given (4 KiB at least), and the
+    /// page size; `None` if that page does not say.
+    pub pages_wanted: Option<PagesWanted>,
 }
 
+/// See [`CheckOptions::pages_wanted`].
+pub type PagesWanted = fn(SpaceId, &[u8], usize) -> Option<u64>;
+
 impl CheckOptions {
-    fn head_bytes(&self) -> usize {
-        match (self.light, self.pages_wanted) {
-            (true, _) => HEADER_READ_BYTES,
-            (false, None) => self.page_size,
-            (false, Some(_)) => 2 * self.page_size,
+    /// Bytes of a file's beginning for the second look.
+    fn whole_bytes(&self) -> usize {
+        self.page_size * if self.pages_wanted.is_some() { 2 } else { 1 }
+    }
+
+    fn heads(&self, threads: usize) -> HeadOptions {
+        let (size, least) = (self.page_size, self.page_size as u64 * u64::from(GROWTH_PAGES_MIN));
+        let second = SecondRead { at: size as u64, bytes: HEADER_READ_BYTES, beyond: least };
+        HeadOptions {
+            bytes: if self.light { HEADER_READ_BYTES } else { self.whole_bytes() },
+            fadvise: self.fadvise,
+            direct: false,
+            threads,
+            uring: self.uring,
+            second: self.pages_wanted.filter(|_| self.light).map(|_| second),
         }
+    }
+
+    /// Why a file of this length cannot be whole, if it cannot. `page_one`: the beginning of its page 1, if it was read.
+    fn too_short(&self, space: SpaceId, file_bytes: u64, page_one: &[u8]) -> Option<String> {
+        let size = self.page_size as u64;
+        let least = u64::from(GROWTH_PAGES_MIN) * size;
+        if file_bytes < least {
+            return Some(format!("is {file_bytes} bytes long; no tablespace has less than {least}"));
+        }
+        if !file_bytes.is_multiple_of(size) {
+            return Some(format!("ends in the middle of a page ({file_bytes} bytes)"));
+        }
+        if page_one.len() < HEADER_READ_BYTES {
+            return None;
+        }
+        let wanted = self.pages_wanted?(space, page_one, self.page_size)? * size;
+        (file_bytes < wanted).then(|| format!("is {file_bytes} bytes long, its pages in use take {wanted}"))
     }
 }
 
@@ -217,22 +249,6 @@ fn reason_of(e: &Error) -> String {
     }
 }
 
-/// Why a file of this length cannot be whole, if it cannot.
-fn too_short(head: &[u8], header: &SpaceHeader, file_bytes: u64, options: &CheckOptions) -> Option<String> {
-    let size = options.page_size as u64;
-    let least = u64::from(GROWTH_PAGES_MIN) * size;
-    if file_bytes < least {
-        return Some(format!("is {file_bytes} bytes long; no tablespace has less than {least}"));
-    }
-    if file_bytes % size != 0 {
-        return Some(format!("ends in the middle of a page ({file_bytes} bytes)"));
-    }
-    let second = head.get(options.page_size..2 * options.page_size)?;
-    verify(second, PageId::new(header.id, PageNo(1))).ok()?;
-    let wanted = (options.pages_wanted?)(header.id, second)? * size;
-    (file_bytes < wanted).then(|| format!("is {file_bytes} bytes long, its pages in use take {wanted}"))
-}
-
 /// Looks at all tablespace files under `root` (`#myriad/`); each finding goes to `found`, from any thread. Returns early
 /// when it is told to stop.
 ///
@@ -252,16 +268,10 @@ pub fn check_tablespaces(
     let walk = Mutex::new(Walk::new(root).map_err(|e| failed("list", &e))?);
     let next = || next_file(&walk, progress, &confirm);
     let threads = thread_count(options.threads, options.uring, expected.len() as u64);
-    let heads = HeadOptions {
-        bytes: options.head_bytes(),
-        fadvise: options.fadvise,
-        direct: false,
-        threads,
-        uring: options.uring,
-    };
-    read_heads(&next, heads, &|head| {
+    read_heads(&next, options.heads(threads), &|head| {
         progress.files.fetch_add(1, Ordering::Relaxed);
-        progress.bytes.fetch_add(head.bytes.as_ref().map_or(0, |b| b.len() as u64), Ordering::Relaxed);
+        let read = head.bytes.as_ref().map_or(0, |b| b.len()) + head.second.len();
+        progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
         if !settles(&head, root, &expected, &options) {
             confirm.file(head.path);
         }
@@ -295,8 +305,9 @@ fn settles(head: &Head<'_>, root: &Path, expected: &Expected, options: &CheckOpt
     let Ok(bytes) = &head.bytes else { return false };
     let Ok(header) = judge_head(Ok(bytes), head.file_bytes, Some(options.page_size)) else { return false };
     let Ok(path) = head.path.strip_prefix(root) else { return false };
+    let page_one = if options.light { head.second } else { bytes.get(options.page_size..).unwrap_or(&[]) };
     expected.matches(path.as_os_str().as_bytes(), &header)
-        && too_short(bytes, &header, head.file_bytes, options).is_none()
+        && options.too_short(header.id, head.file_bytes, page_one).is_none()
         && expected.see(header.id)
 }
 

@@ -194,29 +194,71 @@ fn folders_too_deep_are_told_and_left() {
 }
 
 #[test]
-fn page_checksums_and_allocation_are_read_unless_light() {
+fn files_that_have_grown_are_held_against_their_page_one() {
+    const BIG: usize = 16384;
     let place = Place::new();
-    let mut page = bytes(16, 16);
-    page[3000] ^= 1;
-    place.write("d.16.myr", &page);
-    let mut second = vec![0; PAGE];
-    let id = PageId::new(SpaceId(17), PageNo(1));
-    myriad_base::page::format(&mut second, id, myriad_base::page::PageKind::Bitmap);
-    myriad_base::page::seal(&mut second);
-    let mut file = bytes(17, 17);
-    file[PAGE..2 * PAGE].copy_from_slice(&second);
-    place.write("d.17.myr", &file);
-    let found = Mutex::new(Vec::new());
-    for light in [true, false] {
-        let pages_wanted: Option<fn(SpaceId, &[u8]) -> Option<u64>> = Some(|_, page| Some(u64::from(page[12]) + 3));
-        let options = CheckOptions { page_size: PAGE, light, fadvise: false, threads: 1, uring: false, pages_wanted };
+    place.list.spaces.lock().truncate(2);
+    let file = |id: u32, pages: usize, wanted: u32, sealed: bool| {
+        let mut file = vec![0; BIG];
+        let uuid = [id as u8; 16];
+        SpaceHeader { id: SpaceId(id), uuid, page_size: BIG as u32, creation_lsn: Lsn(7) }.format(&mut file);
+        let mut second = vec![0; BIG];
+        let page = PageId::new(SpaceId(id), PageNo(1));
+        myriad_base::page::format(&mut second, page, myriad_base::page::PageKind::Bitmap);
+        second[28..32].copy_from_slice(&wanted.to_le_bytes());
+        if sealed {
+            myriad_base::page::seal(&mut second);
+        }
+        file.extend(second);
+        file.resize(pages * BIG, 0);
+        place.write(&format!("d.{id}.myr"), &file);
+    };
+    for id in 18..20 {
+        fs::remove_file(place.at(format!("d.{id}.myr"))).unwrap();
+    }
+    let wanted: PagesWanted = |_, page, size| {
+        assert!(size == BIG && page.len() >= HEADER_READ_BYTES);
+        Some(u64::from(u32::from_le_bytes(page[28..32].try_into().unwrap())))
+    };
+    let check = |light, uring| {
+        let found = Mutex::new(Vec::new());
+        let pages_wanted = Some(wanted);
+        let options = CheckOptions { page_size: BIG, light, fadvise: false, threads: 1, uring, pages_wanted };
         check_tablespaces(place.dir.path(), &place.list, options, &Progress::default(), &|f| {
             found.lock().push((f.space.unwrap().0, f.problem));
         })
         .unwrap();
-        // A page of 4 KiB is read whole in any case.
-        assert_eq!(found.lock().contains(&(17, Problem::Truncated)), !light);
-        assert!(found.lock().contains(&(16, Problem::Damaged)));
+        found.into_inner()
+    };
+    let ways = [(true, false), (false, false), (true, uring_available()), (false, uring_available())];
+    file(16, 5, 6, true);
+    file(17, 5, 5, true);
+    assert!(ways.iter().all(|&(light, uring)| check(light, uring) == [(16, Problem::Truncated)]));
+    // Just being written: nothing can be told from it.
+    file(16, 5, 6, false);
+    assert!(ways.iter().all(|&(light, uring)| check(light, uring).is_empty()));
+    // A file that has never grown is not read again unless it is read whole anyway.
+    file(16, 4, 6, true);
+    assert!(ways.iter().all(|&(light, uring)| check(light, uring).is_empty() == light));
+}
+
+#[test]
+fn page_zero_is_verified_unless_light() {
+    let place = Place::new();
+    let mut page = vec![0; 4 * 16384];
+    let header = SpaceHeader { id: SpaceId(16), uuid: [16; 16], page_size: 16384, creation_lsn: Lsn(7) };
+    header.format(&mut page[..16384]);
+    page[9000] ^= 1;
+    place.write("d.16.myr", &page);
+    for light in [true, false] {
+        let found = Mutex::new(Vec::new());
+        let options =
+            CheckOptions { page_size: 16384, light, fadvise: false, threads: 1, uring: false, pages_wanted: None };
+        check_tablespaces(place.dir.path(), &place.list, options, &Progress::default(), &|f| {
+            found.lock().push((f.space, f.problem));
+        })
+        .unwrap();
+        assert_eq!(found.lock().contains(&(Some(SpaceId(16)), Problem::Damaged)), !light);
     }
 }
 
