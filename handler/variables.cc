@@ -120,12 +120,11 @@ static MYSQL_SYSVAR_INT(
     "Threads of the tablespace check. Default -1: one with io_uring, else up to 32 as there are files. Raise it if one "
     "does not keep the device busy.",
     nullptr, nullptr, -1, -1, 1024, 0);
-static MYSQL_SYSVAR_BOOL(tablespace_duplicate_check_light, tablespace_duplicate_check_light,
-                         PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
-                         "The tablespace check reads 4 KiB of each file. Default ON. OFF reads the first two pages, "
-                         "verifies the checksum of "
-                         "the first and finds files that are shorter than the pages in use.",
-                         nullptr, nullptr, 1);
+static MYSQL_SYSVAR_BOOL(
+    tablespace_duplicate_check_light, tablespace_duplicate_check_light, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "The tablespace check reads 4 KiB of each file, and of one that has grown as much of its second page. Default ON. "
+    "OFF reads the first two pages whole and verifies the checksum of the first.",
+    nullptr, nullptr, 1);
 static MYSQL_SYSVAR_BOOL(
     tablespace_duplicate_check_fadvise, tablespace_duplicate_check_fadvise, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
     "The tablespace check tells the kernel not to read ahead. Default ON. Switch it off where that call is slow.",

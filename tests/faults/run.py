@@ -431,15 +431,24 @@ def replaced_by_an_older_copy(place):
     place.good("e")
 
 
-@case
-def cut_tablespaces_are_listed(place):
-    check_options(place, light="OFF")
+def cut(place, light):
+    check_options(place, light=light)
     os.truncate(place.file("d"), 8 * PAGE)
     os.truncate(place.file("e"), 9000)
     place.server.start()
     got = findings(place)
     names = {os.path.basename(p)[0]: q for p, q in got}
     expect(names == {"d": "TRUNCATED", "e": "TRUNCATED"}, f"found {got}")
+
+
+@case
+def cut_tablespaces_are_listed(place):
+    cut(place, "ON")
+
+
+@case
+def cut_tablespaces_are_listed_with_whole_pages(place):
+    cut(place, "OFF")
 
 
 @case
