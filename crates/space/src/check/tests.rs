@@ -6,13 +6,15 @@ use std::fs;
 
 const PAGE: usize = 4096;
 
+type Meanwhile = Box<dyn FnOnce(&List) + Send>;
+
 /// A catalog.
 #[derive(Default)]
 struct List {
     spaces: Mutex<Vec<KnownSpace>>,
     touched: Mutex<Vec<String>>,
     /// Done at the first `find`.
-    meanwhile: Mutex<Option<Box<dyn FnOnce(&List) + Send>>>,
+    meanwhile: Mutex<Option<Meanwhile>>,
 }
 
 impl Known for List {
@@ -329,9 +331,9 @@ fn files_that_may_not_be_read_are_told() {
     use std::os::unix::fs::PermissionsExt;
     let place = Place::new();
     fs::set_permissions(place.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
-    fs::set_permissions(place.at("d.16.myr"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(place.at("d.16.myr"), fs::Permissions::from_mode(0o000)).unwrap();
     fs::create_dir(place.at("closed")).unwrap();
-    fs::set_permissions(place.at("closed"), fs::Permissions::from_mode(0)).unwrap();
+    fs::set_permissions(place.at("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     let found = Mutex::new(Vec::new());
     let options =
         CheckOptions { page_size: PAGE, light: true, fadvise: false, threads: 1, uring: false, pages_wanted: None };
