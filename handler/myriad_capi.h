@@ -69,6 +69,10 @@ typedef struct {
   bool deadlock_detect;
   uint32_t max_open_files;
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
+  uint32_t duplicate_check;             /* of all tablespace files: 0 OFF, 1 ONLINE, 2 BLOCKING */
+  int32_t duplicate_check_threads;      /* -1 = chosen by the engine */
+  bool duplicate_check_light;           /* 4 KiB of each file, not its first pages */
+  bool duplicate_check_fadvise;         /* no read-ahead */
   /* Error log. */
   void (*report)(myriad_log_level level, const char *text);
   /* Called before `waiter` starts to wait for a transaction of `holder` (their thd pointers; either may be null), as
@@ -113,6 +117,18 @@ typedef struct { uint32_t space_id; const char *path; const char *database; uint
 void myriad_list_spaces(myriad_engine *, void (*)(void *arg, const myriad_space_info *), void *arg);
 typedef struct { const char *phase; uint64_t microseconds, bytes_read; } myriad_startup_info;
 void myriad_list_startup(myriad_engine *, void (*)(void *arg, const myriad_startup_info *), void *arg);
+
+/* What the tablespace check found, the first 10,000. */
+typedef struct {
+  bool has_space_id;
+  uint32_t space_id;
+  const char *path;                     /* relative to the data directory */
+  const char *problem;                  /* one word */
+  const char *other_path;               /* or null */
+  const char *detail;
+  uint64_t found_wall_us;
+} myriad_check_info;
+void myriad_list_check(myriad_engine *, void (*)(void *arg, const myriad_check_info *), void *arg);
 
 /* ---- sessions and transactions --------------------------------------------------------------------------------------- */
 typedef enum { MYRIAD_READ_UNCOMMITTED = 0, MYRIAD_READ_COMMITTED, MYRIAD_REPEATABLE_READ, MYRIAD_SERIALIZABLE } myriad_isolation;

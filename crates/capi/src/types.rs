@@ -57,6 +57,10 @@ pub struct Config {
     pub deadlock_detect: bool,
     pub max_open_files: u32,
     pub tablespace_per: u32,
+    pub duplicate_check: u32,
+    pub duplicate_check_threads: i32,
+    pub duplicate_check_light: bool,
+    pub duplicate_check_fadvise: bool,
     pub report: Option<unsafe extern "C" fn(i32, *const c_char)>,
     pub about_to_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
 }
@@ -188,6 +192,19 @@ pub struct CStartupInfo {
     pub phase: *const c_char,
     pub microseconds: u64,
     pub bytes_read: u64,
+}
+
+/// `myriad_check_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CCheckInfo {
+    pub has_space_id: bool,
+    pub space_id: u32,
+    pub path: *const c_char,
+    pub problem: *const c_char,
+    pub other_path: *const c_char,
+    pub detail: *const c_char,
+    pub found_wall_us: u64,
 }
 
 /// `myriad_text_fn`.

@@ -31,6 +31,10 @@ fn config(dir: &CStr) -> Config {
         deadlock_detect: true,
         max_open_files: 100,
         tablespace_per: 0,
+        duplicate_check: 1,
+        duplicate_check_threads: -1,
+        duplicate_check_light: true,
+        duplicate_check_fadvise: true,
         report: None,
         about_to_wait: None,
     }

@@ -34,6 +34,28 @@ pub enum CloseMode {
     LogOnly,
 }
 
+/// When the files of all tablespaces are checked for two with one id, missing, foreign and damaged ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicateCheck {
+    /// Never; each file is checked by itself when it is opened.
+    Off,
+    /// Beside the workload, from [`crate::Engine::start_background`] on.
+    Online,
+    /// Before the engine is open.
+    Blocking,
+}
+
+impl DuplicateCheck {
+    /// The setting's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DuplicateCheck::Off => "OFF",
+            DuplicateCheck::Online => "ONLINE",
+            DuplicateCheck::Blocking => "BLOCKING",
+        }
+    }
+}
+
 /// How to open an engine.
 #[derive(Clone)]
 pub struct EngineConfig {
@@ -67,6 +89,14 @@ pub struct EngineConfig {
     pub max_open_files: usize,
     /// Where a new table goes.
     pub placement: Placement,
+    /// See [`DuplicateCheck`]. Looks at the operating system's files only, never at a simulated disk.
+    pub duplicate_check: DuplicateCheck,
+    /// Threads or rings of that check; -1 = chosen by the engine.
+    pub duplicate_check_threads: i32,
+    /// Whether it reads 4 KiB of each file rather than its first pages.
+    pub duplicate_check_light: bool,
+    /// Whether it tells the kernel not to read ahead.
+    pub duplicate_check_fadvise: bool,
     /// Error log.
     pub report: Reporter,
     /// See [`AboutToWait`].
@@ -101,6 +131,10 @@ impl EngineConfig {
             deadlock_detect: true,
             max_open_files: 2_000,
             placement: Placement::Database,
+            duplicate_check: DuplicateCheck::Online,
+            duplicate_check_threads: -1,
+            duplicate_check_light: true,
+            duplicate_check_fadvise: true,
             report: Arc::new(|_, _| {}),
             about_to_wait: None,
             background_threads: true,

@@ -278,7 +278,7 @@ impl Session {
         lock: Lock,
         wait: Wait,
     ) -> Result<Option<Row<'_>>> {
-        self.engine.pool().check_poison()?;
+        self.engine.check_usable(&table.share)?;
         let index = table.share.index(index_no)?;
         if lock == Lock::None {
             table.share.check_snapshot(&self.trx)?;
@@ -297,7 +297,7 @@ impl Session {
         ops: impl ExactSizeIterator<Item = Op<'a>>,
         mode: ApplyMode,
     ) -> Result<()> {
-        self.engine.pool().check_poison()?;
+        self.engine.check_usable(&table.share)?;
         let mut converted: SmallVec<[myriad_txn::Op<'_>; OPS_INLINE]> = SmallVec::with_capacity(ops.len());
         for op in ops {
             converted.push(myriad_txn::Op {
@@ -330,7 +330,7 @@ impl Session {
     /// # Errors
     /// Those of reading pages.
     pub fn count_rows(&mut self, table: &Table) -> Result<u64> {
-        self.engine.pool().check_poison()?;
+        self.engine.check_usable(&table.share)?;
         table.share.check_snapshot(&self.trx)?;
         self.trx.count(table.share.index(0)?)
     }

@@ -146,8 +146,7 @@ fn advise(args: &AdviseArgs) -> Result<Advice, String> {
     let dir = &args.dir;
     let blocks = device::blocks(dir).map_err(|e| format!("cannot look at {}: {e}", dir.display()))?;
     // Files that cannot be looked at are the check's findings, not ours.
-    let found = check::find_files(dir, check::Format::Auto, &mut Report::default())?;
-    let paths: Vec<PathBuf> = found.into_iter().map(|f| f.0).collect();
+    let paths = check::find_files(dir, check::Format::Auto, &mut Report::default())?;
     let quiet = args.json || !std::io::stderr().is_terminal();
     if !quiet && !args.existing {
         eprintln!("writing a temporary file of {} MiB, which has no name and goes with this process", args.size_mib);
