@@ -71,9 +71,14 @@ typedef struct {
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
   /* Error log. */
   void (*report)(myriad_log_level level, const char *text);
-  /* Called before `waiter` starts to wait for a transaction of `holder` (their thd pointers; either may be null), as
-     thd_rpl_deadlock_check wants it. May be null. */
+  /* The server's functions for parallel replication, each may be null. They are called with mutexes of the lock table held,
+     must not call the engine, and get thd pointers, each of which may be null.
+     `waiter` waits for a transaction of `holder`: thd_rpl_deadlock_check. */
   void (*about_to_wait)(void *waiter_thd, void *holder_thd);
+  /* 0 if the commits of the two have an order already, which locks need not bring about: thd_need_ordering_with. */
+  int (*need_ordering)(void *waiter_thd, void *holder_thd);
+  /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either: thd_deadlock_victim_preference. */
+  int (*victim_preference)(void *first_thd, void *second_thd);
 } myriad_config;
 
 /* Creates the data directory's files on first use, else recovers. */

@@ -159,4 +159,6 @@ void myriad_fill_config(myriad_config *config) {
   config->tablespace_per = uint32_t(tablespace_per);
   config->report = myriad_report;
   config->about_to_wait = myriad_about_to_wait;
+  config->need_ordering = myriad_need_ordering;
+  config->victim_preference = myriad_victim_preference;
 }

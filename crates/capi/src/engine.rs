@@ -1,7 +1,7 @@
 //! `myriad_engine_*`.
 
 use crate::error::{guard, guard_value};
-use crate::types::{about_to_wait, name, reporter, Config, EngineHandle, Status};
+use crate::types::{commit_order, name, reporter, Config, EngineHandle, Status};
 use myriad::{CloseMode, Engine, EngineConfig, Error, FlushAtCommit, IoMethod, Placement, Result, Setting};
 
 fn flush_at_commit(v: u64) -> Result<FlushAtCommit> {
@@ -41,7 +41,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.max_open_files = c.max_open_files as usize;
     config.placement = placement(u64::from(c.tablespace_per))?;
     config.report = reporter(c.report);
-    config.about_to_wait = about_to_wait(c.about_to_wait);
+    config.commit_order = commit_order(c);
     Ok(config)
 }
 

@@ -33,6 +33,8 @@ fn config(dir: &CStr) -> Config {
         tablespace_per: 0,
         report: None,
         about_to_wait: None,
+        need_ordering: None,
+        victim_preference: None,
     }
 }
 

@@ -43,7 +43,10 @@ mod status;
 mod table;
 
 pub use build::IndexBuild;
-pub use config::{AboutToWait, CloseMode, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting};
+pub use config::{
+    CloseMode, CommitOrder, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting, Unordered,
+    Victim,
+};
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use engine::Engine;
 pub use myriad_base::{Error, Result};

@@ -325,7 +325,7 @@ impl Trx {
         &self.sys
     }
 
-    /// For reports and [`crate::AboutToWait`].
+    /// For reports and [`crate::CommitOrder`].
     pub fn set_owner(&mut self, thd: usize, thread_id: u64) {
         self.thd = thd;
         self.locks.set_thd(thd);
@@ -570,7 +570,7 @@ impl Trx {
         fresh.set_thd(self.thd);
         *self.shared.locks.lock() = Arc::clone(&fresh);
         let locks = std::mem::replace(&mut self.locks, fresh);
-        locks.set_thd(0);
+        self.sys.locks().disown(&locks);
         let log = self.undo.take();
         let xid = self.xid.take();
         match log {
