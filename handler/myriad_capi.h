@@ -229,9 +229,12 @@ typedef enum { MYRIAD_LOCK_NONE = 0, MYRIAD_LOCK_S, MYRIAD_LOCK_X } myriad_lock;
 enum { MYRIAD_WAIT = 0, MYRIAD_NOWAIT, MYRIAD_SKIP_LOCKED };
 typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_t value_len; } myriad_row;
 
-/* The row with exactly this clustered (or unique: the first entry with this prefix) key. END if there is none. */
+/* The row with exactly this clustered (or unique: the first entry with this prefix) key. END if there is none. *new_lock (may
+   be null): a lock was taken for the row that the transaction did not have. */
 myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
-                         myriad_lock, uint32_t wait, myriad_row *out);
+                         myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
+/* At READ COMMITTED: the row with this whole key, which myriad_get locked anew, does not match; gives the lock back. */
+myriad_status myriad_unlock(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, myriad_lock);
 
 typedef enum {
   MYRIAD_SEEK_FIRST = 0, MYRIAD_SEEK_LAST,
