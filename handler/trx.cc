@@ -4,8 +4,12 @@
 #include "transaction.h"
 #include <vector>
 
-/* The server's service for parallel replication; declared nowhere in its headers. */
-extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+/* The server's services for parallel replication; declared nowhere in its headers. */
+extern "C" {
+int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+int thd_need_ordering_with(const MYSQL_THD thd, const MYSQL_THD other);
+int thd_deadlock_victim_preference(const MYSQL_THD first, const MYSQL_THD second);
+}
 
 namespace {
 
@@ -264,6 +268,14 @@ uint64_t myriad_lock_wait_ms(THD *thd) {
 
 void myriad_about_to_wait(void *waiter, void *holder) {
   if (waiter && holder) thd_rpl_deadlock_check(static_cast<MYSQL_THD>(waiter), static_cast<MYSQL_THD>(holder));
+}
+
+int myriad_need_ordering(void *waiter, void *holder) {
+  return thd_need_ordering_with(static_cast<MYSQL_THD>(waiter), static_cast<MYSQL_THD>(holder));
+}
+
+int myriad_victim_preference(void *first, void *second) {
+  return thd_deadlock_victim_preference(static_cast<MYSQL_THD>(first), static_cast<MYSQL_THD>(second));
 }
 
 Session *Session::of(THD *thd, bool create) {
