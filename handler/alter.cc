@@ -106,7 +106,8 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
   if (info->create_info->used_fields & rebuilding) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (table->s->option_struct && altered->s->option_struct &&
-      table->s->option_struct->tablespace_per != altered->s->option_struct->tablespace_per)
+      (table->s->option_struct->tablespace_per != altered->s->option_struct->tablespace_per ||
+       table->s->option_struct->in_memory != altered->s->option_struct->in_memory))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!same_layout(table, altered) || !same_clustered_key(table, altered)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(flags & (ADD_INDEX | DROP_INDEX))) {

@@ -49,6 +49,8 @@ int check_refused(const HA_CREATE_INFO *create_info, TABLE *form) {
     if (form->key_info[i].flags & HA_FULLTEXT) return refuse("FULLTEXT index for the MYRIAD storage engine");
     if (form->key_info[i].flags & HA_SPATIAL) return refuse("SPATIAL index for the MYRIAD storage engine");
   }
+  if (form->s->table_type == TABLE_TYPE_SEQUENCE && form->s->option_struct && form->s->option_struct->in_memory)
+    return refuse("SEQUENCE with IN_MEMORY: a restart would take its value");
   return 0;
 }
 
@@ -81,6 +83,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   spec.has_auto_increment = form->found_next_number_field != nullptr;
   spec.auto_increment_next = create_info->auto_increment_value;
   spec.temporary = create_info->options & HA_LEX_CREATE_TMP_TABLE;
+  spec.in_memory = form->s->option_struct && form->s->option_struct->in_memory;
   spec.tablespace_per = form->s->option_struct ? int32_t(form->s->option_struct->tablespace_per) - 1 : -1;
   myriad_status status = myriad_create_table(myriad_core, myriad_name(path).c_str(), &spec);
   if (has_image) form->s->free_frm_image(image);

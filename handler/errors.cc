@@ -15,7 +15,8 @@ int myriad_error(myriad_status status) {
   case MYRIAD_ERR_DEFINITION_CHANGED: return HA_ERR_TABLE_DEF_CHANGED;
   case MYRIAD_ERR_TOO_LONG: return MYRIAD_HA_ERR_TOO_LONG;
   case MYRIAD_ERR_IO: return MYRIAD_HA_ERR_IO;
-  case MYRIAD_ERR_DISK_FULL: return HA_ERR_RECORD_FILE_FULL;
+  case MYRIAD_ERR_DISK_FULL:
+  case MYRIAD_ERR_MEMORY_FULL: return HA_ERR_RECORD_FILE_FULL;
   case MYRIAD_ERR_CORRUPT: return HA_ERR_CRASHED;
   case MYRIAD_ERR_TABLESPACE: return MYRIAD_HA_ERR_TABLESPACE;
   case MYRIAD_ERR_FORMAT: return MYRIAD_HA_ERR_FORMAT;
@@ -34,7 +35,8 @@ int myriad_error(myriad_status status) {
 int myriad_error_noted(myriad_status status, THD *thd) {
   int error = myriad_error(status);
   /* The server's own messages for these name neither tablespace nor page. */
-  if (thd && (status == MYRIAD_ERR_CORRUPT || status == MYRIAD_ERR_DISK_FULL || status == MYRIAD_ERR_NOT_SUPPORTED)) {
+  if (thd && (status == MYRIAD_ERR_CORRUPT || status == MYRIAD_ERR_DISK_FULL || status == MYRIAD_ERR_MEMORY_FULL ||
+              status == MYRIAD_ERR_NOT_SUPPORTED)) {
     /* Strict mode would make this warning the statement's error, in place of the server's own number. */
     const bool strict = thd->abort_on_warning;
     thd->abort_on_warning = false;

@@ -41,7 +41,8 @@ typedef enum {
   MYRIAD_ERR_INVALID,
   MYRIAD_ERR_SHUTTING_DOWN,
   MYRIAD_ERR_XA_UNKNOWN,       /* no prepared transaction of that id */
-  MYRIAD_ERR_RECORD_CHANGED
+  MYRIAD_ERR_RECORD_CHANGED,
+  MYRIAD_ERR_MEMORY_FULL       /* in-memory tables hold all that they may */
 } myriad_status;
 
 typedef struct myriad_engine myriad_engine;
@@ -58,6 +59,7 @@ typedef enum { MYRIAD_LOG_INFO = 0, MYRIAD_LOG_WARNING, MYRIAD_LOG_ERROR } myria
 typedef struct {
   const char *data_dir;                 /* the server's data directory; files go under data_dir/#myriad/ */
   uint64_t buffer_pool_size;            /* bytes */
+  uint64_t memory_tables_size;          /* most of it for in-memory tables, bytes; 0 = a quarter */
   uint32_t buffer_pool_instances;
   uint32_t page_cleaners;
   uint32_t io_capacity, io_capacity_max;/* pages a second */
@@ -94,7 +96,8 @@ myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 
 typedef enum {
   MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT = 0, MYRIAD_SET_IO_CAPACITY, MYRIAD_SET_IO_CAPACITY_MAX, MYRIAD_SET_DEADLOCK_DETECT,
-  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE
+  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE,
+  MYRIAD_SET_MEMORY_TABLES_SIZE
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */
@@ -173,6 +176,7 @@ typedef struct {
   bool hidden_row_id;                      /* clustered key is the core's 8-byte counter */
   bool has_auto_increment; uint64_t auto_increment_next;   /* first value to give, 0 = 1 */
   bool temporary;                          /* gone at the next start */
+  bool in_memory;                          /* contents neither logged nor in files: empty after each start */
   int32_t tablespace_per;                  /* -1 = the engine's setting */
 } myriad_table_spec;
 
@@ -199,6 +203,7 @@ myriad_status myriad_list_tables(myriad_engine *, const char *db, bool (*)(void 
 myriad_status myriad_table_open(myriad_engine *, const char *name, myriad_table **out);
 void myriad_table_close(myriad_table *);
 bool myriad_table_is_current(const myriad_table *);    /* false once dropped or redefined since it was opened */
+bool myriad_table_take_emptied(const myriad_table *);  /* true once for an in-memory table that the start has emptied */
 typedef struct {
   uint64_t rows;            /* estimate, never 0 unless exactly empty */
   uint64_t data_bytes, index_bytes, free_bytes; uint64_t mean_row_bytes;

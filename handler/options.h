@@ -5,6 +5,7 @@
 
 struct ha_table_option_struct {
   uint tablespace_per; /* 0 DEFAULT, 1 DATABASE, 2 SERVER, 3 TABLE */
+  bool in_memory;
 };
 
 extern ha_create_table_option myriad_table_options[];

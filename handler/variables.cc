@@ -8,7 +8,7 @@ ulong myriad_fast_shutdown;
 static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_log_at_trx_commit, tablespace_per;
 static ulong io_capacity, io_capacity_max, max_open_files, tablespace_duplicate_check;
 static int tablespace_duplicate_check_threads;
-static ulonglong log_capacity;
+static ulonglong log_capacity, memory_tables_size;
 static my_bool doublewrite, deadlock_detect, tablespace_duplicate_check_light, tablespace_duplicate_check_fadvise;
 
 static const char *io_method_names[] = {"AUTO", "URING", "THREADS", NullS};
@@ -21,7 +21,8 @@ static const char *duplicate_check_names[] = {"OFF", "ONLINE", "BLOCKING", NullS
 static TYPELIB duplicate_check_typelib = {3, "duplicate_check_typelib", duplicate_check_names, nullptr};
 
 ha_create_table_option myriad_table_options[] = {
-    HA_TOPTION_ENUM("TABLESPACE_PER", tablespace_per, "DEFAULT,DATABASE,SERVER,TABLE", 0), HA_TOPTION_END};
+    HA_TOPTION_ENUM("TABLESPACE_PER", tablespace_per, "DEFAULT,DATABASE,SERVER,TABLE", 0),
+    HA_TOPTION_BOOL("IN_MEMORY", in_memory, 0), HA_TOPTION_END};
 
 /* False: the engine refused, and the variable keeps showing what is in force. */
 static bool apply_setting(myriad_setting setting, ulonglong value) {
@@ -37,6 +38,7 @@ static bool apply_setting(myriad_setting setting, ulonglong value) {
       *static_cast<type *>(place) = *static_cast<const type *>(value);                                                 \
   }
 MYRIAD_SETTER(buffer_pool_size, ulonglong, MYRIAD_SET_BUFFER_POOL_SIZE)
+MYRIAD_SETTER(memory_tables_size, ulonglong, MYRIAD_SET_MEMORY_TABLES_SIZE)
 MYRIAD_SETTER(io_capacity, ulong, MYRIAD_SET_IO_CAPACITY)
 MYRIAD_SETTER(io_capacity_max, ulong, MYRIAD_SET_IO_CAPACITY_MAX)
 MYRIAD_SETTER(flush_log, ulong, MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT)
@@ -49,6 +51,11 @@ static MYSQL_SYSVAR_ULONGLONG(
     buffer_pool_size, myriad_buffer_pool_size, PLUGIN_VAR_RQCMDARG,
     "Memory for pages, in bytes. Default 128 MiB. On a server of its own give it 70 to 80 percent of the memory.",
     nullptr, set_buffer_pool_size, 128ULL << 20, 5ULL << 20, ULONGLONG_MAX / 2, 1ULL << 20);
+static MYSQL_SYSVAR_ULONGLONG(memory_tables_size, memory_tables_size, PLUGIN_VAR_RQCMDARG,
+                              "What tables with IN_MEMORY=YES may take of the buffer pool, in bytes. Default 0: a "
+                              "quarter. More than three quarters "
+                              "count as three quarters. Raise it if statements fail with error 1114 (table is full).",
+                              nullptr, set_memory_tables_size, 0, 0, ULONGLONG_MAX / 2, 0);
 static MYSQL_SYSVAR_ULONG(buffer_pool_instances, buffer_pool_instances, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                           "Partitions of the buffer pool, each with its own latches. Default 0: one for each 4096 "
                           "pages, at most 16. Raise it if "
@@ -144,6 +151,7 @@ static MYSQL_THDVAR_ULONGLONG(sort_buffer_size, PLUGIN_VAR_RQCMDARG,
                               nullptr, nullptr, 64ULL << 20, 1ULL << 20, 1ULL << 40, 0);
 
 struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
+                                                      MYSQL_SYSVAR(memory_tables_size),
                                                       MYSQL_SYSVAR(buffer_pool_instances),
                                                       MYSQL_SYSVAR(page_cleaners),
                                                       MYSQL_SYSVAR(io_capacity),
@@ -173,6 +181,7 @@ void myriad_fill_config(myriad_config *config) {
   memset(config, 0, sizeof *config);
   config->data_dir = mysql_real_data_home;
   config->buffer_pool_size = myriad_buffer_pool_size;
+  config->memory_tables_size = memory_tables_size;
   config->buffer_pool_instances = uint32_t(buffer_pool_instances);
   config->page_cleaners = uint32_t(page_cleaners);
   config->io_capacity = uint32_t(io_capacity);

@@ -100,6 +100,11 @@ pub enum Error {
     },
     /// The buffer pool has no frame to give: all are latched or dirty and writing failed.
     BufferPoolExhausted,
+    /// In-memory tables hold all the memory that they may.
+    MemoryFull {
+        /// The limit in bytes.
+        limit_bytes: u64,
+    },
     /// The engine refuses further work after a failure it cannot survive (log write, caught panic).
     Poisoned {
         /// The first cause.
@@ -165,6 +170,9 @@ impl fmt::Display for Error {
                 write!(f, "data directory is in use by another process (lock on {path})")
             }
             Error::BufferPoolExhausted => write!(f, "buffer pool has no free frame"),
+            Error::MemoryFull { limit_bytes } => {
+                write!(f, "in-memory tables are limited to {limit_bytes} bytes (myriad_memory_tables_size)")
+            }
             Error::Poisoned { reason } => write!(f, "engine is stopped after a failure: {reason}"),
             Error::NotSupported { what } => write!(f, "not supported: {what}"),
             Error::Invalid { what } => write!(f, "invalid: {what}"),

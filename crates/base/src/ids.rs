@@ -75,6 +75,9 @@ impl SpaceId {
     pub const SYSTEM: SpaceId = SpaceId(0);
     /// The undo tablespace.
     pub const UNDO: SpaceId = SpaceId(1);
+    /// The tablespace of in-memory tables: its pages are in the buffer pool alone, in no file and not in the log. Made anew
+    /// at every start.
+    pub const MEMORY: SpaceId = SpaceId(2);
     /// First id given to a user tablespace.
     pub const FIRST_USER: SpaceId = SpaceId(16);
 }
@@ -119,6 +122,12 @@ pub struct PageId {
 }
 
 impl PageId {
+    /// Whether it is a page of an in-memory table.
+    #[inline]
+    pub const fn is_in_memory(self) -> bool {
+        self.space.0 == SpaceId::MEMORY.0
+    }
+
     /// Joins the two.
     pub const fn new(space: SpaceId, page: PageNo) -> PageId {
         PageId { space, page }

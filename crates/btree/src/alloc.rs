@@ -25,7 +25,7 @@ use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::limits::EXTENT_PAGES;
 use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
-use myriad_buffer::{BufferPool, Mtr, PageRef};
+use myriad_buffer::{BeyondLimit, BufferPool, Mtr, PageRef};
 
 /// Root page of a tablespace's pack tree.
 pub const PACK_ROOT: PageNo = PageNo(2);
@@ -150,6 +150,15 @@ pub fn create_space_layout(pool: &BufferPool, space: SpaceId) -> Result<()> {
     Ok(())
 }
 
+/// Makes the tablespace of in-memory tables, empty; at every start.
+///
+/// # Errors
+/// The pool's.
+pub fn create_memory_space(pool: &BufferPool) -> Result<()> {
+    let _room = BeyondLimit::new();
+    create_space_layout(pool, SpaceId::MEMORY)
+}
+
 /// Formats an empty leaf that is the whole tree.
 pub(crate) fn format_root(mtr: &mut Mtr<'_>, root: PageRef, low: &[u8], high: &[u8]) -> Result<()> {
     let mut payload = Vec::with_capacity(32);
@@ -159,12 +168,19 @@ pub(crate) fn format_root(mtr: &mut Mtr<'_>, root: PageRef, low: &[u8], high: &[
 }
 
 fn file_pages(pool: &BufferPool, space: SpaceId) -> Result<u64> {
+    if space == SpaceId::MEMORY {
+        // No file bounds it, the buffer pool does.
+        return Ok(1 << 32);
+    }
     Ok(u64::from(pool.spaces().get(space)?.pages_in_file()))
 }
 
 fn ensure_pages(pool: &BufferPool, space: SpaceId, pages: u64) -> Result<()> {
     let pages = u32::try_from(pages)
         .map_err(|_| Error::NotSupported { what: format!("tablespace {space} of more than 2^32 pages") })?;
+    if space == SpaceId::MEMORY {
+        return Ok(());
+    }
     pool.spaces().get(space)?.ensure_pages(pages)
 }
 
@@ -253,7 +269,7 @@ fn find_in_group(mtr: &mut Mtr<'_>, space: SpaceId, group: u32, near: Option<(us
         mtr.release_unchanged(bitmap);
         return Ok(Some(Found::Grow(Growth { pages: extent(at) + u64::from(bit) + 1, group: None })));
     }
-    if word_is_free(p, at) {
+    if space != SpaceId::MEMORY && word_is_free(p, at) {
         // The extent may have been given back to the file system: room on the device first.
         let (bytes, file) = (page_size as u64, mtr.pool().spaces().get(space)?.file()?);
         if let Err(e) = file.allocate(extent(at) * bytes, u64::from(EXTENT_PAGES) * bytes) {
@@ -302,6 +318,7 @@ pub fn take(mtr: &mut Mtr<'_>, candidate: Candidate, kind: PageKind) -> Result<P
 /// A page about to be freed; its bitmap page is latched.
 #[derive(Clone, Copy, Debug)]
 pub struct Freeing {
+    page: PageId,
     bitmap: PageRef,
     word: u16,
     bit: u8,
@@ -322,7 +339,7 @@ pub fn prepare_free(mtr: &mut Mtr<'_>, page: PageId) -> Result<Freeing> {
     if p[OFF_KIND] != PageKind::Bitmap as u8 || word(p, at as usize) & 1 << bit == 0 {
         return Err(Error::corrupt(id, format!("page {} is to be freed but is not in use", page.page)));
     }
-    Ok(Freeing { bitmap, word: at as u16, bit: bit as u8 })
+    Ok(Freeing { page, bitmap, word: at as u16, bit: bit as u8 })
 }
 
 /// Marks a page free. Its contents stay as they are: where somebody may still remember the page (a cursor), the caller
@@ -331,7 +348,9 @@ pub fn prepare_free(mtr: &mut Mtr<'_>, page: PageId) -> Result<Freeing> {
 /// # Errors
 /// None after [`prepare_free`], unless the same page is freed twice.
 pub fn free(mtr: &mut Mtr<'_>, freeing: Freeing) -> Result<()> {
-    mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, 1 << freeing.bit))
+    mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, 1 << freeing.bit))?;
+    mtr.note_freed(freeing.page);
+    Ok(())
 }
 
 /// Whether the bitmap says that a page is in use.
@@ -436,6 +455,9 @@ const PUNCH_BATCH: usize = 8;
 /// # Errors
 /// The pool's.
 pub fn plan_punch(pool: &BufferPool, space: SpaceId) -> Result<Option<PunchPlan>> {
+    if space == SpaceId::MEMORY {
+        return Ok(None);
+    }
     let page_size = pool.page_size();
     let file_extents = file_pages(pool, space)? / u64::from(EXTENT_PAGES);
     let extents_per_group = word_count(page_size) as u64;

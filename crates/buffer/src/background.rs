@@ -589,7 +589,8 @@ impl BufferPool {
     /// Gives the frame a second chance, frees it, or notes it for writing. Returns whether it became free.
     fn look_at_victim(&self, at: u32, dirty: &mut Vec<u32>) -> bool {
         let frame = self.frames().get(at);
-        if frame.page_id.load(Ordering::Relaxed) == NO_PAGE || frame.is_writing() {
+        let id = frame.page_id.load(Ordering::Relaxed);
+        if id == NO_PAGE || PageId::from_u64(id).is_in_memory() || frame.is_writing() {
             return false;
         }
         let usage = frame.usage.load(Ordering::Relaxed);

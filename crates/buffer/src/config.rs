@@ -97,4 +97,8 @@ pub struct PoolStats {
     pub redone_pages: u64,
     /// Mini-transactions committed with changes.
     pub mtrs: u64,
+    /// Frames that hold pages of in-memory tables.
+    pub memory_pages: u64,
+    /// Most of these.
+    pub memory_pages_max: u64,
 }

@@ -252,8 +252,11 @@ impl BufferPool {
     /// Failures are left to whoever fixes the page.
     pub(crate) fn load_batch(&self, ids: &[PageId]) {
         // Files first: to open one may mean to read the catalog, and no latch may be held then.
-        let sources: HashMap<SpaceId, Source> =
-            spaces_of(ids).into_iter().filter_map(|id| Some((id, self.source_of(id).ok()?))).collect();
+        let sources: HashMap<SpaceId, Source> = spaces_of(ids)
+            .into_iter()
+            .filter(|id| *id != SpaceId::MEMORY)
+            .filter_map(|id| Some((id, self.source_of(id).ok()?)))
+            .collect();
         for chunk in ids.chunks(BATCH_PAGES / 2) {
             let loading: Vec<Loading> = chunk.iter().filter_map(|&id| self.start_loading(id, &sources)).collect();
             let mut requests: Vec<IoRequest<'_>> = loading

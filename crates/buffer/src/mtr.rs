@@ -47,6 +47,9 @@ pub struct Mtr<'p> {
     /// Page of the last record, as an integer.
     previous: u64,
     pages: SmallVec<[MtrPage; PAGES_INLINE]>,
+    /// Pages of in-memory tables that become free.
+    freed: SmallVec<[u64; 2]>,
+    committed: bool,
 }
 
 impl<'p> Mtr<'p> {
@@ -58,7 +61,7 @@ impl<'p> Mtr<'p> {
         pool.before_mtr()?;
         let mut body = BODY.take();
         body.clear();
-        Ok(Mtr { pool, body, previous: u64::MAX, pages: SmallVec::new() })
+        Ok(Mtr { pool, body, previous: u64::MAX, pages: SmallVec::new(), freed: SmallVec::new(), committed: false })
     }
 
     /// The pool.
@@ -145,10 +148,13 @@ impl<'p> Mtr<'p> {
         unsafe { self.pool.frames().bytes_mut(held.frame) }
     }
 
-    /// Appends a record.
+    /// Appends a record; none for a page of an in-memory table.
     #[inline]
     fn record(&mut self, page: PageRef, op: u8, parts: &[&[u8]]) {
         let id = self.held(page).id;
+        if PageId::from_u64(id).is_in_memory() {
+            return;
+        }
         let len = parts.iter().map(|p| p.len()).sum();
         ops::push_record_head(&mut self.body, self.previous, id, op, len);
         for part in parts {
@@ -248,6 +254,9 @@ impl<'p> Mtr<'p> {
         debug_assert_eq!(page::page_id(bytes), id, "the image changed the page's identity");
         assert!(PageKind::from_u8(bytes[OFF_KIND]).is_some(), "unknown page kind {}", bytes[OFF_KIND]);
         let kind = bytes[OFF_KIND];
+        if id.is_in_memory() {
+            return self.pool.frames().get(self.pages[page.0 as usize].frame).set_kind(kind);
+        }
         let mut head = VarintBuf::new();
         head.push(hole.start);
         head.push(hole.end);
@@ -275,9 +284,17 @@ impl<'p> Mtr<'p> {
         self.pool.frames().get(held.frame).latch.unlock_exclusive_unchanged();
     }
 
-    /// Whether anything has been logged.
+    /// Notes that a page becomes free with this mini-transaction, which has its bitmap page: one of an in-memory table
+    /// gives its frame back. For others nothing.
+    pub fn note_freed(&mut self, id: PageId) {
+        if id.is_in_memory() {
+            self.freed.push(id.to_u64());
+        }
+    }
+
+    /// Whether anything has been changed.
     pub fn has_changes(&self) -> bool {
-        !self.body.is_empty()
+        !self.body.is_empty() || self.pages.iter().any(|p| p.hold == Hold::Changed)
     }
 
     /// Bytes logged so far.
@@ -285,19 +302,25 @@ impl<'p> Mtr<'p> {
         self.body.len()
     }
 
-    /// Appends the changes to the log, marks the pages dirty and releases them. Returns the end LSN (0 without changes):
-    /// the changes are durable once the log is, up to there.
+    /// Appends the changes to the log, marks the pages dirty and releases them. Returns the end LSN: the changes are durable
+    /// once the log is, up to there. 0 if there is nothing to log: no changes, or those of in-memory tables alone.
     ///
     /// # Errors
     /// When the log fails; the engine is poisoned then.
     pub fn commit(mut self) -> Result<Lsn> {
         if self.body.is_empty() {
+            if self.has_changes() {
+                self.pool.check_poison()?;
+                self.pool.count_mtr();
+            }
+            self.committed = true;
             return Ok(Lsn(0));
         }
         let (pool, pages) = (self.pool, &self.pages);
         pool.check_poison()?;
         let appended = pool.log().append(&self.body, |start, end| {
-            for held in pages.iter().filter(|p| p.hold == Hold::Changed) {
+            let logged = |p: &&MtrPage| p.hold == Hold::Changed && !PageId::from_u64(p.id).is_in_memory();
+            for held in pages.iter().filter(logged) {
                 // SAFETY: the mini-transaction holds the frame's X latch and lends no other reference now.
                 let bytes = unsafe { pool.frames().bytes_mut(held.frame) };
                 page::set_page_lsn(bytes, end);
@@ -306,7 +329,7 @@ impl<'p> Mtr<'p> {
         });
         match appended {
             Ok(end) => {
-                self.body.clear();
+                self.committed = true;
                 pool.count_mtr();
                 Ok(end)
             }
@@ -320,11 +343,23 @@ impl<'p> Mtr<'p> {
 
 impl Drop for Mtr<'_> {
     fn drop(&mut self) {
-        if !self.body.is_empty() {
+        if !self.committed && self.has_changes() {
             // Before the latches go: from here on nobody may write these pages.
             self.pool.poison("a mini-transaction with changes was abandoned");
         }
+        if self.committed {
+            // Before the latches go: the bitmap page's keeps a freed page from being given out again.
+            for &id in &self.freed {
+                if !self.pages.iter().any(|p| p.id == id && p.hold != Hold::Released) {
+                    self.pool.drop_memory_page(PageId::from_u64(id));
+                }
+            }
+        }
         for held in &self.pages {
+            if self.committed && held.hold != Hold::Released && self.freed.contains(&held.id) {
+                self.pool.withdraw(PageId::from_u64(held.id), held.frame);
+                continue;
+            }
             let latch = &self.pool.frames().get(held.frame).latch;
             match held.hold {
                 Hold::Unchanged => latch.unlock_exclusive_unchanged(),

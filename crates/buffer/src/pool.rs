@@ -6,6 +6,7 @@ use crate::doublewrite::Doublewrite;
 use crate::flush::BatchBuffers;
 use crate::frame::{FrameNo, Frames, USAGE_WARM};
 use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
+use crate::memory::MemoryPages;
 use crate::ops::RedoTable;
 use crate::recovery::Pending;
 use crate::shard::Shard;
@@ -45,6 +46,7 @@ pub struct BufferPool {
     pub(crate) buffers: BatchBuffers,
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) pending: Pending,
+    pub(crate) memory: MemoryPages,
     /// Dropped tablespaces that may have dirty pages, with the log's end when they were dropped.
     discarded: Mutex<HashMap<SpaceId, Lsn>>,
 }
@@ -90,6 +92,7 @@ impl BufferPool {
             buffers: BatchBuffers::new(size),
             doublewrite,
             pending: Pending::new(),
+            memory: MemoryPages::default(),
             discarded: Mutex::default(),
             counters: Counters::new(),
             poisoned: AtomicBool::new(false),
@@ -201,6 +204,9 @@ impl BufferPool {
             if let Some(at) = self.lock_resident(id) {
                 return Ok(ExclusivePage::from_held(self, at, id));
             }
+            if id.is_in_memory() {
+                self.check_memory_limit()?;
+            }
             if let Some(at) = self.take_frame(id)? {
                 let frame = self.frames.get(at);
                 frame.usage.store(USAGE_WARM, Ordering::Relaxed);
@@ -248,6 +254,11 @@ impl BufferPool {
         })
     }
 
+    /// The frame that holds the page or is about to.
+    pub(crate) fn frame_of(&self, id: PageId) -> Option<u32> {
+        self.table.find(&self.frames, id)
+    }
+
     /// Whether the page is in memory now.
     pub fn is_resident(&self, id: PageId) -> bool {
         self.table.find(&self.frames, id).is_some()
@@ -265,6 +276,7 @@ impl BufferPool {
         // A reader that was led astray may hold it for a moment; it waits for nothing meanwhile.
         frame.latch.lock_exclusive(LatchClass::OtherPage);
         if self.table.insert(&self.frames, id, at) {
+            self.memory.entered(id);
             return Some(at);
         }
         frame.latch.unlock_exclusive_unchanged();
@@ -275,6 +287,10 @@ impl BufferPool {
     /// Brings a page in; its frame, latched exclusively. `None` when another thread was faster.
     #[cold]
     fn load(&self, id: PageId) -> Result<Option<u32>> {
+        if id.is_in_memory() {
+            // It has been freed: whoever looks for it finds out that its way there is no longer valid.
+            return Err(Error::corrupt(id, "no such page of in-memory tables"));
+        }
         let Some(at) = self.take_frame(id)? else { return Ok(None) };
         self.counters.add(Counter::Misses);
         match self.fill(id, at) {
@@ -300,6 +316,7 @@ impl BufferPool {
     /// Gives up a frame whose page could not be read; the caller holds its X latch, which is released.
     pub(crate) fn withdraw(&self, id: PageId, at: u32) {
         self.table.remove(&self.frames, id, at);
+        self.memory.left(id);
         self.frames.get(at).latch.unlock_exclusive();
         self.free_frame(at);
     }
@@ -438,6 +455,7 @@ impl BufferPool {
         }
         let id = frame.page_id.load(Ordering::Relaxed);
         let victim = id != crate::frame::NO_PAGE
+            && !PageId::from_u64(id).is_in_memory()
             && frame.usage.load(Ordering::Relaxed) == crate::frame::USAGE_COLD
             && !frame.is_writing()
             && !frame.is_dirty();
@@ -539,6 +557,8 @@ impl BufferPool {
             pending_redo_pages: self.pending.len() as u64,
             redone_pages: c.sum(Counter::Redone),
             mtrs: c.sum(Counter::Mtrs),
+            memory_pages: self.memory.held() as u64,
+            memory_pages_max: self.memory_pages_max() as u64,
         }
     }
 }

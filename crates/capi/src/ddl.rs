@@ -37,6 +37,7 @@ pub unsafe extern "C" fn myriad_create_table(
             hidden_row_id: s.hidden_row_id,
             auto_increment_next: s.has_auto_increment.then_some(s.auto_increment_next),
             temporary: s.temporary,
+            in_memory: s.in_memory,
             placement: match s.tablespace_per {
                 -1 => None,
                 v => Some(placement(u64::try_from(v).unwrap_or(u64::MAX))?),

@@ -25,6 +25,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     // SAFETY: NUL-terminated by contract.
     let mut config = EngineConfig::new(unsafe { name(c.data_dir) }?);
     config.buffer_pool_bytes = c.buffer_pool_size;
+    config.memory_tables_bytes = c.memory_tables_size;
     config.buffer_pool_instances = c.buffer_pool_instances as usize;
     config.page_cleaners = c.page_cleaners.max(1) as usize;
     config.io_capacity = c.io_capacity;
@@ -110,6 +111,7 @@ pub unsafe extern "C" fn myriad_engine_set(e: *mut EngineHandle, setting: u32, v
             5 => Setting::MaxOpenFiles(small(value) as usize),
             6 => Setting::Placement(placement(value)?),
             7 => Setting::Doublewrite(value != 0),
+            8 => Setting::MemoryTablesBytes(value),
             other => return Err(Error::invalid(format!("setting {other}"))),
         };
         e.engine.set(setting).map(|()| Status::Ok)

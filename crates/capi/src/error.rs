@@ -40,6 +40,7 @@ pub(crate) fn status_of(e: &Error) -> Status {
         Error::Format { .. } => Status::Format,
         Error::DirectoryLocked { .. } => Status::DirectoryLocked,
         Error::BufferPoolExhausted => Status::BufferPool,
+        Error::MemoryFull { .. } => Status::MemoryFull,
         Error::Poisoned { .. } => Status::Poisoned,
         Error::NotSupported { .. } => Status::NotSupported,
         Error::Invalid { .. } => Status::Invalid,

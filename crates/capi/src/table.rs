@@ -51,6 +51,14 @@ pub unsafe extern "C" fn myriad_table_is_current(t: *const TableHandle) -> bool 
     guard_value(Some(&t.engine), false, || t.table.is_current())
 }
 
+/// True once for a table that the start has emptied.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_take_emptied(t: *const TableHandle) -> bool {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard_value(Some(&t.engine), false, || t.table.take_emptied())
+}
+
 /// Statistics.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_table_info(

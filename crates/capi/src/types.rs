@@ -32,6 +32,7 @@ pub enum Status {
     ShuttingDown,
     XaUnknown,
     RecordChanged,
+    MemoryFull,
 }
 
 /// `myriad_engine`.
@@ -50,6 +51,7 @@ pub type CompareThds = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
 pub struct Config {
     pub data_dir: *const c_char,
     pub buffer_pool_size: u64,
+    pub memory_tables_size: u64,
     pub buffer_pool_instances: u32,
     pub page_cleaners: u32,
     pub io_capacity: u32,
@@ -92,6 +94,7 @@ pub struct CTableSpec {
     pub has_auto_increment: bool,
     pub auto_increment_next: u64,
     pub temporary: bool,
+    pub in_memory: bool,
     pub tablespace_per: i32,
 }
 

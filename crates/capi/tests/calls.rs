@@ -19,6 +19,7 @@ fn config(dir: &CStr) -> Config {
     Config {
         data_dir: dir.as_ptr(),
         buffer_pool_size: 8 << 20,
+        memory_tables_size: 0,
         buffer_pool_instances: 0,
         page_cleaners: 1,
         io_capacity: 1000,
@@ -76,6 +77,7 @@ fn a_tables_life() {
             has_auto_increment: true,
             auto_increment_next: 10,
             temporary: false,
+            in_memory: false,
             tablespace_per: -1,
         };
         assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::Ok);

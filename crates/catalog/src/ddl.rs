@@ -80,6 +80,10 @@ impl Catalog {
             _ => spec.placement.unwrap_or(self.placement()),
         };
         let created = match placement {
+            _ if spec.in_memory => self.change(|trx| {
+                def.space = SpaceId::MEMORY;
+                self.insert_table(trx, &def, &key, spec.auto_increment_next)
+            }),
             Placement::Table => self.create_in_own_space(&mut def, &key, spec),
             _ => self.change(|trx| {
                 def.space = self.space_for(trx, def.database(), placement)?;
@@ -232,7 +236,7 @@ impl Catalog {
         let changed = self.change(|trx| {
             let old = self.table_locked(trx, from, &from_key)?;
             let new = TableDef { name: to.into(), version: old.version.wrapping_add(1), ..(*old).clone() };
-            if old.database() != new.database() && !old.own_space {
+            if old.database() != new.database() && !old.own_space && !old.is_in_memory() {
                 self.move_guest(trx, &old, &new)?;
             }
             apply_one(trx, OpKind::Insert, &index(rows::TABLES), &to_key, &rows::encode_table(&new))?;

@@ -49,6 +49,8 @@ pub struct TableSpec<'a> {
     pub temporary: bool,
     /// Where it goes; `None` = the engine's setting.
     pub placement: Option<Placement>,
+    /// In memory alone, empty after each start; then `placement` does not matter.
+    pub in_memory: bool,
 }
 
 /// One index of a table.
@@ -97,6 +99,11 @@ impl TableDef {
     /// The database part of its name.
     pub fn database(&self) -> &str {
         self.name.split('/').next().unwrap_or("")
+    }
+
+    /// Whether its contents are in memory alone.
+    pub fn is_in_memory(&self) -> bool {
+        self.space == SpaceId::MEMORY
     }
 
     /// Approximate memory it takes in bytes.

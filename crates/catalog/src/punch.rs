@@ -32,6 +32,9 @@ fn unless_gone<T>(result: Result<T>) -> Result<Option<T>> {
 impl Catalog {
     /// Pages of the tablespace were freed.
     pub(crate) fn want_punch(&self, space: SpaceId) {
+        if space == SpaceId::MEMORY {
+            return;
+        }
         self.punching.lock().wanted.insert(space, 0);
     }
 

@@ -23,6 +23,7 @@ impl Catalog {
         // Their own locks must not keep clients waiting, nor us.
         self.trx.rollback_losers_in(SpaceId::SYSTEM)?;
         self.look_for_destroyed()?;
+        self.note_start()?;
         let mut removed = 0;
         for pending in self.pending_spaces()? {
             removed += u64::from(match pending {
@@ -151,6 +152,9 @@ impl Catalog {
     }
 
     fn space_exists(&self, space: SpaceId) -> Result<bool> {
+        if space == SpaceId::MEMORY {
+            return Ok(true);
+        }
         let mut value = Vec::new();
         self.trx.get_newest(&index(rows::SPACES), &space.0.to_be_bytes(), &mut value)
     }

@@ -14,7 +14,7 @@ use myriad_space::SpaceRegistry;
 use myriad_txn::{Durability, Index, Isolation, LockWait, RowBuf, Strength, Trx, TrxSystem};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -91,6 +91,8 @@ pub struct Catalog {
     contents: Mutex<HashMap<u32, Csn>>,
     /// Indexes being built: noted as pending, not to be reclaimed yet.
     pub(crate) building: Mutex<HashSet<u32>>,
+    /// First index id of this run; those below were given before the last start.
+    pub(crate) new_indexes_from: AtomicU32,
     /// Whether index [`rows::DESTROYED`] may have rows.
     pub(crate) destroyed: Arc<AtomicBool>,
     pub(crate) punching: Mutex<Punching>,
@@ -125,6 +127,7 @@ impl Catalog {
             readers: Mutex::new(Vec::new()),
             contents: Mutex::new(HashMap::new()),
             building: Mutex::new(HashSet::new()),
+            new_indexes_from: AtomicU32::new(rows::FIRST_INDEX),
             punching: Mutex::default(),
             destroyed: Arc::new(AtomicBool::new(true)),
         }
@@ -150,11 +153,7 @@ impl Catalog {
         let mut batch = self.batches[counter as usize - 1].lock();
         if batch.end - batch.next < n {
             let (index, key) = (index(rows::COUNTERS), [counter as u8]);
-            let mut stored = Vec::new();
-            let next = match self.trx.get_newest(&index, &key, &mut stored)? {
-                true => u32::try_from(rows::decode_number(&stored)?).unwrap_or(u32::MAX),
-                false => counter.first(),
-            };
+            let next = self.next_of(counter)?;
             let end = next.checked_add(n.max(counter.batch())).ok_or_else(|| Error::invalid("ids are used up"))?;
             // In the log before anything that uses the numbers, so as durable as their use.
             self.trx.put_unversioned(&index, &key, &rows::encode_number(u64::from(end)))?;
@@ -163,6 +162,26 @@ impl Catalog {
         let first = batch.next;
         batch.next += n;
         Ok(first)
+    }
+
+    /// The number that the counter's next batch begins with.
+    fn next_of(&self, counter: Counter) -> Result<u32> {
+        let mut stored = Vec::new();
+        Ok(match self.trx.get_newest(&index(rows::COUNTERS), &[counter as u8], &mut stored)? {
+            true => u32::try_from(rows::decode_number(&stored)?).unwrap_or(u32::MAX),
+            false => counter.first(),
+        })
+    }
+
+    /// Notes which indexes were there before this start. Before any is created.
+    pub(crate) fn note_start(&self) -> Result<()> {
+        self.new_indexes_from.store(self.next_of(Counter::Index)?, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether the last start has emptied the table: it is in memory and was filled, if at all, before.
+    pub fn was_emptied(&self, def: &TableDef) -> bool {
+        def.is_in_memory() && def.indexes[0].id.0 < self.new_indexes_from.load(Ordering::Acquire)
     }
 
     /// Runs `f` with a transaction object that reads what is committed.

@@ -83,7 +83,8 @@ impl IndexBuild {
         }
         let engine = Arc::clone(&self.engine);
         let pool = engine.pool();
-        if self.sorter.in_memory().is_some_and(|bytes| bytes <= PACKED_BYTES_MAX) {
+        // A restart leaves in-memory tables the pack tree alone.
+        if self.space == SpaceId::MEMORY || self.sorter.in_memory().is_some_and(|bytes| bytes <= PACKED_BYTES_MAX) {
             self.note()?;
             let mut appender = BulkAppender::new(pool, Tree { space: self.space, root: self.def.root });
             self.write(&mut |key, value| appender.push(key, value))?;

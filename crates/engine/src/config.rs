@@ -60,6 +60,8 @@ pub struct EngineConfig {
     pub data_dir: PathBuf,
     /// Buffer pool in bytes.
     pub buffer_pool_bytes: u64,
+    /// What in-memory tables may take of the buffer pool, in bytes, at most three quarters of it; 0 = a quarter.
+    pub memory_tables_bytes: u64,
     /// Partitions of the pool; 0 = a number that fits the machine.
     pub buffer_pool_instances: usize,
     /// Threads that write pages.
@@ -115,6 +117,7 @@ impl EngineConfig {
         EngineConfig {
             data_dir: data_dir.into(),
             buffer_pool_bytes: 128 << 20,
+            memory_tables_bytes: 0,
             buffer_pool_instances: 0,
             page_cleaners: 1,
             io_capacity: 2_000,
@@ -155,6 +158,8 @@ pub enum Setting {
     DeadlockDetect(bool),
     /// Bytes.
     BufferPoolBytes(u64),
+    /// Bytes; see [`EngineConfig::memory_tables_bytes`].
+    MemoryTablesBytes(u64),
     /// Files.
     MaxOpenFiles(usize),
     /// For tables created from now on.

@@ -14,6 +14,8 @@ use myriad_catalog::Catalog;
 use myriad_io::{FileLock, Io};
 use myriad_space::SpaceRegistry;
 use myriad_txn::{FlushPolicy, TrxSystem};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -26,6 +28,8 @@ pub struct Engine {
     pub(crate) parts: Parts,
     pub(crate) startup: Vec<StartupPhase>,
     shares: Shares,
+    /// In-memory tables that were emptied by the start and of which somebody has been told, by their ids.
+    emptied_told: Mutex<HashSet<u32>>,
     reclaimer: Reclaimer,
     closed: AtomicBool,
     io_capacity: AtomicU64,
@@ -72,6 +76,7 @@ impl Engine {
             parts,
             startup,
             shares: Shares::default(),
+            emptied_told: Mutex::default(),
             reclaimer: Reclaimer::default(),
             checker,
             closed: AtomicBool::new(false),
@@ -153,6 +158,7 @@ impl Engine {
             Setting::BufferPoolBytes(bytes) => {
                 return self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX));
             }
+            Setting::MemoryTablesBytes(bytes) => self.parts.pool.set_memory_limit(bytes),
             Setting::MaxOpenFiles(files) => self.parts.spaces.set_max_open_files(files),
             Setting::Placement(placement) => self.parts.catalog.set_placement(placement),
             Setting::Doublewrite(on) => {
@@ -246,6 +252,11 @@ impl Engine {
     pub(crate) fn check_usable(&self, share: &TableShare) -> Result<()> {
         self.parts.pool.check_poison()?;
         self.parts.spaces.check_usable(share.def.space)
+    }
+
+    /// Whether the last start has emptied the table and this is the first call that tells so.
+    pub(crate) fn take_emptied(&self, share: &TableShare) -> bool {
+        self.catalog().was_emptied(&share.def) && self.emptied_told.lock().insert(share.def.id.0)
     }
 
     pub(crate) fn shares(&self) -> &Shares {

@@ -255,6 +255,8 @@ pub(crate) fn open_transactions(
     random: Random,
     phases: &mut Phases<'_>,
 ) -> Result<(Arc<TrxSystem>, Arc<Catalog>)> {
+    storage.pool.set_memory_limit(config.memory_tables_bytes);
+    myriad_btree::alloc::create_memory_space(&storage.pool)?;
     let trx = TrxSystem::open(
         Arc::clone(&storage.pool),
         TrxConfig {

@@ -296,6 +296,8 @@ impl Engine {
             ("buffer_pool_pages_total", pool.frames),
             ("buffer_pool_pages_free", pool.free_frames),
             ("buffer_pool_pages_dirty", pool.dirty_pages),
+            ("memory_tables_bytes", pool.memory_pages * pool.page_size),
+            ("memory_tables_bytes_max", pool.memory_pages_max * pool.page_size),
             ("page_size", pool.page_size),
             ("pages_to_redo", pool.pending_redo_pages),
             ("history_length", purge.history),

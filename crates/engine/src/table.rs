@@ -46,6 +46,11 @@ impl Table {
         self.share.is_current()
     }
 
+    /// Whether the table is in memory alone and the last start has emptied it; true once in a run.
+    pub fn take_emptied(&self) -> bool {
+        self.engine.take_emptied(&self.share)
+    }
+
     /// Statistics: estimates, but for an empty table's zero.
     ///
     /// # Errors

@@ -319,7 +319,7 @@ impl TrxSystem {
         let change = record::parse_change(body).ok_or_else(bad)?;
         let index = index_of(change.key).ok_or_else(bad)?;
         let _users = self.use_trees();
-        if !self.is_index_alive(index) {
+        if !self.is_index_alive(index) || self.is_lost(change.tree.space, trx) {
             return Ok(());
         }
         let done = self.purge_change(trx, at, &change);

@@ -12,7 +12,7 @@ use crate::undo::space::UndoLog;
 use crate::value::Entry;
 use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId};
 use myriad_btree::{overflow, Leaf, LeafExclusive, Tree};
-use myriad_buffer::{Mtr, SharedPage};
+use myriad_buffer::{BeyondLimit, Mtr, SharedPage};
 use smallvec::SmallVec;
 
 /// The index of a full key.
@@ -121,7 +121,7 @@ impl TrxSystem {
     fn undo_change(&self, log: &mut UndoLog, at: RollPtr, change: &Change<'_>) -> Result<()> {
         let index = index_of(change.key).ok_or_else(|| Error::corrupt(log.page(), "an undo record without key"))?;
         let users = self.use_trees();
-        if self.is_index_alive(index) {
+        if self.is_index_alive(index) && !self.is_lost(change.tree.space, Some(log.trx)) {
             match self.undo_entry(log, at, change, index) {
                 Ok(Some(left)) => {
                     log.records -= 1;
@@ -206,6 +206,7 @@ impl TrxSystem {
             if !leaf.fits_replace(slot, value.len()) {
                 drop(leaf);
                 drop(mtr);
+                let _room = BeyondLimit::new();
                 tree.make_room(self.pool(), key, value.len())?;
                 continue;
             }

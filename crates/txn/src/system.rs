@@ -11,7 +11,7 @@ use crate::undo::{page, space};
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
 use myriad_base::latch::{count_acquired, LatchClass};
-use myriad_base::{Csn, Error, IndexId, Lsn, Result, TrxId};
+use myriad_base::{Csn, Error, IndexId, Lsn, Result, SpaceId, TrxId};
 use myriad_buffer::{BufferPool, Level, Mtr, RedoTable, Reporter};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
@@ -109,6 +109,8 @@ pub struct TrxSystem {
     snapshots: Arc<Snapshots>,
     locks: LockTable,
     next_id: CachePadded<AtomicU64>,
+    /// First id of this run.
+    first_id: TrxId,
     /// Ids below are reserved on disk and have their place in the commit table.
     id_limit: CachePadded<AtomicU64>,
     id_growth: Mutex<()>,
@@ -142,6 +144,7 @@ impl TrxSystem {
             snapshots: Snapshots::new(Csn(ANCIENT.0 + 1)),
             locks,
             next_id: CachePadded::new(AtomicU64::new(next.0)),
+            first_id: next,
             id_limit: CachePadded::new(AtomicU64::new(limit.0)),
             id_growth: Mutex::default(),
             active: (0..ACTIVE_SHARDS).map(|_| ActiveShard::default()).collect(),
@@ -250,6 +253,12 @@ impl TrxSystem {
     /// that do not are skipped. The function must not wait for [`TrxSystem::wait_for_tree_users`].
     pub fn set_index_alive(&self, alive: IndexAlive) {
         assert!(self.index_alive.set(alive).is_ok(), "set once");
+    }
+
+    /// Whether the last restart has taken what this transaction (`None`: one of an earlier run) changed in the tablespace, so
+    /// that there is nothing left to undo or purge.
+    pub(crate) fn is_lost(&self, space: SpaceId, trx: Option<TrxId>) -> bool {
+        space == SpaceId::MEMORY && trx.is_none_or(|trx| trx < self.first_id)
     }
 
     pub(crate) fn is_index_alive(&self, index: IndexId) -> bool {

@@ -286,6 +286,8 @@ pub struct Trx {
     xid: Option<Vec<u8>>,
     /// Set by `commit_ordered`: the end of the commit's log record.
     ordered: Option<Lsn>,
+    /// Whether it has changed anything that outlives a restart: in-memory tables do not.
+    pub(crate) lasting_changes: bool,
     /// Grows with each change: batches read ahead before are stale.
     pub(crate) changes: u64,
     pub(crate) scratch: Scratch,
@@ -313,6 +315,7 @@ impl Trx {
             undo: None,
             xid: None,
             ordered: None,
+            lasting_changes: false,
             changes: 0,
             scratch: Scratch::default(),
             versions: Versions::default(),
@@ -565,6 +568,7 @@ impl Trx {
         self.undo = None;
         self.xid = None;
         self.ordered = None;
+        self.lasting_changes = false;
         self.changes += 1;
         self.shared.trx_id.store(0, Ordering::Relaxed);
         self.shared.undo_records.store(0, Ordering::Relaxed);
@@ -676,8 +680,10 @@ impl Trx {
     pub fn commit_finish(&mut self, durability: Durability) -> Result<()> {
         self.commit_ordered()?;
         let Some(lsn) = self.ordered else { return Ok(()) };
+        // What a restart empties need not wait for the log.
+        let policy = if self.lasting_changes { self.policy(durability) } else { FlushPolicy::EverySecond };
         self.become_idle();
-        self.sys.harden(lsn, self.policy(durability))
+        self.sys.harden(lsn, policy)
     }
 
     /// Leaves the prepared transaction to [`crate::TrxSystem::commit_by_xid`]; this object is idle then.

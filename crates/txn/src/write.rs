@@ -18,9 +18,9 @@ use crate::trx::{ApplyError, Op, OpKind, Trx};
 use crate::undo::record::{self, Target};
 use crate::undo::space::UndoLog;
 use crate::value::{self, Entry, OverflowRef};
-use myriad_base::{Csn, Error, IndexId, PageNo, Result, TrxId};
+use myriad_base::{Csn, Error, IndexId, PageNo, Result, SpaceId, TrxId};
 use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
-use myriad_buffer::Mtr;
+use myriad_buffer::{BeyondLimit, Mtr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -172,6 +172,7 @@ impl Trx {
 
     fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, strength: Strength) -> Result<()> {
         let (timeout, own, snapshot) = (self.lock_timeout(), self.id(), self.lasting_snapshot());
+        self.lasting_changes |= op.index.tree.space != SpaceId::MEMORY;
         set_full_key(&mut self.scratch.key, op.index, op.key);
         let payload = if op.kind == OpKind::Delete { &[] } else { op.payload };
         let stored = Stored::new(&self.sys, op.index, op.key.len() + 4, payload)?;
@@ -262,7 +263,11 @@ impl Writer<'_> {
                     self.wait(token)?;
                 }
                 Step::UndoPage => sys.undo.extend(&mut self.log.tail)?,
-                Step::Room(len) => tree.make_room(pool, &self.scratch.key, len)?,
+                Step::Room(len) => {
+                    // A deletion makes room in the end.
+                    let _room = (op.kind == OpKind::Delete).then(BeyondLimit::new);
+                    tree.make_room(pool, &self.scratch.key, len)?;
+                }
                 Step::Edge(fence) => self.scratch.edge.find(sys, tree, op.index.id, &fence, &mut |_| {})?,
                 Step::WideCheck => match self.wide_check(op, prefix.unwrap_or(4))? {
                     Check::Pass | Check::Further => checked = true,

@@ -1,0 +1,120 @@
+//! Pages of in-memory tables: tablespace [`SpaceId::MEMORY`](myriad_base::SpaceId::MEMORY). They live in frames alone: never
+//! logged, never dirty, never evicted, and a page that is freed gives its frame back. So the frames they hold are bounded.
+
+use crate::pool::BufferPool;
+use myriad_base::{Error, PageId, Result};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+thread_local! {
+    static BEYOND_LIMIT: Cell<u32> = const { Cell::new(0) };
+}
+
+/// While it lives, its thread may take pages for in-memory tables beyond the limit: for what must not fail because the
+/// memory is used up, such as rollback and deletions, which are what makes room.
+#[must_use]
+pub struct BeyondLimit(());
+
+impl BeyondLimit {
+    /// From now on.
+    #[allow(clippy::new_without_default)]
+    pub fn new() -> BeyondLimit {
+        BEYOND_LIMIT.set(BEYOND_LIMIT.get() + 1);
+        BeyondLimit(())
+    }
+}
+
+impl Drop for BeyondLimit {
+    fn drop(&mut self) {
+        BEYOND_LIMIT.set(BEYOND_LIMIT.get() - 1);
+    }
+}
+
+/// The memory of in-memory tables.
+#[derive(Default)]
+pub(crate) struct MemoryPages {
+    /// Frames that hold such pages.
+    held: AtomicUsize,
+    /// In bytes, as it was set; 0 = a quarter of the pool.
+    limit_bytes: AtomicU64,
+}
+
+impl MemoryPages {
+    pub fn held(&self) -> usize {
+        self.held.load(Ordering::Relaxed)
+    }
+
+    /// A frame was given to the page, if it is of an in-memory table.
+    #[inline]
+    pub fn entered(&self, id: PageId) {
+        if id.is_in_memory() {
+            self.held.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// The page has left its frame.
+    #[inline]
+    pub fn left(&self, id: PageId) {
+        if id.is_in_memory() {
+            self.held.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl BufferPool {
+    /// Sets the memory that in-memory tables may hold, in bytes; 0 = a quarter of the pool. What is beyond three quarters
+    /// of the pool does not count: other pages need frames, too. Less than they hold now keeps them from growing.
+    pub fn set_memory_limit(&self, bytes: u64) {
+        self.memory.limit_bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The memory that in-memory tables may hold, in pages.
+    pub(crate) fn memory_pages_max(&self) -> usize {
+        let frames = self.frames().len();
+        match self.memory.limit_bytes.load(Ordering::Relaxed) {
+            0 => frames / 4,
+            bytes => usize::try_from(bytes / self.page_size() as u64).unwrap_or(usize::MAX).min(frames / 4 * 3),
+        }
+    }
+
+    /// Before a new page of an in-memory table is given a frame.
+    ///
+    /// # Errors
+    /// [`Error::MemoryFull`], unless the thread may go beyond the limit.
+    pub(crate) fn check_memory_limit(&self) -> Result<()> {
+        let max = self.memory_pages_max();
+        if self.memory.held() < max || BEYOND_LIMIT.get() > 0 {
+            return Ok(());
+        }
+        Err(Error::MemoryFull { limit_bytes: (max * self.page_size()) as u64 })
+    }
+
+    /// Frees the frame of a page of an in-memory table that has become free. The caller keeps the page from being given
+    /// out again meanwhile. Nothing if somebody looks at the page just now: then the frame waits for the page's next life.
+    pub(crate) fn drop_memory_page(&self, id: PageId) {
+        let Some(at) = self.frame_of(id) else { return };
+        let latch = &self.frames().get(at).latch;
+        if !latch.try_exclusive() {
+            return;
+        }
+        if self.frames().get(at).holds(id.to_u64()) {
+            self.withdraw(id, at);
+        } else {
+            latch.unlock_exclusive_unchanged();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_the_limit_nests() {
+        let outer = BeyondLimit::new();
+        drop(BeyondLimit::new());
+        assert_eq!(BEYOND_LIMIT.get(), 1);
+        drop(outer);
+        assert_eq!(BEYOND_LIMIT.get(), 0);
+    }
+}
