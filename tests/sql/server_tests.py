@@ -233,6 +233,85 @@ def test_tablespace_check(where):
                                 "myriad_tablespace_duplicate_check_light": "ON", "myriad_tablespace_duplicate_check_fadvise": "ON"})
 
 
+def status(connection, name):
+    return int(rows(connection, f"SHOW GLOBAL STATUS LIKE 'Myriad_{name}'")[0][1])
+
+
+def test_memory_restart(_where):
+    """In-memory tables keep their definition, the binary log tells replicas that they were emptied, others keep their rows."""
+    with server.Server("MYRIAD", binlog=True) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE m (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(30), KEY(v)) IN_MEMORY=YES")
+        rows(c, "CREATE TABLE p (a INT PRIMARY KEY, b INT) IN_MEMORY=YES PARTITION BY HASH(a) PARTITIONS 3")
+        rows(c, "CREATE TABLE gone (a INT PRIMARY KEY) IN_MEMORY=YES")
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(30))")
+        for crash in (False, True):
+            rows(c, "INSERT INTO m (v) SELECT CONCAT('v', seq) FROM seq_1_to_5000")
+            rows(c, "INSERT INTO p SELECT seq, seq FROM seq_1_to_100")
+            rows(c, f"INSERT INTO t VALUES ({int(crash)}, 'stays')")
+            expect("memory is used", status(c, "memory_tables_bytes") > 100_000, True)
+            rows(c, "BEGIN")
+            rows(c, "UPDATE m SET v='lost'")
+            rows(c, "INSERT INTO t VALUES (100, 'lost')")
+            if crash:
+                where.kill()
+                where.start()
+            else:
+                where.restart()
+            c = where.connect(database="d")
+            expect("empty", rows(c, "SELECT COUNT(*) FROM m"), ((0,),))
+            expect("empty by index", rows(c, "SELECT COUNT(*) FROM m FORCE INDEX (v) WHERE v > ''"), ((0,),))
+            expect("empty partitions", rows(c, "SELECT COUNT(*) FROM p"), ((0,),))
+            expect("the other table", rows(c, "SELECT COUNT(*) FROM t"), ((1 + int(crash),),))
+            rows(c, "INSERT INTO m (v) VALUES ('first')")
+            expect("counts anew", rows(c, "SELECT id, v FROM m"), ((1, "first"),))
+            rows(c, "DELETE FROM m")
+            expect("check", rows(c, "CHECK TABLE m")[0][3], "OK")
+            expect("option", "`IN_MEMORY`=YES" in rows(c, "SHOW CREATE TABLE m")[0][1], True)
+            rows(c, "FLUSH TABLES")
+            rows(c, "INSERT INTO m (v) VALUES ('x')")
+            name = rows(c, "SHOW BINARY LOGS")[-1][0]
+            events = [r[5] for r in rows(c, f"SHOW BINLOG EVENTS IN '{name}'") if "TRUNCATE TABLE `d`.`m`" in r[5]]
+            expect("told once", len(events), 1)
+            rows(c, "DELETE FROM m")
+        rows(c, "DROP TABLE gone")
+        rows(c, "DROP DATABASE d")
+
+
+def test_memory_limit(where):
+    c = database(where)
+    rows(c, "CREATE TABLE m (id INT PRIMARY KEY, v VARCHAR(1000)) IN_MEMORY=YES")
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(1000))")
+    expect("default", status(c, "memory_tables_bytes_max"), 64 << 20)
+    rows(c, "SET GLOBAL myriad_memory_tables_size=4194304")
+    try:
+        expect("limit", status(c, "memory_tables_bytes_max"), 4194304)
+        rows(c, "INSERT INTO m SELECT seq, REPEAT('a', 500) FROM seq_1_to_2000")
+        for _ in range(2):
+            with c.cursor() as cursor:
+                try:
+                    cursor.execute("INSERT INTO m SELECT seq, REPEAT('b', 900) FROM seq_10000_to_20000")
+                    raise AssertionError("more than the limit was stored")
+                except pymysql.err.Error as problem:
+                    expect("error", (problem.args[0], "'m' is full" in problem.args[1]), (1114, True))
+            warnings = " ".join(str(r) for r in rows(c, "SHOW WARNINGS"))
+            expect("warning", "myriad_memory_tables_size" in warnings, True)
+            expect("the statement is undone", rows(c, "SELECT COUNT(*) FROM m"), ((2000,),))
+        rows(c, "INSERT INTO t SELECT seq, REPEAT('b', 900) FROM seq_1_to_10000")
+        rows(c, "DELETE FROM m")
+        for _ in range(200):
+            if status(c, "memory_tables_bytes") < 1 << 20:
+                break
+            time.sleep(0.05)
+        rows(c, "INSERT INTO m SELECT seq, REPEAT('c', 500) FROM seq_1_to_3000")
+        rows(c, "SET GLOBAL myriad_memory_tables_size=0")
+        rows(c, "INSERT INTO m SELECT seq, REPEAT('b', 900) FROM seq_10000_to_20000")
+        expect("all", rows(c, "SELECT COUNT(*) FROM m"), ((13001,),))
+        rows(c, "DROP TABLE m")
+    finally:
+        rows(c, "SET GLOBAL myriad_memory_tables_size=0")
+
+
 def main():
     names = sys.argv[1:]
     tests = {name[5:]: f for name, f in globals().items() if name.startswith("test_")}
