@@ -1,0 +1,92 @@
+#!/usr/bin/python3
+"""sysbench on Myriad's in-memory tables and on ENGINE=MEMORY, with hash indexes as sysbench makes them and with B-trees.
+
+Prints medians and ratios to MEMORY with hash indexes; leaves a CSV, charts and a page under bench/results/. MEMORY has no
+transactions and locks whole tables: that is what it is compared for.
+"""
+import argparse
+import os
+
+import measure
+import oltp
+from measure import server
+
+KINDS = {"MEMORY": "MEMORY", "MEMORY-BTREE": "MEMORY", "MYRIAD": "MYRIAD"}
+WORKLOADS = ["read_only", "read_write"]
+HEAP_BYTES = 16 << 30
+
+
+def start(kinds, args):
+    servers = {}
+    for kind in kinds:
+        if kind not in KINDS:
+            raise server.ServerError(f"unknown kind {kind}: one of {', '.join(KINDS)}")
+        options = [f"--max-heap-table-size={HEAP_BYTES}"]
+        if kind == "MYRIAD":
+            options += measure.BIG_LOG["MYRIAD"] + [f"--loose-myriad-memory-tables-size={args.pool_mib * 3 // 4 << 20}"]
+        servers[kind] = server.Server(KINDS[kind], pool_mib=args.pool_mib, options=options)
+        servers[kind].start()
+        # What sysbench writes behind "ENGINE=".
+        if kind == "MYRIAD":
+            servers[kind].engine = "MYRIAD IN_MEMORY=YES"
+    return servers
+
+
+def prepare(kind, srv, args):
+    oltp.prepare(srv, args)
+    if kind == "MYRIAD":
+        shown = srv.query("SHOW CREATE TABLE sbtest1", "bench")[0][1]
+        if "`IN_MEMORY`=YES" not in shown:
+            raise server.ServerError(f"sysbench's table is not in memory: {shown}")
+    if kind == "MEMORY-BTREE":
+        for n in range(1, args.tables + 1):
+            srv.query(f"ALTER TABLE sbtest{n} DROP PRIMARY KEY, ADD PRIMARY KEY (id) USING BTREE, DROP KEY k_{n}, "
+                      f"ADD KEY k_{n} (k) USING BTREE", "bench")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--kinds", default=",".join(KINDS), help="the first is the measure of the others")
+    parser.add_argument("--workloads", default=",".join(WORKLOADS))
+    parser.add_argument("--clients", default="8,64")
+    parser.add_argument("--seconds", type=int, default=20, help="measured seconds of a cell")
+    parser.add_argument("--warm", type=int, default=2, help="seconds before them")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--tables", type=int, default=8)
+    parser.add_argument("--rows", type=int, default=100000)
+    parser.add_argument("--pool-mib", type=int, default=1024)
+    parser.add_argument("--name", default="memory", help="stem of the result files")
+    args = parser.parse_args()
+    kinds, workloads = args.kinds.split(","), args.workloads.split(",")
+    clients = [int(c) for c in args.clients.split(",")]
+    print(measure.machine(), flush=True)
+    servers = start(kinds, args)
+    rows = []
+    for number in range(args.rounds):
+        for kind in kinds:
+            prepare(kind, servers[kind], args)
+        for w in workloads:
+            for c in clients:
+                for kind in kinds[number % len(kinds):] + kinds[:number % len(kinds)]:
+                    measure.settle(servers.values())
+                    rows.append({"round": number + 1, "workload": w, "clients": c, "engine": kind,
+                                 **oltp.cell(servers[kind], args, w, c)})
+                print(f"round {number + 1} {w} {c}: " + ", ".join(
+                    f"{r['engine']} {r['qps']:.0f}" for r in rows[-len(kinds):]), flush=True)
+    path = measure.write_csv(f"{args.name}.csv", rows)
+    text = oltp.table(rows, kinds, workloads, clients)
+    print(text)
+    charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, kinds,
+                           measure.medians(rows, ("workload", "clients", "engine"), v), label)
+              for v, label in (("qps", "queries a second, by clients"), ("p95_ms", "95th percentile of latency, ms"))]
+    with open(os.path.join(measure.RESULTS, f"{args.name}.html"), "w") as f:
+        f.write(f"<!doctype html><meta charset=utf-8><title>{args.name}</title><h1>sysbench, tables in memory</h1>"
+                f"<p>{measure.machine()}; {args.tables} tables of {args.rows} rows, {args.seconds} s a cell, "
+                f"median of {args.rounds}</p><pre>{text}</pre>"
+                + "".join(f"<p><img src={os.path.basename(c)}></p>" for c in charts))
+    print(f"results in {os.path.relpath(path)} and beside it")
+    return 0
+
+
+if __name__ == "__main__":
+    server.main_guard(main)
