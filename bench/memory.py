@@ -11,7 +11,7 @@ import measure
 import oltp
 from measure import server
 
-KINDS = {"MEMORY": "MEMORY", "MEMORY-BTREE": "MEMORY", "MYRIAD": "MYRIAD"}
+KINDS = {"MEMORY": "MEMORY", "MEM-BTREE": "MEMORY", "MYRIAD": "MYRIAD"}
 WORKLOADS = ["read_only", "read_write"]
 HEAP_BYTES = 16 << 30
 
@@ -38,7 +38,7 @@ def prepare(kind, srv, args):
         shown = srv.query("SHOW CREATE TABLE sbtest1", "bench")[0][1]
         if "`IN_MEMORY`=YES" not in shown:
             raise server.ServerError(f"sysbench's table is not in memory: {shown}")
-    if kind == "MEMORY-BTREE":
+    if kind == "MEM-BTREE":
         for n in range(1, args.tables + 1):
             srv.query(f"ALTER TABLE sbtest{n} DROP PRIMARY KEY, ADD PRIMARY KEY (id) USING BTREE, DROP KEY k_{n}, "
                       f"ADD KEY k_{n} (k) USING BTREE", "bench")
