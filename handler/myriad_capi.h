@@ -75,9 +75,14 @@ typedef struct {
   bool duplicate_check_fadvise;         /* no read-ahead */
   /* Error log. */
   void (*report)(myriad_log_level level, const char *text);
-  /* Called before `waiter` starts to wait for a transaction of `holder` (their thd pointers; either may be null), as
-     thd_rpl_deadlock_check wants it. May be null. */
+  /* The server's functions for parallel replication, each may be null. They are called with mutexes of the lock table held,
+     must not call the engine, and get thd pointers, each of which may be null.
+     `waiter` waits for a transaction of `holder`: thd_rpl_deadlock_check. */
   void (*about_to_wait)(void *waiter_thd, void *holder_thd);
+  /* 0 if the commits of the two have an order already, which locks need not bring about: thd_need_ordering_with. */
+  int (*need_ordering)(void *waiter_thd, void *holder_thd);
+  /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either: thd_deadlock_victim_preference. */
+  int (*victim_preference)(void *first_thd, void *second_thd);
 } myriad_config;
 
 /* Creates the data directory's files on first use, else recovers. */
@@ -240,9 +245,12 @@ typedef enum { MYRIAD_LOCK_NONE = 0, MYRIAD_LOCK_S, MYRIAD_LOCK_X } myriad_lock;
 enum { MYRIAD_WAIT = 0, MYRIAD_NOWAIT, MYRIAD_SKIP_LOCKED };
 typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_t value_len; } myriad_row;
 
-/* The row with exactly this clustered (or unique: the first entry with this prefix) key. END if there is none. */
+/* The row with exactly this clustered (or unique: the first entry with this prefix) key. END if there is none. *new_lock (may
+   be null): a lock was taken for the row that the transaction did not have. */
 myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
-                         myriad_lock, uint32_t wait, myriad_row *out);
+                         myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
+/* At READ COMMITTED: the row with this whole key, which myriad_get locked anew, does not match; gives the lock back. */
+myriad_status myriad_unlock(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, myriad_lock);
 
 typedef enum {
   MYRIAD_SEEK_FIRST = 0, MYRIAD_SEEK_LAST,

@@ -191,4 +191,6 @@ void myriad_fill_config(myriad_config *config) {
   config->duplicate_check_fadvise = tablespace_duplicate_check_fadvise;
   config->report = myriad_report;
   config->about_to_wait = myriad_about_to_wait;
+  config->need_ordering = myriad_need_ordering;
+  config->victim_preference = myriad_victim_preference;
 }

@@ -1,7 +1,7 @@
 //! `myriad_engine_*`.
 
 use crate::error::{guard, guard_value};
-use crate::types::{about_to_wait, name, reporter, Config, EngineHandle, Status};
+use crate::types::{commit_order, name, reporter, Config, EngineHandle, Status};
 use myriad::{
     CloseMode, DuplicateCheck, Engine, EngineConfig, Error, FlushAtCommit, IoMethod, Placement, Result, Setting,
 };
@@ -52,7 +52,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.duplicate_check_light = c.duplicate_check_light;
     config.duplicate_check_fadvise = c.duplicate_check_fadvise;
     config.report = reporter(c.report);
-    config.about_to_wait = about_to_wait(c.about_to_wait);
+    config.commit_order = commit_order(c);
     Ok(config)
 }
 

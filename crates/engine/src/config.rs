@@ -5,12 +5,9 @@ use myriad_base::limits;
 pub use myriad_buffer::{Level, Reporter};
 pub use myriad_catalog::Placement;
 pub use myriad_io::IoMethod;
+pub use myriad_txn::{CommitOrder, Unordered, Victim};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Called before a session starts to wait for a transaction of another: `(waiter, holder)`, the owners given to
-/// [`crate::Engine::session_for`]; 0 where there is none.
-pub type AboutToWait = Arc<dyn Fn(usize, usize) + Send + Sync>;
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,8 +96,8 @@ pub struct EngineConfig {
     pub duplicate_check_fadvise: bool,
     /// Error log.
     pub report: Reporter,
-    /// See [`AboutToWait`].
-    pub about_to_wait: Option<AboutToWait>,
+    /// Who fixes the order of commits; its numbers are the owners given to [`crate::Engine::session_for`].
+    pub commit_order: Arc<dyn CommitOrder>,
     /// Whether the engine has threads of its own. Without them (simulation) [`crate::Engine::background_step`] does their
     /// work.
     pub background_threads: bool,
@@ -136,7 +133,7 @@ impl EngineConfig {
             duplicate_check_light: true,
             duplicate_check_fadvise: true,
             report: Arc::new(|_, _| {}),
-            about_to_wait: None,
+            commit_order: Arc::new(Unordered),
             background_threads: true,
             definition_cache_bytes: 16 << 20,
             clock: Arc::new(SystemClock::new()),

@@ -196,7 +196,7 @@ impl Engine {
         self.session_for(0, 0)
     }
 
-    /// A new session of a caller that calls itself `owner` (see [`crate::AboutToWait`]) and shows up in reports under
+    /// A new session of a caller that calls itself `owner` (see [`crate::CommitOrder`]) and shows up in reports under
     /// `thread_id`.
     pub fn session_for(self: &Arc<Self>, owner: usize, thread_id: u64) -> Session {
         Session::new(Arc::clone(self), owner, thread_id)

@@ -47,7 +47,8 @@ mod table;
 pub use build::IndexBuild;
 pub use check::EngineSpaces;
 pub use config::{
-    AboutToWait, CloseMode, DuplicateCheck, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting,
+    CloseMode, CommitOrder, DuplicateCheck, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting,
+    Unordered, Victim,
 };
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use engine::Engine;

@@ -255,15 +255,13 @@ pub(crate) fn open_transactions(
     random: Random,
     phases: &mut Phases<'_>,
 ) -> Result<(Arc<TrxSystem>, Arc<Catalog>)> {
-    let about_to_wait =
-        config.about_to_wait.clone().map(|f| -> myriad_txn::AboutToWait { Box::new(move |w, h| f(w, h)) });
     let trx = TrxSystem::open(
         Arc::clone(&storage.pool),
         TrxConfig {
             flush: flush_policy(config.flush_at_commit),
             purge_threads: 0,
             deadlock_detect: config.deadlock_detect,
-            about_to_wait,
+            commit_order: Arc::clone(&config.commit_order),
             clock: Arc::clone(&config.clock),
             reporter: Arc::clone(&config.report),
         },

@@ -287,6 +287,24 @@ impl Session {
         Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
     }
 
+    /// Whether the last [`Session::get`] stored a lock for the row it found.
+    pub fn lock_is_new(&self) -> bool {
+        self.row.lock_is_new()
+    }
+
+    /// At READ COMMITTED and below: the row with this whole key of the index, for which [`Session::get`] stored a lock, does
+    /// not match; the lock goes.
+    ///
+    /// # Errors
+    /// No such index.
+    pub fn unlock(&mut self, table: &Table, index_no: usize, key: &[u8], lock: Lock) -> Result<()> {
+        let index = table.share.index(index_no)?;
+        if let Some(strength) = lock.strength() {
+            self.trx.unlock(index, key, strength);
+        }
+        Ok(())
+    }
+
     /// All of the operations or none.
     ///
     /// # Errors

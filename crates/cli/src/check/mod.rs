@@ -147,7 +147,7 @@ fn relative(path: &Path, dir: &Path) -> String {
 
 /// Tablespace files under `dir`: `*.ibd` there and one folder down, `*.myr` under `#myriad`. Symbolic links are reported
 /// and not followed below `dir`.
-fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     let mut folders = vec![dir.to_path_buf()];
     for entry in std::fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?.flatten() {
