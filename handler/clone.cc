@@ -4,6 +4,7 @@
    create the folder if we do not come to it. */
 #include "clone.h"
 #include "session.h"
+#include "system_rows.h"
 #include "item_create.h"
 #include "item_func.h"
 #include "lock.h"
@@ -117,33 +118,10 @@ bool check_privileges(THD *thd, const std::string &from, const std::string &to) 
          check_access(thd, CREATE_ACL, to.c_str(), &held, nullptr, true, false);
 }
 
-/* Whether a table of the server's, whose key begins with the database, has a row for this one. */
-bool has_rows(THD *thd, const char *system_table, const std::string &db) {
-  start_new_trans own(thd);
-  LEX_CSTRING name = {system_table, strlen(system_table)};
-  TABLE_LIST list;
-  list.init_one_table(&MYSQL_SCHEMA_NAME, &name, nullptr, TL_READ);
-  bool found = false;
-  if (!open_system_tables_for_read(thd, &list)) {
-    TABLE *table = list.table;
-    table->use_all_columns();
-    table->field[0]->store(db.c_str(), db.size(), system_charset_info);
-    uchar key[MAX_KEY_LENGTH];
-    key_copy(key, table->record[0], table->key_info, table->key_info->key_part[0].store_length);
-    if (!table->file->ha_index_init(0, true)) {
-      found = !table->file->ha_index_read_map(table->record[0], key, key_part_map(1), HA_READ_KEY_EXACT);
-      table->file->ha_index_end();
-    }
-    thd->commit_whole_transaction_and_close_tables();
-  }
-  own.restore_old_transaction();
-  return found;
-}
-
 /* Routines and events are rows of the server's tables: who copies a database is told that they stay behind. */
 void warn_of_code(THD *thd, const std::string &from) {
   for (const char *table : {"proc", "event"})
-    if (has_rows(thd, table, from))
+    if (!myriad_system_rows(thd, table, from.c_str(), 1).empty())
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_SUPPORTED_YET,
                           "%s() does not copy the %s of database '%s'", FUNCTION,
                           *table == 'p' ? "stored routines" : "events", from.c_str());
