@@ -114,7 +114,7 @@ bool take_name(Item *argument, std::string *name) {
 
 bool check_privileges(THD *thd, const std::string &from, const std::string &to) {
   privilege_t held(NO_ACL);
-  return check_access(thd, SELECT_ACL, from.c_str(), &held, nullptr, false, false) ||
+  return check_access(thd, SELECT_ACL, from.c_str(), &held, nullptr, true, false) ||
          check_access(thd, CREATE_ACL, to.c_str(), &held, nullptr, true, false);
 }
 
@@ -233,6 +233,8 @@ bool clone(THD *thd, const std::string &from, const std::string &to, uint64_t *t
     myriad_drop_database(myriad_core, catalog_name(to).c_str(), &dropped);
     return true;
   }
+  /* Who asked for the database's options before it was there, as a replica does, has left the defaults in the cache. */
+  my_dbopt_cleanup();
   bool failed = write_binlog(thd, from, to);
   if (myriad_finish_clone(myriad_core, note) != MYRIAD_OK)
     sql_print_warning("MYRIAD: copy of database %s: %s", to.c_str(), myriad_last_error());

@@ -216,9 +216,10 @@ def test_xa_disconnected(where):
     expect("committed", rows(c, "SELECT * FROM x"), ((1,),))
 
 
-def main():
+def run(module):
+    """Runs the tests of a module, given by its globals, that the command line names, or all."""
     names = sys.argv[1:]
-    tests = {name[5:]: f for name, f in globals().items() if name.startswith("test_")}
+    tests = {name[5:]: f for name, f in module.items() if name.startswith("test_")}
     passed = failed = 0
     with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=5"]) as where:
         for name, test in tests.items():
@@ -242,4 +243,4 @@ def main():
 
 
 if __name__ == "__main__":
-    server.main_guard(main)
+    server.main_guard(lambda: run(globals()))
