@@ -2,7 +2,7 @@
 # Debian's Python, because the modules come from Debian's packages.
 PYTHON := /usr/bin/python3
 
-.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-tables clean
+.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-check bench-tables clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 22
@@ -39,6 +39,10 @@ bench-bulk: build  ## loads, scans, ALTER and UPDATE of a million rows
 
 bench-tables: build  ## what a table costs, beside InnoDB, MyRocks and MEMORY (ARGS="--tables 1000,10000,100000,1000000")
 	@$(PYTHON) bench/tables.py $(ARGS)
+
+bench-check: build  ## the tablespace check on 200,000 files, beside MySQL's rule and fio
+	@scripts/setup.sh fio
+	@$(PYTHON) bench/check.py $(ARGS)
 
 clean:  ## remove what was built (not var/run, which holds data)
 	rm -rf build/handler build/sanitize build/ha_myriad.so build/myriad build/datadir-template
