@@ -2,7 +2,7 @@
 # Debian's Python, because the modules come from Debian's packages.
 PYTHON := /usr/bin/python3
 
-.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-check clean
+.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-check bench-tables clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 22
@@ -36,6 +36,9 @@ bench-oltp: build  ## sysbench on InnoDB, Myriad and MyRocks, interleaved (ARGS=
 
 bench-bulk: build  ## loads, scans, ALTER and UPDATE of a million rows
 	@$(PYTHON) bench/bulk.py $(ARGS)
+
+bench-tables: build  ## what a table costs, beside InnoDB, MyRocks and MEMORY (ARGS="--tables 1000,10000,100000,1000000")
+	@$(PYTHON) bench/tables.py $(ARGS)
 
 bench-check: build  ## the tablespace check on 200,000 files, beside MySQL's rule and fio
 	@scripts/setup.sh fio || true

@@ -182,6 +182,17 @@ myriad_status myriad_drop_table(myriad_engine *, const char *name);
 myriad_status myriad_rename_table(myriad_engine *, const char *from, const char *to);   /* never overwrites */
 myriad_status myriad_truncate_table(myriad_engine *, const char *name, uint64_t auto_increment_next);
 myriad_status myriad_drop_database(myriad_engine *, const char *db, uint64_t *dropped_tables);
+/* Makes database `to` an empty copy of database `from`, in one durable transaction. accept sees each table's name, and the
+   image of the first table of each shape (else null); false refuses the copy with MYRIAD_ERR_NOT_SUPPORTED. The folder's
+   contents are kept under a note for myriad_unfinished_clones() until myriad_finish_clone(). */
+myriad_status myriad_clone_database(myriad_engine *, const char *from, const char *to, const uint8_t *folder,
+                                    size_t folder_len,
+                                    bool (*accept)(void *arg, const char *table, const uint8_t *image, size_t image_len),
+                                    void *arg, uint32_t *note, uint64_t *tables);
+myriad_status myriad_finish_clone(myriad_engine *, uint32_t note);
+myriad_status myriad_unfinished_clones(myriad_engine *,
+                                       void (*)(void *arg, uint32_t note, const char *db, const uint8_t *folder, size_t len),
+                                       void *arg);
 /* New image, same indexes: instant ALTER. */
 myriad_status myriad_replace_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len);
 /* In-place ADD/DROP INDEX: new image and new list of indexes in one step. old_index_of_new[i] = number the index i has today,

@@ -233,9 +233,10 @@ def test_tablespace_check(where):
                                 "myriad_tablespace_duplicate_check_light": "ON", "myriad_tablespace_duplicate_check_fadvise": "ON"})
 
 
-def main():
+def run(module):
+    """Runs the tests of a module, given by its globals, that the command line names, or all."""
     names = sys.argv[1:]
-    tests = {name[5:]: f for name, f in globals().items() if name.startswith("test_")}
+    tests = {name[5:]: f for name, f in module.items() if name.startswith("test_")}
     passed = failed = 0
     with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=5"]) as where:
         for name, test in tests.items():
@@ -259,4 +260,4 @@ def main():
 
 
 if __name__ == "__main__":
-    server.main_guard(main)
+    server.main_guard(lambda: run(globals()))

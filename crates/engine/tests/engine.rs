@@ -646,3 +646,113 @@ fn the_error_log_says_why_there_is_no_io_uring() {
     let told = messages.lock().unwrap().iter().any(|m| m.contains("without io_uring: "));
     assert_eq!(told, myriad_io::UringIo::probe().is_err());
 }
+
+fn names(engine: &Arc<Engine>, db: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    engine
+        .list_tables(db, &mut |name| {
+            names.push(name.to_string());
+            true
+        })
+        .unwrap();
+    names
+}
+
+/// A template of several shapes and placements, with rows that a copy must not have.
+fn template(engine: &Arc<Engine>) {
+    let frm: Vec<u8> = (0..500u32).map(|i| i as u8).collect();
+    for (name, placement) in [("plain", None), ("own", Some(Placement::Table)), ("also", None)] {
+        let spec = TableSpec { frm: &frm, placement, auto_increment_next: Some(77), ..spec() };
+        engine.create_table(&format!("tmpl/{name}"), &spec).unwrap();
+        fill(engine, &format!("tmpl/{name}"), 10);
+    }
+    engine.create_table("tmpl/no image", &spec()).unwrap();
+    engine.create_table("tmpl/#sql-alter-1", &spec()).unwrap();
+}
+
+#[test]
+fn a_database_is_copied_empty() {
+    let io = SimIo::new(31);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    template(&engine);
+    let mut seen = Vec::new();
+    let cloned = engine
+        .clone_database("tmpl", "new", b"options", &mut |table, image| {
+            seen.push((table.to_string(), image.map(<[u8]>::len)));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(cloned.tables, 4);
+    let seen: Vec<_> = seen.iter().map(|(name, image)| (name.as_str(), *image)).collect();
+    assert_eq!(seen, [("also", Some(500)), ("no image", Some(0)), ("own", None), ("plain", None)]);
+    assert_eq!(names(&engine, "new"), ["also", "no image", "own", "plain"]);
+    let (old, new) = (engine.frm("tmpl/plain").unwrap(), engine.frm("new/plain").unwrap());
+    assert_eq!((&old[..66], &old[82..]), (&new[..66], &new[82..]));
+    assert_ne!(old[66..82], new[66..82], "each definition has an id of its own");
+    for table in ["plain", "own", "also", "no image"] {
+        assert_eq!(rows(&engine, &format!("new/{table}")).len(), 0);
+        fill(&engine, &format!("new/{table}"), 3);
+    }
+    let notes = engine.unfinished_clones().unwrap();
+    assert_eq!((notes.len(), notes[0].database.as_str(), notes[0].folder.as_slice()), (1, "new", &b"options"[..]));
+    assert_eq!(notes[0].id, cloned.note);
+
+    let taken = engine.clone_database("tmpl", "new", b"", &mut |_, _| Ok(()));
+    assert!(matches!(taken, Err(Error::TableExists { .. })));
+    let nothing = engine.clone_database("nowhere", "other", b"", &mut |_, _| Ok(()));
+    assert!(matches!(nothing, Err(Error::NoSuchTable { .. })));
+    let refused = engine.clone_database("tmpl", "other", b"", &mut |_, _| Err(Error::ShuttingDown));
+    assert!(matches!(refused, Err(Error::ShuttingDown)));
+    assert_eq!(names(&engine, "other"), [""; 0]);
+
+    // Unfinished after a crash, too; a clone of the clone; finished; dropped with its note.
+    let io = io.crash(7);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(rows(&engine, "new/own").len(), 3);
+    assert_eq!(engine.unfinished_clones().unwrap().len(), 1);
+    let second = engine.clone_database("new", "second", b"x", &mut |_, _| Ok(())).unwrap();
+    engine.finish_clone(cloned.note).unwrap();
+    assert_eq!(engine.unfinished_clones().unwrap()[0].id, second.note);
+    assert_eq!(engine.drop_database("second").unwrap(), 4);
+    assert!(engine.unfinished_clones().unwrap().is_empty());
+    assert_eq!(engine.drop_database("new").unwrap(), 4);
+    while engine.background_step().unwrap() {}
+    assert_eq!(rows(&engine, "tmpl/plain").len(), 10);
+    // The template's two files are left.
+    assert_eq!(engine.spaces().unwrap().iter().filter(|s| s.space_id >= 16).count(), 2);
+}
+
+#[test]
+fn a_copy_is_there_wholly_or_not_at_all() {
+    let (mut whole, mut nothing) = (0, 0);
+    for nth in 1.. {
+        let io = SimIo::new(nth);
+        let engine = open_sim(&io, sim_config()).unwrap();
+        template(&engine);
+        io.power_off_after(nth);
+        let done = engine.clone_database("tmpl", "new", b"options", &mut |_, _| Ok(()));
+        let off = io.is_off();
+        let io = io.crash(nth);
+        let engine = open_sim(&io, sim_config()).unwrap();
+        let notes = engine.unfinished_clones().unwrap();
+        match names(&engine, "new").len() {
+            0 => {
+                assert!(done.is_err() && notes.is_empty(), "lost at call {nth}");
+                assert_eq!(engine.spaces().unwrap().iter().filter(|s| s.space_id >= 16).count(), 2, "call {nth}");
+                nothing += 1;
+            }
+            n => {
+                assert_eq!((n, notes.len()), (4, 1), "torn at call {nth}");
+                whole += 1;
+            }
+        }
+        assert_eq!(rows(&engine, "tmpl/own").len(), 10);
+        // The name can be used all the same.
+        engine.drop_database("new").unwrap();
+        engine.clone_database("tmpl", "new", b"", &mut |_, _| Ok(())).unwrap();
+        if !off {
+            break;
+        }
+    }
+    assert!(nothing > 5 && whole > 0, "{nothing} times nothing, {whole} times whole");
+}
