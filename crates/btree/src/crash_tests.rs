@@ -53,6 +53,13 @@ fn life(pool: &BufferPool, tree: Tree, random: &mut Random, model: &mut Model, s
     let growing = random.below(10);
     for step in 0..steps {
         match random.below(60) {
+            0 if random.one_in(8) => drop(tree.promote(pool, IndexId(random.below(4) as u32)).unwrap()),
+            1 if random.one_in(30) => {
+                let id = random.below(4) as u32;
+                let (lo, hi) = (id.to_be_bytes(), (id + 1).to_be_bytes());
+                while remove_noting(pool, tree, &lo, &hi, model) == RemoveProgress::More {}
+                tree.demote(pool, IndexId(id)).unwrap();
+            }
             0 => drop(pool.step_background().unwrap()),
             1 => pool.log().flush_to(pool.log().end_lsn()).unwrap(),
             2 if random.one_in(10) => pool.checkpoint_now().unwrap(),
@@ -72,6 +79,16 @@ fn life(pool: &BufferPool, tree: Tree, random: &mut Random, model: &mut Model, s
             }
         }
     }
+}
+
+/// Removes some of a range, durably: which of its changes the log would end with nobody could tell.
+fn remove_noting(pool: &BufferPool, tree: Tree, lo: &[u8], hi: &[u8], model: &mut Model) -> RemoveProgress {
+    let mut gone = Vec::new();
+    let progress = tree.remove_range(pool, lo, hi, 8, &mut |key, _| gone.push(key.to_vec())).unwrap();
+    let end = pool.log().end_lsn();
+    pool.log().flush_to(end).unwrap();
+    model.history.extend(gone.into_iter().map(|key| (end, key, None)));
+    progress
 }
 
 fn crash_loop(seed: u64) {

@@ -72,17 +72,19 @@ impl Sample {
 }
 
 impl Tree {
-    /// The way to `target`, root first, and the leaf at its end.
+    /// The way to `target`, root first (of a promoted index its own), and the leaf at its end.
     fn path<'p>(&self, pool: &'p BufferPool, target: Target<'_>) -> Result<(Path, LeafShared<'p>)> {
         let mut steps = Path::new();
         let found = self.at_level_noting::<SharedPage<'p>>(pool, target, 0, &mut |step| {
-            if step.page == self.root {
+            if step.page == self.root || step.is_promoted_root() {
                 steps.clear();
             }
-            steps.push(step);
+            if !step.is_promoted_root() {
+                steps.push(step);
+            }
         })?;
         let leaf = LeafShared { page: found.expect("every tree has level 0") };
-        if leaf.page_id() == self.root_id() {
+        if leaf.page_id() == self.root_id() || page::is_promoted_root(leaf.bytes()) {
             steps.clear();
         }
         let at = match target {
@@ -103,6 +105,11 @@ impl Tree {
             return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
         }
         let mut sample = Sample::default();
+        // Both ways must begin at the same root.
+        let owner = self.owner(pool, lo)?;
+        if owner != *self {
+            return owner.estimate_range(pool, lo, hi);
+        }
         let (low_path, leaf) = self.path(pool, Target::At(lo))?;
         sample.add(&leaf);
         let high_fence = leaf.high_fence().to_vec();
@@ -196,6 +203,10 @@ impl Tree {
     /// # Errors
     /// The pool's.
     pub fn sample_leaves(&self, pool: &BufferPool, lo: &[u8], hi: &[u8], pages: usize) -> Result<Vec<Vec<u8>>> {
+        let owner = self.owner(pool, lo)?;
+        if owner != *self {
+            return owner.sample_leaves(pool, lo, hi, pages);
+        }
         let top = {
             let root = pool.fix_shared(self.root_id())?;
             page::level(&root)
@@ -223,6 +234,11 @@ impl Tree {
         let mut at = lo.to_vec();
         loop {
             let Some(latched) = self.at_level::<SharedPage<'_>>(pool, Target::At(&at), level)? else { return Ok(()) };
+            // The end of a promoted index: its last fence may be a shorter form of `hi`.
+            if !page::covers(&latched, &at) {
+                keys.pop();
+                return Ok(());
+            }
             for slot in 0..page::count(&latched) {
                 let key = page::key(&latched, slot);
                 if !hi.is_empty() && &key[..] >= hi {

@@ -35,7 +35,7 @@ impl Tree {
             if budget == 0 {
                 return Ok(RemoveProgress::More);
             }
-            let dropped = self.remove_leaves(pool, &at, lo, hi, on_entry)?;
+            let dropped = self.owner(pool, &at)?.remove_leaves(pool, &at, lo, hi, on_entry)?;
             if dropped > 0 {
                 budget = budget.saturating_sub(dropped);
                 continue;

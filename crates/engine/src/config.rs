@@ -67,6 +67,8 @@ pub struct EngineConfig {
     pub max_open_files: usize,
     /// Where a new table goes.
     pub placement: Placement,
+    /// An index with about so many bytes of leaves in its tablespace's shared tree gets a root of its own.
+    pub promote_bytes: u64,
     /// Error log.
     pub report: Reporter,
     /// See [`AboutToWait`].
@@ -101,6 +103,7 @@ impl EngineConfig {
             deadlock_detect: true,
             max_open_files: 2_000,
             placement: Placement::Database,
+            promote_bytes: 1 << 20,
             report: Arc::new(|_, _| {}),
             about_to_wait: None,
             background_threads: true,

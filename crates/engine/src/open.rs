@@ -243,6 +243,7 @@ fn open_transactions(
             flush: flush_policy(config.flush_at_commit),
             purge_threads: 0,
             deadlock_detect: config.deadlock_detect,
+            promote_bytes: config.promote_bytes,
             about_to_wait,
             clock: Arc::clone(&config.clock),
             reporter: Arc::clone(&config.report),

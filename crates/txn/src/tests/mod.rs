@@ -75,6 +75,7 @@ fn try_open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Result<Ar
         flush: FlushPolicy::Sync,
         purge_threads: 2,
         deadlock_detect: true,
+        promote_bytes: 16 << 10,
         about_to_wait: None,
         clock: Arc::new(SystemClock::new()),
         reporter,
