@@ -69,16 +69,26 @@ impl Owner {
         if n == 0 {
             return if parent_is_root { self.collapse_root(mtr, parent) } else { Ok(Merge::Above) };
         }
-        let at = page::route(&Latched(mtr.page(parent)), Target::At(key)).min(n - 1);
-        let (left_id, right_id) = {
+        let covering = page::route(&Latched(mtr.page(parent)), Target::At(key));
+        let mut at = covering.min(n - 1);
+        let (left_id, left, right_id, right) = loop {
             let p = mtr.page(parent);
-            (self.tree.id(page::child(p, at)), self.tree.id(page::child(p, at + 1)))
+            let (left_id, right_id) = (self.tree.id(page::child(p, at)), self.tree.id(page::child(p, at + 1)));
+            let (left, right) = (mtr.fix(left_id)?, mtr.fix(right_id)?);
+            if page::is_promoted_root(mtr.page(left)) {
+                return Ok(Merge::None);
+            }
+            if !page::is_promoted_root(mtr.page(right)) {
+                break (left_id, left, right_id, right);
+            }
+            if at != covering || at == 0 {
+                return Ok(Merge::None);
+            }
+            // Not with the neighbour to the right, but with the one to the left.
+            mtr.release_unchanged(right);
+            mtr.release_unchanged(left);
+            at -= 1;
         };
-        let left = mtr.fix(left_id)?;
-        let right = mtr.fix(right_id)?;
-        if page::is_promoted_root(mtr.page(left)) || page::is_promoted_root(mtr.page(right)) {
-            return Ok(Merge::None);
-        }
         self.tree.expect(mtr.page(left), left_id, level)?;
         self.tree.expect(mtr.page(right), right_id, level)?;
         let Some(plan) = Plan::new(mtr.page(parent), at, mtr.page(left), mtr.page(right)) else {

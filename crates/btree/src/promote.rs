@@ -83,8 +83,8 @@ impl Tree {
             if let Some((root, _)) = self.promoted(pool, low)? {
                 return Ok(Attempt::Root(root));
             }
-            for key in [low, high] {
-                match self.cut(pool, level, key)? {
+            for (key, end) in [(low, Some(high)), (high, None)] {
+                match self.cut(pool, level, key, end)? {
                     Cut::Done => {}
                     Cut::NotBelow => return Ok(Attempt::Again),
                     Cut::NoRoom => return Ok(Attempt::Declined),
@@ -119,8 +119,10 @@ impl Tree {
         Err(Error::corrupt(self.root_id(), "the tree is too high"))
     }
 
-    /// Makes `key`, an index id, a boundary between two pages of `level`, as it is on the level below.
-    fn cut(&self, pool: &BufferPool, level: u8, key: &[u8; 4]) -> Result<Cut> {
+    /// Makes `key`, an index id, a boundary between two pages of `level`, as it is on the level below. The index that begins
+    /// there ends at `end`; `None`: it stays in the pack tree, and its new page must not keep an extent from being free
+    /// that the promoted index leaves one day.
+    fn cut(&self, pool: &BufferPool, level: u8, key: &[u8; 4], end: Option<&[u8; 4]>) -> Result<Cut> {
         loop {
             // A promoted index with this id is bounded by it up to its root's place.
             if self.promoted(pool, key)?.is_some_and(|(_, home_level)| level <= home_level) {
@@ -156,7 +158,12 @@ impl Tree {
                 self.as_owner().make_room_for_separator(pool, level + 1, &point.separator)?;
                 continue;
             }
-            match alloc::find(&mut mtr, self.space, Some(child_id.page))? {
+            let near = match end {
+                None => self.root,
+                Some(_) if level == 0 => child_id.page,
+                Some(end) => page::child(p, page::route(&Latched(p), Target::Before(end))),
+            };
+            match alloc::find(&mut mtr, self.space, Some(near))? {
                 Found::Grow(growth) => {
                     drop(mtr);
                     alloc::grow(pool, self.space, growth)?;
