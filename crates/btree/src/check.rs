@@ -114,7 +114,7 @@ impl Tree {
                 drop(found);
                 let Some((low, high)) = (Tree { space: self.space, root }).promoted_range(pool)? else { continue };
                 if low > at || high <= at {
-                    if self.promoted(pool, &at)?.is_none_or(|(tree, _)| tree.root != root) {
+                    if self.owner(pool, &at)?.root != root {
                         continue;
                     }
                     report.findings.push((self.id(root), "the page is not where the level above says".into()));

@@ -95,7 +95,7 @@ impl Tree {
         Ok((steps, leaf))
     }
 
-    /// Entries with `lo <= key < hi` (`hi` empty: to the end): two descents, and a few leaves read when the ends are close.
+    /// Entries with `lo <= key < hi` (`hi` empty: to the end), keys of one index or of a whole tree: two descents, and a few leaves read when the ends are close.
     /// Exact then.
     ///
     /// # Errors
@@ -105,18 +105,15 @@ impl Tree {
             return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
         }
         let mut sample = Sample::default();
-        // Both ways must begin at the same root.
-        let owner = self.owner(pool, lo)?;
-        if owner != *self {
-            return owner.estimate_range(pool, lo, hi);
-        }
         let (low_path, leaf) = self.path(pool, Target::At(lo))?;
         sample.add(&leaf);
         let high_fence = leaf.high_fence().to_vec();
         drop(leaf);
         // The leaf with the keys just below `hi`, so that a range that ends at a fence does not touch one more.
         let high_target = if hi.is_empty() { Target::Last } else { Target::Before(hi) };
-        let (high_path, leaf) = self.path(pool, high_target)?;
+        // Both ways from the same root. A range that begins in a promoted index ends there.
+        let tree = Tree { space: self.space, root: low_path[0].page };
+        let (high_path, leaf) = tree.path(pool, high_target)?;
         sample.add(&leaf);
         drop(leaf);
         let (low_end, high_end) = (low_path[low_path.len() - 1], high_path[high_path.len() - 1]);

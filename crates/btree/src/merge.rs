@@ -9,7 +9,7 @@ use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
 use crate::tree::{Owner, Tree};
 use myriad_base::Result;
-use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef, SharedPage};
+use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef};
 
 /// Whether a page is worth a look at its neighbours.
 fn is_sparse(p: &[u8]) -> bool {
@@ -28,13 +28,11 @@ impl Tree {
 
     /// As [`Tree::merge_if_sparse`]; whether anything was merged.
     pub(crate) fn merge_upwards(&self, pool: &BufferPool, key: &[u8]) -> Result<bool> {
-        {
-            let Some(leaf) = self.at_level::<SharedPage<'_>>(pool, Target::At(key), 0)? else { return Ok(false) };
-            if leaf.id() == self.root_id() || page::is_promoted_root(&leaf) || !is_sparse(&leaf) {
-                return Ok(false);
-            }
+        let (leaf, owner) = self.leaf_and_owner(pool, key)?;
+        if leaf.id() == owner.tree.root_id() || !is_sparse(&leaf) {
+            return Ok(false);
         }
-        let owner = self.owner_of(pool, key)?;
+        drop(leaf);
         let mut any = false;
         for level in 0.. {
             match owner.merge_at(pool, key, level)? {

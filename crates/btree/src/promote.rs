@@ -38,23 +38,24 @@ impl Tree {
 
     /// As [`Tree::owner`], for who will change the tree's shape.
     pub(crate) fn owner_of(&self, pool: &BufferPool, key: &[u8]) -> Result<Owner> {
-        let promoted = self.promoted(pool, key)?;
-        Ok(Owner { tree: promoted.map_or(*self, |(tree, _)| tree), promoted: promoted.is_some() })
+        Ok(self.leaf_and_owner(pool, key)?.1)
     }
 
-    /// The promoted index that covers `key`, and the level that its root has in the eyes of the pack tree, which stays.
-    pub(crate) fn promoted(&self, pool: &BufferPool, key: &[u8]) -> Result<Option<(Tree, u8)>> {
-        let mut found = None;
-        if self.root == PACK_ROOT {
-            self.at_level_noting::<SharedPage<'_>>(pool, Target::At(key), 0, &mut |step| {
-                if step.is_promoted_root() {
-                    found = Some((Tree { space: self.space, root: step.page }, step.at as u8));
-                } else if step.page == self.root {
-                    found = None;
-                }
-            })?;
-        }
-        Ok(found)
+    /// The leaf that covers `key`, and the tree that it belongs to.
+    pub(crate) fn leaf_and_owner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<(SharedPage<'p>, Owner)> {
+        let mut promoted = None;
+        let leaf = self.at_level_noting(pool, Target::At(key), 0, &mut |step| {
+            if step.is_promoted_root() {
+                promoted = Some(step);
+            } else if step.page == self.root {
+                promoted = None;
+            }
+        })?;
+        let owner = match promoted {
+            None => Owner { tree: *self, home_level: None },
+            Some(step) => Owner { tree: Tree { space: self.space, root: step.page }, home_level: Some(step.at as u8) },
+        };
+        Ok((leaf.expect("every tree has level 0"), owner))
     }
 
     /// Gives an index of this pack tree a root of its own, beside whoever reads and writes it. `None` if that is not worth
@@ -69,7 +70,7 @@ impl Tree {
             return Ok(None);
         }
         for _ in 0..ATTEMPTS {
-            match self.promote_once(pool, &low, &high)? {
+            match self.promote_once(pool, &low, &high, usize::MAX)? {
                 Attempt::Root(tree) => return Ok(Some(tree)),
                 Attempt::Declined => return Ok(None),
                 Attempt::Again => {}
@@ -78,12 +79,21 @@ impl Tree {
         Ok(None)
     }
 
-    fn promote_once(&self, pool: &BufferPool, low: &[u8; 4], high: &[u8; 4]) -> Result<Attempt> {
+    /// Only the first so many steps, to see what a crash after them leaves.
+    #[cfg(test)]
+    pub(crate) fn promote_steps(&self, pool: &BufferPool, index: IndexId, steps: usize) -> Result<()> {
+        self.promote_once(pool, &index.0.to_be_bytes(), &(index.0 + 1).to_be_bytes(), steps).map(|_| ())
+    }
+
+    fn promote_once(&self, pool: &BufferPool, low: &[u8; 4], high: &[u8; 4], mut steps: usize) -> Result<Attempt> {
         for level in 0..=HEIGHT_MAX as u8 {
-            if let Some((root, _)) = self.promoted(pool, low)? {
-                return Ok(Attempt::Root(root));
+            let owner = self.owner_of(pool, low)?;
+            if owner.home_level.is_some() {
+                return Ok(Attempt::Root(owner.tree));
             }
             for (key, end) in [(low, Some(high)), (high, None)] {
+                let Some(left) = steps.checked_sub(1) else { return Ok(Attempt::Declined) };
+                steps = left;
                 match self.cut(pool, level, key, end)? {
                     Cut::Done => {}
                     Cut::NotBelow => return Ok(Attempt::Again),
@@ -107,7 +117,7 @@ impl Tree {
                 }
                 continue;
             }
-            if level == 0 {
+            if level == 0 || steps == 0 {
                 return Ok(Attempt::Declined);
             }
             let root = Tree { space: self.space, root: page.id().page };
@@ -125,7 +135,7 @@ impl Tree {
     fn cut(&self, pool: &BufferPool, level: u8, key: &[u8; 4], end: Option<&[u8; 4]>) -> Result<Cut> {
         loop {
             // A promoted index with this id is bounded by it up to its root's place.
-            if self.promoted(pool, key)?.is_some_and(|(_, home_level)| level <= home_level) {
+            if self.owner_of(pool, key)?.home_level.is_some_and(|home_level| level <= home_level) {
                 return Ok(Cut::Done);
             }
             let mut mtr = Mtr::start(pool)?;
@@ -186,14 +196,15 @@ impl Tree {
     /// [`Error::Invalid`] if the index is not small enough.
     pub fn demote(&self, pool: &BufferPool, index: IndexId) -> Result<()> {
         let low = index.0.to_be_bytes();
-        let Some((own, home_level)) = self.promoted(pool, &low)? else { return Ok(()) };
+        let own = self.owner_of(pool, &low)?;
+        let Some(home_level) = own.home_level else { return Ok(()) };
         loop {
             let mut mtr = Mtr::start(pool)?;
-            let root = mtr.fix(own.root_id())?;
+            let root = mtr.fix(own.tree.root_id())?;
             let p = mtr.page(root);
             let level = page::level(p);
             if !page::is_promoted_root(p) {
-                return Err(Error::corrupt(own.root_id(), "it is no root any more"));
+                return Err(Error::corrupt(own.tree.root_id(), "it is no root any more"));
             }
             if level > home_level {
                 return Err(Error::invalid("demotion of an index that is not empty"));
@@ -204,7 +215,7 @@ impl Tree {
                 break;
             }
             drop(mtr);
-            Owner { tree: own, promoted: true }.raise_root(pool, level)?;
+            own.raise_root(pool, level)?;
         }
         // An empty leaf under pages with no other child: inner pages merge with their neighbours, then what is below can.
         while self.merge_upwards(pool, &low)? {}

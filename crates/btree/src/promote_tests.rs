@@ -255,3 +255,64 @@ fn readers_and_writers_go_on_during_promotion() {
     assert!(IDS.iter().filter(|id| is_promoted(pool, **id)).count() >= 4);
     check_all(pool, &model);
 }
+
+/// Not a check: prints what promotion changes for an index among many small ones.
+/// `cargo test --release -p myriad-btree promotion_speed -- --ignored --nocapture`.
+#[test]
+#[ignore = "a measurement"]
+fn promotion_speed() {
+    const N: u64 = 300_000;
+    const LARGE: u32 = 50_000;
+    let rig = rig(60_000);
+    let (pool, pack) = (&rig.pool, Tree::pack(SPACE));
+    for id in (1..100_000u32).filter(|id| *id != LARGE) {
+        for n in 0..3 {
+            put(pool, pack, &key(id, n, 0), &[1; 60]).unwrap();
+        }
+    }
+    let seek = |what: &str, tree: Tree| {
+        let best = (0..3).map(|_| {
+            let start = std::time::Instant::now();
+            for i in 0..N {
+                let key = key(LARGE, myriad_base::ids::mix(i) % N, 0);
+                let leaf = tree.seek(pool, &key).unwrap();
+                std::hint::black_box(leaf.value(leaf.find(&key).unwrap()));
+            }
+            start.elapsed().as_nanos() as u64 / N
+        });
+        println!("{what}: {} ns", best.min().unwrap());
+    };
+    let insert = |what: &str, from: u64, tree: Tree| {
+        let start = std::time::Instant::now();
+        for i in from..from + N {
+            put(pool, tree, &key(LARGE, i, 0), &[1; 60]).unwrap();
+        }
+        println!("{what}: {} ns", start.elapsed().as_nanos() as u64 / N);
+    };
+    let page =
+        |level: u8| pack.at_level::<SharedPage<'_>>(pool, Target::At(&key(LARGE, 0, 0)), level).unwrap().is_some();
+    insert("ascending insert into the pack tree", 0, pack);
+    println!("levels: {}", (0..9).take_while(|level| page(*level)).count());
+    seek("seek in the pack tree", pack);
+    let start = std::time::Instant::now();
+    let own = pack.promote(pool, IndexId(LARGE)).unwrap().unwrap();
+    println!("promotion: {} us, levels of its own: {}", start.elapsed().as_micros(), pack.promoted_levels(pool, LARGE));
+    seek("seek from the pack root", pack);
+    seek("seek from its own root", own);
+    insert("ascending insert from the pack root", N, pack);
+    insert("ascending insert from its own root", 2 * N, own);
+    let (pages, log) = (alloc::pages_in_use(pool, SPACE).unwrap(), pool.log().end_lsn());
+    let start = std::time::Instant::now();
+    clear(pool, LARGE);
+    pack.demote(pool, IndexId(LARGE)).unwrap();
+    let freed = pages - alloc::pages_in_use(pool, SPACE).unwrap();
+    let bytes = pool.log().end_lsn().0 - log.0;
+    println!("removal: {} ms, {freed} pages, {bytes} bytes of log", start.elapsed().as_millis());
+}
+
+impl Tree {
+    fn promoted_levels(&self, pool: &BufferPool, id: u32) -> u8 {
+        let own = self.owner(pool, &id.to_be_bytes()).unwrap();
+        page::level(&pool.fix_shared(own.root_id()).unwrap()) + 1
+    }
+}

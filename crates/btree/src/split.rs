@@ -101,7 +101,7 @@ impl Tree {
 
     /// This tree, which is not a promoted index's or cannot be dropped meanwhile.
     pub(crate) fn as_owner(&self) -> Owner {
-        Owner { tree: *self, promoted: false }
+        Owner { tree: *self, home_level: None }
     }
 }
 
@@ -122,7 +122,9 @@ impl Owner {
             let child_at = page::route(&Latched(mtr.page(parent)), Target::At(need.key()));
             let child_id = self.tree.id(page::child(mtr.page(parent), child_at));
             let child = mtr.fix(child_id)?;
-            if page::is_promoted_root(mtr.page(child)) || self.promoted && !page::covers(mtr.page(child), need.key()) {
+            if page::is_promoted_root(mtr.page(child))
+                || self.home_level.is_some() && !page::covers(mtr.page(child), need.key())
+            {
                 return Ok(Room::Moved);
             }
             self.tree.expect(mtr.page(child), child_id, level)?;

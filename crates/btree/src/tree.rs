@@ -39,16 +39,16 @@ pub enum RemoveProgress {
 #[derive(Clone, Copy)]
 pub(crate) struct Owner {
     pub tree: Tree,
-    /// The tree is a promoted index's. Its root may cease to be one at any moment, as the index may be dropped: whoever
-    /// treats a page as that root sees to the flag.
-    pub promoted: bool,
+    /// Of a promoted index: the level that its root has in the eyes of the pack tree, which stays. The root may cease to be
+    /// one at any moment, as the index may be dropped: whoever treats a page as that root sees to the flag.
+    pub home_level: Option<u8>,
 }
 
 impl Owner {
     /// Whether this page, which is latched, is the tree's root; `None` if it was and is none any more.
     pub fn is_root(&self, id: PageId, p: &[u8]) -> Option<bool> {
         let is_root = id == self.tree.root_id();
-        (!is_root || !self.promoted || page::is_promoted_root(p)).then_some(is_root)
+        (!is_root || self.home_level.is_none() || page::is_promoted_root(p)).then_some(is_root)
     }
 }
 
