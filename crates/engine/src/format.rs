@@ -9,8 +9,10 @@ use myriad_io::{Create, Io, OpenMode};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Version of the formats on disk.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+/// Version of the formats on disk. 2: index pages may be promoted roots.
+pub(crate) const FORMAT_VERSION: u32 = 2;
+/// The oldest version that this program reads. Whatever it says, version 2 can say, too.
+const OLDEST_VERSION: u32 = 1;
 const FORMAT_FILE: &str = "FORMAT";
 const CREATING_FILE: &str = "CREATING";
 pub(crate) const LOCK_FILE: &str = "myriad.lock";
@@ -40,7 +42,11 @@ fn format_error(path: &Path, reason: String) -> Error {
 pub(crate) fn look(io: &Arc<dyn Io>, folder: &Path) -> Result<Found> {
     let path = folder.join(FORMAT_FILE);
     if io.exists(&path)? {
-        let format = parse(&path, &read(io, &path)?)?;
+        let (format, version) = parse(&path, &read(io, &path)?)?;
+        if version < FORMAT_VERSION {
+            // Before anything of the new version is written, so that a program that does not know it keeps away.
+            store(io, folder, format)?;
+        }
         // A crash right after the creation left it: never may it say so once there are data.
         remove_marker(io, folder)?;
         return Ok(Found::Existing(format));
@@ -64,18 +70,21 @@ fn read(io: &Arc<dyn Io>, path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn parse(path: &Path, bytes: &[u8]) -> Result<Format> {
+/// What the file says, and its version.
+fn parse(path: &Path, bytes: &[u8]) -> Result<(Format, u32)> {
     let text = std::str::from_utf8(bytes).map_err(|_| format_error(path, "it is not text".into()))?;
     let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ').map(str::trim));
     let version = field("myriad").ok_or_else(|| format_error(path, "it does not say \"myriad\"".into()))?;
-    if version.parse() != Ok(FORMAT_VERSION) {
-        let reason = format!("format version {version}; this program knows version {FORMAT_VERSION}");
-        return Err(format_error(path, reason));
-    }
+    let known = version.parse().ok().filter(|v| (OLDEST_VERSION..=FORMAT_VERSION).contains(v));
+    let version = known.ok_or_else(|| {
+        let reason =
+            format!("format version {version}; this program knows versions {OLDEST_VERSION} to {FORMAT_VERSION}");
+        format_error(path, reason)
+    })?;
     let page_size = field("page_size").and_then(|v| v.parse().ok()).filter(|&size| valid_page_size(size));
     let page_size = page_size.ok_or_else(|| format_error(path, "no valid page size".into()))?;
     let uuid = field("uuid").and_then(parse_hex).ok_or_else(|| format_error(path, "no valid UUID".into()))?;
-    Ok(Format { page_size, uuid })
+    Ok((Format { page_size, uuid }, version))
 }
 
 fn parse_hex(text: &str) -> Option<[u8; 16]> {
@@ -108,13 +117,18 @@ pub(crate) fn begin_creation(io: &Arc<dyn Io>, folder: &Path) -> Result<()> {
 
 /// Last step: from here on the directory is whole.
 pub(crate) fn end_creation(io: &Arc<dyn Io>, folder: &Path, format: Format) -> Result<()> {
+    store(io, folder, format)?;
+    remove_marker(io, folder)
+}
+
+/// Writes the file, whole or not at all.
+fn store(io: &Arc<dyn Io>, folder: &Path, format: Format) -> Result<()> {
     let uuid: String = format.uuid.iter().map(|b| format!("{b:02x}")).collect();
     let text = format!("myriad {FORMAT_VERSION}\npage_size {}\nuuid {uuid}\n", format.page_size);
     let temporary = folder.join("FORMAT.new");
     write(io, folder, &temporary, text.as_bytes())?;
     io.rename(&temporary, &folder.join(FORMAT_FILE))?;
-    io.sync_dir(folder)?;
-    remove_marker(io, folder)
+    io.sync_dir(folder)
 }
 
 /// The folder is not being created any more.
@@ -155,12 +169,33 @@ mod tests {
     }
 
     #[test]
+    fn an_older_version_becomes_this_one() {
+        let io: Arc<dyn Io> = Arc::new(myriad_io::SimIo::new(1));
+        let folder = Path::new("/d");
+        io.create_dir(folder).expect("folder");
+        let path = folder.join(FORMAT_FILE);
+        let old = b"myriad 1\npage_size 4096\nuuid 000102030405060708090a0b0c0d0eff\n";
+        write(&io, folder, &path, old).expect("as version 1 wrote it");
+        let Ok(Found::Existing(format)) = look(&io, folder) else { panic!("version 1 is known") };
+        let text = read(&io, &path).expect("read");
+        assert!(text.starts_with(b"myriad 2\n"));
+        assert_eq!(parse(&path, &text).expect("version 2"), (format, 2));
+    }
+
+    #[test]
     fn text_is_checked() {
         let path = Path::new("FORMAT");
         let good = "myriad 1\npage_size 16384\nuuid 000102030405060708090a0b0c0d0eff\n";
-        let format = parse(path, good.as_bytes()).expect("good");
-        assert_eq!((format.page_size, format.uuid[15]), (16384, 255));
-        for bad in ["", "myriad 2\n", "myriad 1\npage_size 100\n", "myriad 1\npage_size 4096\nuuid zz\n", "\u{0}"] {
+        let (format, version) = parse(path, good.as_bytes()).expect("good");
+        assert_eq!((format.page_size, format.uuid[15], version), (16384, 255, 1));
+        for bad in [
+            "",
+            "myriad 0\n",
+            "myriad 3\npage_size 16384\nuuid 000102030405060708090a0b0c0d0eff\n",
+            "myriad 1\npage_size 100\n",
+            "myriad 1\npage_size 4096\nuuid zz\n",
+            "\u{0}",
+        ] {
             assert!(matches!(parse(path, bad.as_bytes()), Err(Error::Format { .. })), "{bad:?}");
         }
         assert!(parse(path, &[0xff, 0xfe]).is_err());
