@@ -263,56 +263,54 @@ fn readers_and_writers_go_on_during_promotion() {
 fn promotion_speed() {
     const N: u64 = 300_000;
     const LARGE: u32 = 50_000;
-    let rig = rig(60_000);
-    let (pool, pack) = (&rig.pool, Tree::pack(SPACE));
-    for id in (1..100_000u32).filter(|id| *id != LARGE) {
-        for n in 0..3 {
-            put(pool, pack, &key(id, n, 0), &[1; 60]).unwrap();
-        }
-    }
-    let seek = |what: &str, tree: Tree| {
-        let best = (0..3).map(|_| {
-            let start = std::time::Instant::now();
-            for i in 0..N {
-                let key = key(LARGE, myriad_base::ids::mix(i) % N, 0);
-                let leaf = tree.seek(pool, &key).unwrap();
-                std::hint::black_box(leaf.value(leaf.find(&key).unwrap()));
+    for promote in [false, true] {
+        let rig = rig(60_000);
+        let (pool, pack) = (&rig.pool, Tree::pack(SPACE));
+        for id in (1..100_000u32).filter(|id| *id != LARGE) {
+            for n in 0..3 {
+                put(pool, pack, &key(id, n, 0), &[1; 60]).unwrap();
             }
-            start.elapsed().as_nanos() as u64 / N
-        });
-        println!("{what}: {} ns", best.min().unwrap());
-    };
-    let insert = |what: &str, from: u64, tree: Tree| {
-        let start = std::time::Instant::now();
-        for i in from..from + N {
-            put(pool, tree, &key(LARGE, i, 0), &[1; 60]).unwrap();
         }
-        println!("{what}: {} ns", start.elapsed().as_nanos() as u64 / N);
-    };
-    let page =
-        |level: u8| pack.at_level::<SharedPage<'_>>(pool, Target::At(&key(LARGE, 0, 0)), level).unwrap().is_some();
-    insert("ascending insert into the pack tree", 0, pack);
-    println!("levels: {}", (0..9).take_while(|level| page(*level)).count());
-    seek("seek in the pack tree", pack);
-    let start = std::time::Instant::now();
-    let own = pack.promote(pool, IndexId(LARGE)).unwrap().unwrap();
-    println!("promotion: {} us, levels of its own: {}", start.elapsed().as_micros(), pack.promoted_levels(pool, LARGE));
-    seek("seek from the pack root", pack);
-    seek("seek from its own root", own);
-    insert("ascending insert from the pack root", N, pack);
-    insert("ascending insert from its own root", 2 * N, own);
-    let (pages, log) = (alloc::pages_in_use(pool, SPACE).unwrap(), pool.log().end_lsn());
-    let start = std::time::Instant::now();
-    clear(pool, LARGE);
-    pack.demote(pool, IndexId(LARGE)).unwrap();
-    let freed = pages - alloc::pages_in_use(pool, SPACE).unwrap();
-    let bytes = pool.log().end_lsn().0 - log.0;
-    println!("removal: {} ms, {freed} pages, {bytes} bytes of log", start.elapsed().as_millis());
-}
-
-impl Tree {
-    fn promoted_levels(&self, pool: &BufferPool, id: u32) -> u8 {
-        let own = self.owner(pool, &id.to_be_bytes()).unwrap();
-        page::level(&pool.fix_shared(own.root_id()).unwrap()) + 1
+        let time = |what: &str, n: u64, f: &mut dyn FnMut(u64)| {
+            let start = std::time::Instant::now();
+            (0..n).for_each(f);
+            println!("promotion {promote}: {what}: {} ns", start.elapsed().as_nanos() as u64 / n);
+        };
+        time("ascending insert, first half", N, &mut |i| {
+            put(pool, pack, &key(LARGE, 2 * i, 0), &[1; 60]).unwrap();
+        });
+        if promote {
+            time("promotion", 1, &mut |_| assert!(pack.promote(pool, IndexId(LARGE)).unwrap().is_some()));
+        }
+        time("random insert, second half", N, &mut |i| {
+            put(pool, pack, &key(LARGE, myriad_base::ids::mix(i) % N * 2 + 1, 0), &[1; 60]).unwrap();
+        });
+        let (low, own) = (key(LARGE, 0, 0), pack.owner(pool, &key(LARGE, 0, 0)).unwrap());
+        let levels = |tree: Tree, key: &[u8]| {
+            let mut pages = 1;
+            tree.at_level_noting::<SharedPage<'_>>(pool, Target::At(key), 0, &mut |step| {
+                pages += u32::from(!step.is_promoted_root());
+            })
+            .unwrap();
+            pages
+        };
+        let (small, large) = (levels(pack, &key(7, 0, 0)), levels(pack, &low));
+        println!("promotion {promote}: pages on the way to a small index {small}, to the large one {large}, from its own root {}", levels(own, &low));
+        for (what, tree) in [("seek from the pack root", pack), ("seek from its own root", own)] {
+            for _ in 0..3 {
+                time(what, N, &mut |i| {
+                    let key = key(LARGE, myriad_base::ids::mix(i) % N * 2, 0);
+                    let leaf = tree.seek(pool, &key).unwrap();
+                    std::hint::black_box(leaf.value(leaf.find(&key).unwrap()));
+                });
+            }
+        }
+        let (pages, log) = (alloc::pages_in_use(pool, SPACE).unwrap(), pool.log().end_lsn());
+        time("removal", 1, &mut |_| {
+            clear(pool, LARGE);
+            pack.demote(pool, IndexId(LARGE)).unwrap();
+        });
+        let freed = pages - alloc::pages_in_use(pool, SPACE).unwrap();
+        println!("promotion {promote}: removal: {freed} pages, {} bytes of log", pool.log().end_lsn().0 - log.0);
     }
 }
