@@ -94,6 +94,8 @@ pub struct EngineConfig {
     pub duplicate_check_light: bool,
     /// Whether it tells the kernel not to read ahead.
     pub duplicate_check_fadvise: bool,
+    /// An index with about so many bytes of leaves in its tablespace's shared tree gets a root of its own.
+    pub promote_bytes: u64,
     /// Error log.
     pub report: Reporter,
     /// Who fixes the order of commits; its numbers are the owners given to [`crate::Engine::session_for`].
@@ -132,6 +134,7 @@ impl EngineConfig {
             duplicate_check_threads: -1,
             duplicate_check_light: true,
             duplicate_check_fadvise: true,
+            promote_bytes: 1 << 20,
             report: Arc::new(|_, _| {}),
             commit_order: Arc::new(Unordered),
             background_threads: true,

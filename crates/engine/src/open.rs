@@ -262,6 +262,7 @@ pub(crate) fn open_transactions(
             purge_threads: 0,
             deadlock_detect: config.deadlock_detect,
             commit_order: Arc::clone(&config.commit_order),
+            promote_bytes: config.promote_bytes,
             clock: Arc::clone(&config.clock),
             reporter: Arc::clone(&config.report),
         },

@@ -283,6 +283,7 @@ impl Engine {
             ("checkpoints", pool.checkpoints),
             ("pages_redone", pool.redone_pages),
             ("mini_transactions", pool.mtrs),
+            ("promotions", self.trx_system().promotions()),
             ("purged_records", purge.records_purged),
             ("purged_entries", purge.entries_removed),
             ("lock_waits", locks.waits),

@@ -206,7 +206,7 @@ impl TrxSystem {
             if !leaf.fits_replace(slot, value.len()) {
                 drop(leaf);
                 drop(mtr);
-                tree.make_room(self.pool(), key, value.len())?;
+                self.make_room(tree, key, value.len())?;
                 continue;
             }
             let chain = chain.filter(|_| restored.overflow() != entry.overflow());

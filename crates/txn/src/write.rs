@@ -262,7 +262,7 @@ impl Writer<'_> {
                     self.wait(token)?;
                 }
                 Step::UndoPage => sys.undo.extend(&mut self.log.tail)?,
-                Step::Room(len) => tree.make_room(pool, &self.scratch.key, len)?,
+                Step::Room(len) => sys.make_room(tree, &self.scratch.key, len)?,
                 Step::Edge(fence) => self.scratch.edge.find(sys, tree, op.index.id, &fence, &mut |_| {})?,
                 Step::WideCheck => match self.wide_check(op, prefix.unwrap_or(4))? {
                     Check::Pass | Check::Further => checked = true,
@@ -706,7 +706,7 @@ impl TrxSystem {
                     if what != Plain::Remove && !leaf.fits_replace(slot, value.len()) {
                         drop(leaf);
                         drop(mtr);
-                        tree.make_room(pool, key, value.len())?;
+                        self.make_room(tree, key, value.len())?;
                         continue;
                     }
                     let leaf = leaf.into_mtr(&mut mtr);
@@ -720,7 +720,7 @@ impl TrxSystem {
                     if !leaf.fits(key.len(), value.len()) {
                         drop(leaf);
                         drop(mtr);
-                        tree.make_room(pool, key, value.len())?;
+                        self.make_room(tree, key, value.len())?;
                         continue;
                     }
                     leaf.into_mtr(&mut mtr).insert(&mut mtr, slot, key, value)?;
