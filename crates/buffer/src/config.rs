@@ -41,6 +41,11 @@ pub struct PoolConfig {
 impl PoolConfig {
     /// Smallest number of frames of a pool.
     pub const FRAMES_MIN: usize = 32;
+
+    /// Frames of the pool as it starts.
+    pub(crate) fn frames(&self) -> usize {
+        (self.bytes / self.page_size).max(PoolConfig::FRAMES_MIN)
+    }
 }
 
 impl Default for PoolConfig {

@@ -293,7 +293,7 @@ impl BufferPool {
     /// Takes a frame for a page to be read ahead, unless that is pointless or frames are scarce.
     fn start_loading(&self, id: PageId, sources: &HashMap<SpaceId, Source>) -> Option<Loading> {
         let source = sources.get(&id.space)?;
-        if self.is_resident(id) || self.free_frames.load(Ordering::Relaxed) < self.background.free_low {
+        if self.is_resident(id) || self.free_frames.load(Ordering::Relaxed) < self.background.free.low() {
             return None;
         }
         let pending = self.pending.get(id).ok()?;

@@ -10,6 +10,7 @@
 //! change them; [`BufferPool::checkpoint_now`], [`BufferPool::stop_background`] to shut down.
 
 mod background;
+mod cleaner;
 mod config;
 mod doublewrite;
 mod flush;
@@ -18,6 +19,7 @@ mod guard;
 mod mtr;
 mod ops;
 mod pool;
+mod provider;
 mod recovery;
 mod shard;
 mod stats;

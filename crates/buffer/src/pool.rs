@@ -69,7 +69,7 @@ impl BufferPool {
         if !size.is_power_of_two() || !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&size) {
             return Err(Error::invalid(format!("page size {size}")));
         }
-        let count = (config.bytes / size).max(PoolConfig::FRAMES_MIN);
+        let count = config.frames();
         if count >= u32::MAX as usize / 2 {
             return Err(Error::invalid(format!("a buffer pool of {count} pages")));
         }
@@ -408,7 +408,7 @@ impl BufferPool {
         // Counted first: the count is never below what the lists hold.
         self.free_frames.fetch_add(1, Ordering::AcqRel);
         self.shard_of(at).push_free(at);
-        self.background.frame_freed();
+        self.serve_waiters();
     }
 
     /// A free frame, from the partition of the page's extent if that has one.
@@ -419,12 +419,25 @@ impl BufferPool {
         }
     }
 
+    /// Number of the partition that the page's extent is to be in.
+    fn home(&self, id: PageId) -> usize {
+        (id.extent_hash() >> 32) as usize % self.shards.len()
+    }
+
+    pub(crate) fn home_shard(&self, id: PageId) -> &Shard {
+        &self.shards[self.home(id)]
+    }
+
     pub(crate) fn try_alloc_frame(&self, id: PageId) -> Option<u32> {
+        self.pop_any_free(self.home(id))
+    }
+
+    /// A free frame, from the partition `home` or the next one that has any.
+    pub(crate) fn pop_any_free(&self, home: usize) -> Option<u32> {
         let count = self.shards.len();
-        let home = (id.extent_hash() >> 32) as usize % count;
         let at = (0..count).find_map(|i| self.shards[(home + i) % count].pop_free())?;
         let left = self.free_frames.fetch_sub(1, Ordering::AcqRel) - 1;
-        if left < self.background.free_low {
+        if left < self.background.free.low() {
             self.background.wake_provider();
         }
         Some(at)
