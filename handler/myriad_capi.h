@@ -69,6 +69,7 @@ typedef struct {
   bool deadlock_detect;
   uint32_t max_open_files;
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
+  const char *background_cpus;          /* such as "0,2-3"; empty: any */
   /* Error log. */
   void (*report)(myriad_log_level level, const char *text);
   /* Called before `waiter` starts to wait for a transaction of `holder` (their thd pointers; either may be null), as
@@ -85,7 +86,8 @@ myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 
 typedef enum {
   MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT = 0, MYRIAD_SET_IO_CAPACITY, MYRIAD_SET_IO_CAPACITY_MAX, MYRIAD_SET_DEADLOCK_DETECT,
-  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE
+  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE,
+  MYRIAD_SET_BUFFER_POOL_SIZE_CHECK     /* changes nothing: would MYRIAD_SET_BUFFER_POOL_SIZE be refused now? */
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */

@@ -5,7 +5,7 @@
 use crate::cleaner::CLEANER_PAGES;
 use crate::config::{Level, PoolConfig};
 use crate::pool::BufferPool;
-use crate::provider::{FreeBounds, FrameQueue, PROVIDERS};
+use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use myriad_base::{Error, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;

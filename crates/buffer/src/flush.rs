@@ -16,7 +16,7 @@ use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use myriad_io::{AlignedBuf, File, IoRequest};
 use myriad_space::Space;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -174,10 +174,10 @@ impl BufferPool {
             .collect();
         self.io.submit(&mut requests);
         let results: Vec<Result<usize>> = requests.into_iter().map(|r| r.result).collect();
-        let mut synced: Vec<Option<Result<()>>> = vec![None; files.list.len()];
+        let synced =
+            self.sync_files(&files, runs.iter().zip(&results).filter(|(_, r)| r.is_ok()).map(|(run, _)| run.file));
         for (run, result) in runs.iter().zip(results) {
-            let result =
-                result.and_then(|_| synced[run.file].get_or_insert_with(|| files.list[run.file].1.sync()).clone());
+            let result = result.and_then(|_| synced[run.file].clone());
             match result {
                 Ok(()) => {
                     batch[run.first..run.first + run.count].iter_mut().for_each(|c| c.outcome = Outcome::Durable);
@@ -187,6 +187,19 @@ impl BufferPool {
             }
         }
         first_error.map_or(Ok(()), Err)
+    }
+
+    /// Syncs those files of a batch that `written` names, all at the same time: a device flushes once for all who ask
+    /// together. A result for each file; for those that were not named it means nothing.
+    fn sync_files(&self, files: &Files, written: impl Iterator<Item = usize>) -> Vec<Result<()>> {
+        let mut results = vec![Ok(()); files.list.len()];
+        let wanted: BTreeSet<usize> = written.collect();
+        let mut requests: Vec<IoRequest<'_>> = wanted.iter().map(|&i| IoRequest::sync(&*files.list[i].1)).collect();
+        self.io.submit(&mut requests);
+        for (&i, request) in wanted.iter().zip(requests) {
+            results[i] = request.result.map(|_| ());
+        }
+        results
     }
 
     /// The open files of a batch. Pages of dropped tablespaces count as durable: nobody will read them.

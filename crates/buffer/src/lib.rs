@@ -21,6 +21,7 @@ mod ops;
 mod pool;
 mod provider;
 mod recovery;
+mod resize;
 mod shard;
 mod stats;
 mod table;

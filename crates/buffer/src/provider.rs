@@ -1,8 +1,8 @@
 //! The page provider keeps frames free, so that a client that misses a page finds one at once.
 //!
 //! Its threads sweep the partitions' clock hands: a cold clean page is dropped, cold dirty ones are written in batches and
-//! then dropped. Two threads, so that one's sync does not keep the device idle: while one waits for the sync of its batch,
-//! the other's batch is written.
+//! then dropped. Several threads, so that one's sync does not keep the device idle: while one waits for the sync of its
+//! batch, the others' batches are written.
 //!
 //! A client that finds no free frame looks for a clean victim itself, which costs less than waking somebody; it never
 //! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting.
@@ -22,7 +22,7 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Threads that provide.
-pub(crate) const PROVIDERS: usize = 2;
+pub(crate) const PROVIDERS: usize = 4;
 /// Dirty victims written at a time.
 const PROVIDER_PAGES: usize = BATCH_PAGES;
 /// Victims taken from a partition before the next one has its turn.
@@ -131,8 +131,12 @@ enum Look {
 impl BufferPool {
     /// One turn of a provider; how long it may sleep then.
     pub(crate) fn provider_turn(&self) -> Duration {
-        if self.check_poison().is_err() || self.free_frames.load(Ordering::Acquire) >= self.background.free.target() {
+        if self.check_poison().is_err() {
             return IDLE;
+        }
+        let shrink = self.shrink_turn();
+        if self.free_frames.load(Ordering::Acquire) >= self.background.free.target() {
+            return shrink.unwrap_or(IDLE);
         }
         match self.provide() {
             Ok(0) => {
@@ -149,14 +153,17 @@ impl BufferPool {
     /// has been round three times. Returns how many became free.
     pub(crate) fn provide(&self) -> Result<usize> {
         let mut freed = 0;
-        let mut dirty = Vec::with_capacity(PROVIDER_PAGES);
-        let mut looks = self.frames().len() * 3;
+        // Of a small pool only a part may be on its way to the files at a time.
+        let batch = (self.frames().len() / 32).clamp(8, PROVIDER_PAGES);
+        let mut dirty = Vec::with_capacity(batch);
+        let frames = self.frames().len() as u32;
+        let mut looks = 3 * frames;
         while looks > 0 && self.free_frames.load(Ordering::Relaxed) < self.background.free.target() {
             let turn = self.background.free.turn.fetch_add(1, Ordering::Relaxed);
             let shard = &self.shards[turn % self.shards.len()];
             let mut victims = 0;
-            for _ in 0..shard.frames.len() {
-                let at = shard.next_by_hand();
+            for _ in 0..frames / self.shards.len() as u32 {
+                let at = shard.next_by_hand(frames);
                 looks = looks.saturating_sub(1);
                 match self.look_at_victim(at) {
                     Look::Freed => freed += 1,
@@ -164,11 +171,11 @@ impl BufferPool {
                     Look::Spared => continue,
                 }
                 victims += 1;
-                if victims == TURN_VICTIMS || dirty.len() == PROVIDER_PAGES {
+                if victims == TURN_VICTIMS || dirty.len() == batch {
                     break;
                 }
             }
-            if dirty.len() == PROVIDER_PAGES {
+            if dirty.len() == batch {
                 freed += self.write_victims(&mut dirty)?;
             }
         }
@@ -212,7 +219,8 @@ impl BufferPool {
 
     /// Drops a clean page for the caller's own need, if the clock hand meets one soon.
     fn evict_clean(&self, shard: &Shard) -> bool {
-        (0..CLIENT_SWEEP).any(|_| matches!(self.look_at_victim(shard.next_by_hand()), Look::Freed))
+        let frames = self.frames().len() as u32;
+        (0..CLIENT_SWEEP).any(|_| matches!(self.look_at_victim(shard.next_by_hand(frames)), Look::Freed))
     }
 
     /// Hands free frames to those who wait for one.

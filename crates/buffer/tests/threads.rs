@@ -113,6 +113,80 @@ fn no_update_is_lost() {
     assert_eq!(sum(&rig.pool), expected);
 }
 
+/// The pool grows and shrinks under its users; nothing is lost, and memory follows.
+#[test]
+fn the_pool_changes_its_size_under_load() {
+    let config = PoolConfig { bytes_max: 4096 * 400, ..config() };
+    let rig = create(3, &config);
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        mtr.init(id(page as u32), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    let (added, running) = (AtomicU64::new(0), std::sync::atomic::AtomicBool::new(true));
+    let settled = |frames: u64| {
+        let begin = std::time::Instant::now();
+        while rig.pool.stats().frames != frames || rig.pool.stats().frames_shrinking_to != 0 {
+            assert!(begin.elapsed().as_secs() < 60, "{:?}", rig.pool.stats());
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        for t in 0..3 {
+            let (rig, added, running) = (&rig, &added, &running);
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                while running.load(Ordering::Relaxed) {
+                    look(&rig.pool, &mut random);
+                    add(&rig.pool, &mut random);
+                    added.fetch_add(2, Ordering::Relaxed);
+                }
+            });
+        }
+        for frames in [400u64, 64, 333, 70, 400, 64] {
+            rig.pool.resize(frames as usize * 4096).unwrap();
+            settled(frames);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        running.store(false, Ordering::Relaxed);
+    });
+    assert_eq!(sum(&rig.pool), added.load(Ordering::Relaxed));
+    for (bytes, why) in [(4096 * 63, "too small"), (4096 * 401, "reserved at the start"), (0, "too small")] {
+        let message = rig.pool.resize(bytes).unwrap_err().to_string();
+        assert!(message.contains(why), "{message}");
+    }
+    rig.pool.checkpoint_now().unwrap();
+    let stats = rig.pool.stats();
+    assert_eq!((stats.frames, stats.dirty_pages), (64, 0));
+    rig.pool.stop_background();
+}
+
+#[test]
+fn a_pool_without_threads_changes_its_size_at_once_or_not_at_all() {
+    let config = PoolConfig { bytes_max: 4096 * 200, ..small(100) };
+    let rig = create(4, &config);
+    let pool = &rig.pool;
+    for page in 1..=90 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.write(mtr.find(id(page)).unwrap(), AT, &[page as u8]);
+        mtr.commit().unwrap();
+    }
+    // Somebody holds a page beyond the new end.
+    let held: Vec<_> = (1..=90).map(|page| pool.fix_shared(id(page)).unwrap()).filter(|p| p.frame().0 >= 64).collect();
+    assert!(!held.is_empty());
+    assert!(matches!(pool.resize(64 * 4096), Err(myriad_base::Error::BufferPoolExhausted)));
+    assert_eq!((pool.stats().frames, pool.stats().frames_shrinking_to), (100, 0));
+    drop(held);
+    pool.resize(64 * 4096).unwrap();
+    assert_eq!((pool.stats().frames, pool.stats().frames_to_free), (64, 0));
+    assert!((1..=90).all(|page| pool.fix_shared(id(page)).unwrap()[AT] == page as u8));
+    pool.resize(200 * 4096).unwrap();
+    assert!((1..=90).all(|page| pool.fix_shared(id(page)).unwrap()[AT] == page as u8));
+    assert!((1..=90).all(|page| pool.is_resident(id(page))));
+    assert_eq!(pool.stats().free_frames, 110);
+}
+
 #[test]
 fn optimistic_reads_equal_latched_reads() {
     let rig = create(2, &config());

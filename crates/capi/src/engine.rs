@@ -41,6 +41,8 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.max_open_files = c.max_open_files as usize;
     config.placement = placement(u64::from(c.tablespace_per))?;
     config.report = reporter(c.report);
+    // SAFETY: NUL-terminated by contract.
+    config.background_cpus = unsafe { name(c.background_cpus) }?.into();
     config.about_to_wait = about_to_wait(c.about_to_wait);
     Ok(config)
 }
@@ -99,6 +101,7 @@ pub unsafe extern "C" fn myriad_engine_set(e: *mut EngineHandle, setting: u32, v
             5 => Setting::MaxOpenFiles(small(value) as usize),
             6 => Setting::Placement(placement(value)?),
             7 => Setting::Doublewrite(value != 0),
+            8 => Setting::BufferPoolBytesCheck(value),
             other => return Err(Error::invalid(format!("setting {other}"))),
         };
         e.engine.set(setting).map(|()| Status::Ok)

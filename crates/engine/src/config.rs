@@ -71,6 +71,8 @@ pub struct EngineConfig {
     pub report: Reporter,
     /// See [`AboutToWait`].
     pub about_to_wait: Option<AboutToWait>,
+    /// CPUs of the engine's own threads, such as `0,2-3`; empty: any. Read by [`myriad_io::CpuList::parse`].
+    pub background_cpus: String,
     /// Whether the engine has threads of its own. Without them (simulation) [`crate::Engine::background_step`] does their
     /// work.
     pub background_threads: bool,
@@ -103,6 +105,7 @@ impl EngineConfig {
             placement: Placement::Database,
             report: Arc::new(|_, _| {}),
             about_to_wait: None,
+            background_cpus: String::new(),
             background_threads: true,
             definition_cache_bytes: 16 << 20,
             clock: Arc::new(SystemClock::new()),
@@ -124,6 +127,8 @@ pub enum Setting {
     DeadlockDetect(bool),
     /// Bytes.
     BufferPoolBytes(u64),
+    /// Changes nothing: says whether [`Setting::BufferPoolBytes`] would be refused now.
+    BufferPoolBytesCheck(u64),
     /// Files.
     MaxOpenFiles(usize),
     /// For tables created from now on.

@@ -79,6 +79,8 @@ impl Engine {
         if !self.parts.config.background_threads || self.closed.load(Ordering::Acquire) {
             return;
         }
+        // The list was good when the engine was opened.
+        let _cpus = crate::open::background_cpus(&self.parts.config);
         self.parts.trx.start_background();
         self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
     }
@@ -145,6 +147,9 @@ impl Engine {
             Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
             Setting::BufferPoolBytes(bytes) => {
                 return self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+            Setting::BufferPoolBytesCheck(bytes) => {
+                return self.parts.pool.check_size(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ());
             }
             Setting::MaxOpenFiles(files) => self.parts.spaces.set_max_open_files(files),
             Setting::Placement(placement) => self.parts.catalog.set_placement(placement),
