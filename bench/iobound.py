@@ -27,7 +27,8 @@ def options(engine, args):
         "INNODB": ["--innodb-flush-method=O_DIRECT", f"--innodb-log-file-size={log}M", "--innodb-io-capacity=2000",
                    "--innodb-io-capacity-max=20000", "--innodb-buffer-pool-load-at-startup=0",
                    "--innodb-buffer-pool-dump-at-shutdown=0"],
-        "MYRIAD": [f"--loose-myriad-log-capacity={log << 20}", f"--loose-myriad-page-size={args.page_size}"],
+        "MYRIAD": [f"--loose-myriad-log-capacity={log << 20}", f"--loose-myriad-page-size={args.page_size}",
+                   "--loose-myriad-buffer-pool-warm-up=0"],
         "ROCKSDB": ["--rocksdb-use-direct-reads=1", "--rocksdb-use-direct-io-for-flush-and-compaction=1"],
     }[engine.upper()]
 

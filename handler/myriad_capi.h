@@ -70,6 +70,7 @@ typedef struct {
   uint32_t max_open_files;
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
   const char *background_cpus;          /* such as "0,2-3"; empty: any */
+  bool buffer_pool_warm_up;             /* read the pages again that were in use before the last stop */
   /* Error log. */
   void (*report)(myriad_log_level level, const char *text);
   /* Called before `waiter` starts to wait for a transaction of `holder` (their thd pointers; either may be null), as

@@ -10,6 +10,7 @@ static ulong io_capacity, io_capacity_max, max_open_files;
 static ulonglong log_capacity;
 static my_bool doublewrite, deadlock_detect;
 static char *background_cpus;
+static my_bool buffer_pool_warm_up;
 static const ulonglong pool_size_min = 5ULL << 20, pool_size_step = 1ULL << 20;
 
 static const char *io_method_names[] = {"AUTO", "URING", "THREADS", NullS};
@@ -129,6 +130,11 @@ static MYSQL_SYSVAR_STR(background_cpus, background_cpus, PLUGIN_VAR_RQCMDARG | 
                         "writing and purge away from the "
                         "CPUs of the clients, or the other way round.",
                         nullptr, nullptr, "");
+static MYSQL_SYSVAR_BOOL(buffer_pool_warm_up, buffer_pool_warm_up, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                         "Saves which pages are in use, at shutdown and every five minutes, and reads them again in "
+                         "the background after a start. "
+                         "Default ON. Switch it off to measure with cold memory.",
+                         nullptr, nullptr, 1);
 static MYSQL_SYSVAR_ULONG(fast_shutdown, myriad_fast_shutdown, PLUGIN_VAR_RQCMDARG,
                           "How to stop: 0 purge old row versions, then as 1; 1 (default) write all pages, so that the "
                           "next start has nothing to "
@@ -157,6 +163,7 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(max_open_files),
                                                       MYSQL_SYSVAR(tablespace_per),
                                                       MYSQL_SYSVAR(background_cpus),
+                                                      MYSQL_SYSVAR(buffer_pool_warm_up),
                                                       MYSQL_SYSVAR(fast_shutdown),
                                                       MYSQL_SYSVAR(lock_wait_timeout),
                                                       MYSQL_SYSVAR(sort_buffer_size),
@@ -183,6 +190,7 @@ void myriad_fill_config(myriad_config *config) {
   config->max_open_files = uint32_t(max_open_files);
   config->tablespace_per = uint32_t(tablespace_per);
   config->background_cpus = background_cpus ? background_cpus : "";
+  config->buffer_pool_warm_up = buffer_pool_warm_up;
   config->report = myriad_report;
   config->about_to_wait = myriad_about_to_wait;
 }

@@ -310,6 +310,50 @@ def test_background_cpus(_where):
             refused.close()
 
 
+def test_warm_up(_where):
+    """After a restart the pages in use come back by themselves; a damaged list is noted and ignored."""
+    with server.Server("MYRIAD", pool_mib=64) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE w (id INT PRIMARY KEY, pad VARCHAR(4000) NOT NULL)")
+        rows(c, "INSERT INTO w SELECT seq, REPEAT('x', 4000) FROM seq_1_to_5000")
+        rows(c, "SELECT COUNT(pad) FROM w")
+        c.close()
+
+        def read_at_start():
+            """Pages read again, when the log says that it is over."""
+            where.restart()
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                with open(where.log) as f:
+                    f.seek(where.log_offset)
+                    text = f.read()
+                if "warm-up" in text:
+                    return text
+                time.sleep(0.1)
+            raise AssertionError("no word of a warm-up in the error log")
+
+        if "warm-up: read " not in read_at_start():
+            raise AssertionError("no pages were read again")
+        c = where.connect(database="d")
+        before = metric(c, "pages_read")
+        expect("rows", rows(c, "SELECT COUNT(pad) FROM w"), ((5000,),))
+        read = metric(c, "pages_read") - before
+        if before < 1000 or read > 100:
+            raise AssertionError(f"{before} pages were read again, {read} were missing")
+        c.close()
+        where.stop()
+        with open(os.path.join(where.datadir, "#myriad", "hot_pages"), "r+b") as f:
+            f.seek(50)
+            f.write(b"damaged")
+        where.start()
+        deadline = time.monotonic() + 30
+        while "hot_pages is ignored: its pages are damaged" not in open(where.log).read():
+            if time.monotonic() > deadline:
+                raise AssertionError("a damaged list was not noticed")
+            time.sleep(0.1)
+        expect("rows", where.query("SELECT COUNT(pad) FROM d.w"), ((5000,),))
+
+
 def main():
     names = sys.argv[1:]
     tests = {name[5:]: f for name, f in globals().items() if name.startswith("test_")}

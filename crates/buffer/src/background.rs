@@ -4,6 +4,7 @@
 
 use crate::cleaner::CLEANER_PAGES;
 use crate::config::{Level, PoolConfig};
+use crate::frame::USAGE_COLD;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use myriad_base::{Error, Lsn, PageId, Result};
@@ -62,6 +63,7 @@ pub(crate) struct Background {
     pub provider: Arc<Event>,
     pub cleaner: Arc<Event>,
     reader: Arc<Event>,
+    pub warm_up: Arc<Event>,
     /// When the provider works, and how far.
     pub free: FreeBounds,
     /// Clients that wait for a free frame.
@@ -92,6 +94,7 @@ impl Background {
             provider: Arc::new(Event::new()),
             cleaner: Arc::new(Event::new()),
             reader: Arc::new(Event::new()),
+            warm_up: Arc::new(Event::new()),
             free: FreeBounds::of(config.frames()),
             frame_queue: FrameQueue::default(),
             done_mutex: Mutex::new(()),
@@ -124,6 +127,7 @@ impl Background {
         self.provider.signal();
         self.cleaner.signal();
         self.reader.signal();
+        self.warm_up.signal();
         self.frame_queue.wake_all();
     }
 
@@ -265,7 +269,8 @@ impl BufferPool {
     /// frame, and failures are left to whoever fixes the page.
     pub fn prefetch(&self, ids: &[PageId]) {
         if !self.background.has_threads() {
-            return self.load_batch(ids);
+            self.load_batch(ids, USAGE_COLD);
+            return;
         }
         {
             let mut queue = self.background.prefetch.lock();
@@ -285,7 +290,7 @@ impl BufferPool {
             if ids.is_empty() || self.background.is_stopping() {
                 return;
             }
-            self.load_batch(&ids);
+            self.load_batch(&ids, USAGE_COLD);
         }
     }
 }

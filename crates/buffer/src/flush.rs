@@ -6,7 +6,7 @@
 
 use crate::config::Level;
 use crate::doublewrite::BATCH_PAGES;
-use crate::frame::{STATE_WRITING, USAGE_COLD};
+use crate::frame::STATE_WRITING;
 use crate::pool::BufferPool;
 use crate::recovery::{spaces_of, PageRedo};
 use crate::stats::Counter;
@@ -261,9 +261,10 @@ impl BufferPool {
         runs
     }
 
-    /// Reads the pages of `ids` that are not in memory, all at once, as cold pages. Takes only frames that are free now.
-    /// Failures are left to whoever fixes the page.
-    pub(crate) fn load_batch(&self, ids: &[PageId]) {
+    /// Reads the pages of `ids` that are not in memory, all at once, with usage mark `usage`. Takes only frames that are
+    /// free now. Failures are left to whoever fixes the page. Returns how many came in.
+    pub(crate) fn load_batch(&self, ids: &[PageId], usage: u8) -> usize {
+        let mut loaded = 0;
         // Files first: to open one may mean to read the catalog, and no latch may be held then.
         let sources: HashMap<SpaceId, Source> =
             spaces_of(ids).into_iter().filter_map(|id| Some((id, self.source_of(id).ok()?))).collect();
@@ -287,13 +288,15 @@ impl BufferPool {
                     !read || results.next().expect("a result for each request").is_ok_and(|n| n == self.page_size());
                 self.counters.add_many(Counter::Reads, u64::from(read));
                 if whole && self.finish_fill(id, at, pending).is_ok() {
-                    self.publish(at, USAGE_COLD);
+                    self.publish(at, usage);
+                    loaded += 1;
                     self.frames().get(at).latch.unlock_exclusive();
                 } else {
                     self.withdraw(id, at);
                 }
             }
         }
+        loaded
     }
 
     fn source_of(&self, id: SpaceId) -> Result<Source> {

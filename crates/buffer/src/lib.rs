@@ -25,6 +25,7 @@ mod resize;
 mod shard;
 mod stats;
 mod table;
+mod warm_up;
 
 pub use config::{Level, PoolConfig, PoolStats, Reporter};
 pub use frame::FrameNo;

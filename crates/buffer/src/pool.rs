@@ -12,6 +12,7 @@ use crate::resize::Resize;
 use crate::shard::{shard_no, Shard, RUN_FRAMES};
 use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
+use crate::warm_up::WarmUp;
 use myriad_base::latch::LatchClass;
 use myriad_base::page::{self, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
@@ -46,6 +47,7 @@ pub struct BufferPool {
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) pending: Pending,
     pub(crate) resize: Resize,
+    pub(crate) warm_up: WarmUp,
     /// Dropped tablespaces that may have dirty pages, with the log's end when they were dropped.
     discarded: Mutex<HashMap<SpaceId, Lsn>>,
 }
@@ -91,6 +93,7 @@ impl BufferPool {
             doublewrite,
             pending: Pending::new(),
             resize: Resize::new(count),
+            warm_up: WarmUp::new(dir.join("#myriad")),
             discarded: Mutex::default(),
             counters: Counters::new(),
             poisoned: AtomicBool::new(false),

@@ -187,6 +187,69 @@ fn a_pool_without_threads_changes_its_size_at_once_or_not_at_all() {
     assert_eq!(pool.stats().free_frames, 110);
 }
 
+/// Pages in use are read again after a restart; a damaged list is ignored; what a stop kept from being read is not lost.
+#[test]
+fn pages_in_use_are_read_again_after_a_restart() {
+    use std::path::Path;
+    let config = PoolConfig { bytes: 4096 * 512, ..config() };
+    let restarted = |rig: rig::Rig| {
+        rig.pool.checkpoint_now().unwrap();
+        rig.pool.save_hot_pages().unwrap();
+        rig.pool.stop_background();
+        let sim = rig.sim.crash(1);
+        drop(rig);
+        open(sim, &config).unwrap()
+    };
+    let resident = |pool: &BufferPool| (1..=PAGES).filter(|&p| pool.is_resident(id(p as u32))).count();
+    let wait_for = |pool: &BufferPool, pages: usize| {
+        let begin = std::time::Instant::now();
+        while resident(pool) != pages {
+            assert!(begin.elapsed().as_secs() < 30, "{} of {pages} pages", resident(pool));
+            std::thread::yield_now();
+        }
+    };
+    let rig = create(5, &config);
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        mtr.init(id(page as u32), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    let rig = restarted(rig);
+    assert_eq!(resident(&rig.pool), 0);
+    // Stopped before it began: the list of the next start is that of this one.
+    rig.pool.stop_warm_up();
+    rig.pool.start_warm_up();
+    rig.pool.stop_background();
+    assert_eq!(resident(&rig.pool), 0);
+    let sim = rig.sim.crash(1);
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    rig.pool.start_warm_up();
+    wait_for(&rig.pool, PAGES as usize);
+    let rig = restarted(rig);
+    rig.pool.start_warm_up();
+    wait_for(&rig.pool, PAGES as usize);
+    assert!(rig.messages.lock().unwrap().iter().all(|(level, _)| *level == myriad_buffer::Level::Info));
+    let rig = restarted(rig);
+    let path = Path::new(rig::DIR).join("#myriad/hot_pages");
+    let io: &dyn myriad_io::Io = &rig.sim;
+    io.open(&path, myriad_io::OpenMode::WRITE).unwrap().write_at(b"?", 40).unwrap();
+    rig.pool.start_warm_up();
+    let begin = std::time::Instant::now();
+    while !rig
+        .messages
+        .lock()
+        .unwrap()
+        .iter()
+        .any(|(_, text)| text.contains("hot_pages is ignored: its pages are damaged"))
+    {
+        assert!(begin.elapsed().as_secs() < 30);
+        std::thread::yield_now();
+    }
+    assert_eq!(resident(&rig.pool), 0);
+    rig.pool.stop_background();
+}
+
 #[test]
 fn optimistic_reads_equal_latched_reads() {
     let rig = create(2, &config());

@@ -41,6 +41,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.max_open_files = c.max_open_files as usize;
     config.placement = placement(u64::from(c.tablespace_per))?;
     config.report = reporter(c.report);
+    config.warm_up = c.buffer_pool_warm_up;
     // SAFETY: NUL-terminated by contract.
     config.background_cpus = unsafe { name(c.background_cpus) }?.into();
     config.about_to_wait = about_to_wait(c.about_to_wait);

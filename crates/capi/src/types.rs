@@ -58,6 +58,7 @@ pub struct Config {
     pub max_open_files: u32,
     pub tablespace_per: u32,
     pub background_cpus: *const c_char,
+    pub buffer_pool_warm_up: bool,
     pub report: Option<unsafe extern "C" fn(i32, *const c_char)>,
     pub about_to_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
 }

@@ -73,6 +73,8 @@ pub struct EngineConfig {
     pub about_to_wait: Option<AboutToWait>,
     /// CPUs of the engine's own threads, such as `0,2-3`; empty: any. Read by [`myriad_io::CpuList::parse`].
     pub background_cpus: String,
+    /// Whether pages in use before the last stop are read again in the background.
+    pub warm_up: bool,
     /// Whether the engine has threads of its own. Without them (simulation) [`crate::Engine::background_step`] does their
     /// work.
     pub background_threads: bool,
@@ -106,6 +108,7 @@ impl EngineConfig {
             report: Arc::new(|_, _| {}),
             about_to_wait: None,
             background_cpus: String::new(),
+            warm_up: false,
             background_threads: true,
             definition_cache_bytes: 16 << 20,
             clock: Arc::new(SystemClock::new()),

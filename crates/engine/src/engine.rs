@@ -82,6 +82,9 @@ impl Engine {
         // The list was good when the engine was opened.
         let _cpus = crate::open::background_cpus(&self.parts.config);
         self.parts.trx.start_background();
+        if self.parts.config.warm_up {
+            self.parts.pool.start_warm_up();
+        }
         self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
     }
 
@@ -107,7 +110,11 @@ impl Engine {
             return Ok(());
         }
         self.reclaimer.stop();
+        self.parts.pool.stop_warm_up();
         let stopped = self.stop(mode);
+        if stopped.is_ok() && self.parts.config.warm_up {
+            self.parts.pool.save_hot_pages_or_report();
+        }
         self.parts.pool.stop_background();
         stopped
     }
