@@ -2,7 +2,7 @@
 # Debian's Python, because the modules come from Debian's packages.
 PYTHON := /usr/bin/python3
 
-.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-iobound bench-insert clean
+.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-iobound bench-insert bench-check clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 22
@@ -42,6 +42,10 @@ bench-iobound: build  ## sysbench on data 8 times the pool, second by second (AR
 
 bench-insert: build  ## insert benchmark: 3 secondary indexes, larger than the pool (ARGS="--scale 0.1")
 	@$(PYTHON) bench/insert.py $(ARGS)
+
+bench-check: build  ## the tablespace check on 200,000 files, beside MySQL's rule and fio
+	@scripts/setup.sh fio || true
+	@$(PYTHON) bench/check.py $(ARGS)
 
 clean:  ## remove what was built (not var/run, which holds data)
 	rm -rf build/handler build/sanitize build/ha_myriad.so build/myriad build/datadir-template

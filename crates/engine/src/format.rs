@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 /// Version of the formats on disk.
 pub(crate) const FORMAT_VERSION: u32 = 1;
-const FORMAT_FILE: &str = "FORMAT";
+pub(crate) const FORMAT_FILE: &str = "FORMAT";
 const CREATING_FILE: &str = "CREATING";
 pub(crate) const LOCK_FILE: &str = "myriad.lock";
 /// The engine's folder in the data directory.

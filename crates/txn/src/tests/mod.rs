@@ -75,7 +75,7 @@ fn try_open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Result<Ar
         flush: FlushPolicy::Sync,
         purge_threads: 2,
         deadlock_detect: true,
-        about_to_wait: None,
+        commit_order: Arc::new(crate::Unordered),
         clock: Arc::new(SystemClock::new()),
         reporter,
     };
