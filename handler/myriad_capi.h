@@ -69,6 +69,8 @@ typedef struct {
   bool deadlock_detect;
   uint32_t max_open_files;
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
+  const char *background_cpus;          /* such as "0,2-3"; empty: any */
+  bool buffer_pool_warm_up;             /* read the pages again that were in use before the last stop */
   uint32_t duplicate_check;             /* of all tablespace files: 0 OFF, 1 ONLINE, 2 BLOCKING */
   int32_t duplicate_check_threads;      /* -1 = chosen by the engine */
   bool duplicate_check_light;           /* 4 KiB of each file, not its first pages */
@@ -94,7 +96,8 @@ myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 
 typedef enum {
   MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT = 0, MYRIAD_SET_IO_CAPACITY, MYRIAD_SET_IO_CAPACITY_MAX, MYRIAD_SET_DEADLOCK_DETECT,
-  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE
+  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE,
+  MYRIAD_SET_BUFFER_POOL_SIZE_CHECK     /* changes nothing: would MYRIAD_SET_BUFFER_POOL_SIZE be refused now? */
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */

@@ -8,6 +8,7 @@
 //! use of it gives the error, and it no longer bounds the checkpoint. Other pages are not affected.
 
 use crate::config::Level;
+use crate::frame::USAGE_COLD;
 use crate::ops::{replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
@@ -362,7 +363,7 @@ impl BufferPool {
         let mut work = self.pending.take_work(max);
         work.sort_unstable();
         let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
-        self.load_batch(&ids);
+        self.load_batch(&ids, USAGE_COLD);
         let mut missing: BTreeMap<SpaceId, (usize, Error)> = BTreeMap::new();
         for &(id, failures) in &work {
             if !self.pending.contains(id) {
