@@ -81,7 +81,9 @@ int ha_myriad::close() {
 }
 
 handler *ha_myriad::clone(const char *name, MEM_ROOT *mem_root) {
-  auto *copy = static_cast<ha_myriad *>(handler::clone(name, mem_root));
+  /* The server gives a partitioned table's name, but this may be one of its partitions. */
+  const std::string own = myriad_is_temporary_path(name) ? name : "./" + m_name;
+  auto *copy = static_cast<ha_myriad *>(handler::clone(own.c_str(), mem_root));
   if (!copy) return nullptr;
   copy->m_lock = m_lock;
   copy->m_stored_lock = m_stored_lock;
