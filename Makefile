@@ -2,7 +2,7 @@
 # Debian's Python, because the modules come from Debian's packages.
 PYTHON := /usr/bin/python3
 
-.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk clean
+.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-check clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 22
@@ -36,6 +36,10 @@ bench-oltp: build  ## sysbench on InnoDB, Myriad and MyRocks, interleaved (ARGS=
 
 bench-bulk: build  ## loads, scans, ALTER and UPDATE of a million rows
 	@$(PYTHON) bench/bulk.py $(ARGS)
+
+bench-check: build  ## the tablespace check on 200,000 files, beside MySQL's rule and fio
+	@scripts/setup.sh fio
+	@$(PYTHON) bench/check.py $(ARGS)
 
 clean:  ## remove what was built (not var/run, which holds data)
 	rm -rf build/handler build/sanitize build/ha_myriad.so build/myriad build/datadir-template

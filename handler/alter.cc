@@ -182,8 +182,8 @@ static void report_duplicate(ha_myriad *file, TABLE *table, TABLE *altered, cons
   if (at) pk.assign(at, size_t(end - at));
   plan.make_template(table, true, &all);
   if (at &&
-      myriad_get(session, file->core_table(), 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row) ==
-          MYRIAD_OK &&
+      myriad_get(session, file->core_table(), 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row,
+                 nullptr) == MYRIAD_OK &&
       plan.unpack_row(all, row.key, row.key_len, row.value, row.value_len, table->s->default_values, altered->record[0],
                       &blobs)) {
     print_keydup_error(altered, &altered->key_info[index.server_no], MYF(0));

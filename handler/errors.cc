@@ -34,8 +34,13 @@ int myriad_error(myriad_status status) {
 int myriad_error_noted(myriad_status status, THD *thd) {
   int error = myriad_error(status);
   /* The server's own messages for these name neither tablespace nor page. */
-  if (thd && (status == MYRIAD_ERR_CORRUPT || status == MYRIAD_ERR_DISK_FULL || status == MYRIAD_ERR_NOT_SUPPORTED))
+  if (thd && (status == MYRIAD_ERR_CORRUPT || status == MYRIAD_ERR_DISK_FULL || status == MYRIAD_ERR_NOT_SUPPORTED)) {
+    /* Strict mode would make this warning the statement's error, in place of the server's own number. */
+    const bool strict = thd->abort_on_warning;
+    thd->abort_on_warning = false;
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, "MYRIAD: %s", myriad_last_error());
+    thd->abort_on_warning = strict;
+  }
   if (status == MYRIAD_ERR_CORRUPT) sql_print_error("MYRIAD: %s", myriad_last_error());
   return error;
 }

@@ -146,6 +146,7 @@ private:
   int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
   int deliver_clustered(uchar *record, const myriad_row &row);
   int read_unique(uchar *record, const uchar *key, size_t key_length);
+  myriad_status look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row);
   int resume(uchar *record, bool forward);
   int reread_locked(uchar *record, bool forward);
   void remember(const myriad_row &row);
@@ -211,6 +212,9 @@ private:
   myriad::Template m_template;
   myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high;
   myriad::Buffer m_pk; /* clustered key of the current row */
+  /* Keys that look-ups locked for the current row alone, empty if none: an entry of a unique index, and the row. */
+  myriad::Buffer m_locked_entry, m_locked_row;
+  uint32_t m_locked_entry_index = 0;
   myriad::Buffer m_blobs;
 
   /* Changes. */

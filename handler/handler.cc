@@ -98,6 +98,8 @@ int ha_myriad::reset() {
   m_ignore_duplicates = m_replace_duplicates = false;
   m_try_semi_consistent = m_reread = false;
   m_unique_hit = m_exact = false;
+  m_locked_entry.clear();
+  m_locked_row.clear();
   constexpr size_t keep = 1 << 20;
   if (m_blobs.capacity() > keep) m_blobs.release();
   if (m_row.capacity() > keep) m_row.release();
@@ -238,7 +240,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   }
   if (covering && m_lock != MYRIAD_LOCK_X) return 0;
   myriad_row whole;
-  myriad_status status = myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock, wait_mode(), &whole);
+  myriad_status status = look_up(0, m_pk.data(), m_pk.size(), &whole);
   if (status == MYRIAD_END) {
     *skip = true; /* gone, or locked by another under SKIP LOCKED */
     return 0;
@@ -250,6 +252,8 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
 /* Delivers the row that a cursor found, or the next one in the direction that this statement wants. */
 int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, bool forward) {
   for (;;) {
+    m_locked_entry.clear();
+    m_locked_row.clear();
     if (status == MYRIAD_END) return HA_ERR_END_OF_FILE;
     if (status != MYRIAD_OK) return fail(status);
     remember(*row);
@@ -380,15 +384,31 @@ void ha_myriad::clear_bounds() {
   m_bounded = false;
 }
 
+/* One row by its clustered key, or by all columns of a unique index. A lock taken for it alone is noted for unlock_row.
+ */
+myriad_status ha_myriad::look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row) {
+  bool new_lock = false;
+  myriad_status status =
+      myriad_get(core(), m_table, core_index, key, key_length, core_index != 0, m_lock, wait_mode(), row, &new_lock);
+  Buffer &locked = core_index ? m_locked_entry : m_locked_row;
+  locked.clear();
+  if (new_lock && m_session->isolation <= MYRIAD_READ_COMMITTED) {
+    locked.assign(row->key, row->key_len);
+    if (core_index) m_locked_entry_index = core_index;
+  }
+  return status;
+}
+
 /* One row by a whole unique key, without a cursor. */
 int ha_myriad::read_unique(uchar *record, const uchar *key, size_t key_length) {
   if (int error = ensure_session()) return error;
   close_cursor();
   m_cursor_index = m_index->core_no;
   m_exact = m_have_last = false;
+  m_locked_entry.clear();
+  m_locked_row.clear();
   myriad_row row;
-  myriad_status status =
-      myriad_get(core(), m_table, m_index->core_no, key, key_length, m_index->core_no != 0, m_lock, wait_mode(), &row);
+  myriad_status status = look_up(m_index->core_no, key, key_length, &row);
   if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
   if (status != MYRIAD_OK) return fail(status);
   m_unique_hit = true;
@@ -508,8 +528,9 @@ int ha_myriad::rnd_pos(uchar *record, uchar *position) {
   size_t length = m_plan->clustered_width() ? ref_length : uint2korr(position + ref_length - 2);
   if (length > ref_length) return HA_ERR_KEY_NOT_FOUND;
   m_pk.assign(position, length);
+  m_locked_entry.clear();
   myriad_row row;
-  myriad_status status = myriad_get(core(), m_table, 0, m_pk.data(), length, false, m_lock, wait_mode(), &row);
+  myriad_status status = look_up(0, m_pk.data(), length, &row);
   if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
   if (status != MYRIAD_OK) return fail(status);
   return deliver_clustered(record, row);
@@ -553,6 +574,11 @@ void ha_myriad::unlock_row() {
   m_reread = false;
   if (m_lock == MYRIAD_LOCK_NONE || !m_session || m_session->isolation > MYRIAD_READ_COMMITTED) return;
   if (m_cursor) myriad_cursor_unlock_row(m_cursor);
+  if (m_locked_entry.size())
+    myriad_unlock(core(), m_table, m_locked_entry_index, m_locked_entry.data(), m_locked_entry.size(), m_lock);
+  if (m_locked_row.size()) myriad_unlock(core(), m_table, 0, m_locked_row.data(), m_locked_row.size(), m_lock);
+  m_locked_entry.clear();
+  m_locked_row.clear();
 }
 
 void ha_myriad::init_table_handle_for_HANDLER() {

@@ -102,5 +102,6 @@ maria_declare_plugin(myriad){MYSQL_STORAGE_ENGINE_PLUGIN,
     MYRIAD_I_S(myriad_i_s_lock_waits, "Who waits for whom"),
     MYRIAD_I_S(myriad_i_s_latches, "Latches: acquisitions and waits"),
     MYRIAD_I_S(myriad_i_s_startup, "Phases of the last start"), MYRIAD_I_S(myriad_i_s_tablespaces, "Tablespace files"),
+    MYRIAD_I_S(myriad_i_s_tablespace_check, "What the check of tablespace files found"),
     MYRIAD_I_S(myriad_i_s_buffer_pool, "Buffer pool counters"),
     MYRIAD_I_S(myriad_i_s_metrics, "All counters") maria_declare_plugin_end;

@@ -206,6 +206,23 @@ int fill_spaces(THD *thd, TABLE_LIST *tables, COND *) {
   return fill(thd, tables, [](Rows *rows) { myriad_list_spaces(myriad_core, add_space, rows); });
 }
 
+ST_FIELD_INFO check_fields[] = {Show::Column("SPACE_ID", Show::ULong(10), NULLABLE),
+                                Show::Column("PATH", Show::Varchar(1024), NOT_NULL),
+                                Show::Column("PROBLEM", Show::Varchar(16), NOT_NULL),
+                                Show::Column("OTHER_PATH", Show::Varchar(1024), NULLABLE),
+                                Show::Column("DETAIL", Show::Varchar(2048), NOT_NULL),
+                                Show::Column("FOUND", Show::Datetime(0), NULLABLE),
+                                Show::CEnd()};
+
+void add_check(void *arg, const myriad_check_info *f) {
+  rows_of(arg)->push_back({f->has_space_id ? number(f->space_id) : Cell(), text(f->path), text(f->problem),
+                           text(f->other_path), text(f->detail), time_us(f->found_wall_us)});
+}
+
+int fill_check(THD *thd, TABLE_LIST *tables, COND *) {
+  return fill(thd, tables, [](Rows *rows) { myriad_list_check(myriad_core, add_check, rows); });
+}
+
 ST_FIELD_INFO metric_fields[] = {Show::Column("NAME", Show::Varchar(64), NOT_NULL),
                                  Show::Column("VALUE", Show::ULonglong(21), NOT_NULL),
                                  Show::Column("KIND", Show::Varchar(7), NOT_NULL), Show::CEnd()};
@@ -241,5 +258,6 @@ const Myriad_i_s myriad_i_s_lock_waits = {"MYRIAD_LOCK_WAITS", init<wait_fields,
 const Myriad_i_s myriad_i_s_latches = {"MYRIAD_LATCHES", init<latch_fields, fill_latches>};
 const Myriad_i_s myriad_i_s_startup = {"MYRIAD_STARTUP", init<startup_fields, fill_startup>};
 const Myriad_i_s myriad_i_s_tablespaces = {"MYRIAD_TABLESPACES", init<space_fields, fill_spaces>};
+const Myriad_i_s myriad_i_s_tablespace_check = {"MYRIAD_TABLESPACE_CHECK", init<check_fields, fill_check>};
 const Myriad_i_s myriad_i_s_buffer_pool = {"MYRIAD_BUFFER_POOL", init<metric_fields, fill_buffer_pool>};
 const Myriad_i_s myriad_i_s_metrics = {"MYRIAD_METRICS", init<metric_fields, fill_metrics>};

@@ -6,6 +6,8 @@ namespace myriad {
 namespace {
 
 constexpr uchar LESS_THAN_SPACES = 1, END_OF_TEXT = 2, GREATER_THAN_SPACES = 3;
+/* Weights below these take one and two bytes. */
+constexpr unsigned COMPACT_ONE = 0x80, COMPACT_TWO = 0x7f80;
 
 /* Sorts by its bytes: the binary collations of character sets whose code point order is their byte order. */
 bool sorts_by_bytes(CHARSET_INFO *cs) {
@@ -24,6 +26,30 @@ bool space_weight(CHARSET_INFO *cs, uint flags, uint8_t *unit, uint8_t *space) {
   memcpy(space, out, got);
   return true;
 }
+
+/* True if all weights have two bytes and those of ASCII are below 0x80. */
+bool compact_weights(CHARSET_INFO *cs) {
+  return !strcmp(cs->coll_name.str, "utf8mb3_general_ci") || !strcmp(cs->coll_name.str, "utf8mb4_general_ci");
+}
+
+/* A weight of two bytes in an order-preserving, prefix-free code of one to three. */
+uchar *put_compact(const uchar *weight, uchar *to) {
+  unsigned w = unsigned(weight[0]) << 8 | weight[1];
+  if (w < COMPACT_ONE) {
+    *to++ = uchar(w);
+  } else if (w < COMPACT_TWO) {
+    w -= COMPACT_ONE;
+    *to++ = uchar(0x80 + (w >> 8));
+    *to++ = uchar(w);
+  } else {
+    *to++ = 0xff;
+    *to++ = weight[0];
+    *to++ = weight[1];
+  }
+  return to;
+}
+
+unsigned compact_width(uchar first) { return first < 0x80 ? 1 : first < 0xff ? 2 : 3; }
 
 TextRules text_rules(CHARSET_INFO *cs, bool fixed_width) {
   TextRules rules;
@@ -53,6 +79,9 @@ TextRules text_rules(CHARSET_INFO *cs, bool fixed_width) {
       break;
     }
   }
+  if (rules.levels != 1 || rules.whole || !rules.pad) return rules;
+  rules.compact = rules.unit[0] == 2 && compact_weights(cs);
+  if (rules.compact || rules.unit[0] == 1) rules.letters = letters_of(cs);
   return rules;
 }
 
@@ -106,7 +135,15 @@ template <class T, class U> void put_real(const uchar *from, uchar *to) {
 }
 
 /* Weights in [from, end), possibly in the upper part of the room that `to` begins; trailing space units already cut. */
-uchar *put_padded(const uchar *from, const uchar *end, uchar *to, const uint8_t *space, unsigned unit) {
+uchar *put_padded(const uchar *from, const uchar *end, uchar *to, const uint8_t *space, unsigned unit, bool compact) {
+  auto put_space = [&] {
+    if (compact) {
+      to = put_compact(space, to);
+      return;
+    }
+    memcpy(to, space, unit);
+    to += unit;
+  };
   auto is_space = [&](const uchar *at) {
     for (unsigned i = 0; i < unit; i++)
       if (at[i] != space[i]) return false;
@@ -120,8 +157,12 @@ uchar *put_padded(const uchar *from, const uchar *end, uchar *to, const uint8_t 
     size_t width = std::min<size_t>(unit, size_t(end - from));
     bool spaces = width == unit && is_space(from);
     if (!spaces) {
-      memmove(to, from, width);
-      to += width;
+      if (compact && width == unit) {
+        to = put_compact(from, to);
+      } else {
+        memmove(to, from, width);
+        to += width;
+      }
       from += width;
       continue;
     }
@@ -133,14 +174,12 @@ uchar *put_padded(const uchar *from, const uchar *end, uchar *to, const uint8_t 
     uchar marker = order < 0 || (order == 0 && left < unit) ? LESS_THAN_SPACES : GREATER_THAN_SPACES;
     size_t run = size_t(next - from) / unit;
     for (size_t i = 0; i < run; i++) {
-      memcpy(to, space, unit);
-      to += unit;
+      put_space();
       *to++ = marker;
     }
     from = next;
   }
-  memcpy(to, space, unit);
-  to += unit;
+  put_space();
   *to++ = END_OF_TEXT;
   return to;
 }
@@ -166,7 +205,7 @@ void put_level(const TextRules &rules, unsigned level, const uchar *from, const 
   unsigned unit = rules.unit[level];
   const uint8_t *space = rules.space[level];
   while (size_t(end - from) >= unit && !memcmp(end - unit, space, unit)) end -= unit;
-  out->set_end(put_padded(from, end, to, space, unit));
+  out->set_end(put_padded(from, end, to, space, unit, rules.compact));
 }
 
 void encode_text(const KeyPart &part, Bytes value, Buffer *out) {
@@ -416,6 +455,17 @@ const uchar *skip_padded(const uchar *at, const uchar *end, const uint8_t *space
   return nullptr;
 }
 
+const uchar *skip_compact(const uchar *at, const uchar *end, uchar space, uchar mask) {
+  while (at < end) {
+    uchar first = uchar(*at ^ mask);
+    at += compact_width(first);
+    if (first != space) continue;
+    if (at >= end) return nullptr;
+    if (uchar(*at++ ^ mask) == END_OF_TEXT) return at;
+  }
+  return nullptr;
+}
+
 const uchar *skip_escaped(const uchar *at, const uchar *end, uchar mask) {
   while (end - at >= 2) {
     if (*at++ != mask) continue;
@@ -459,6 +509,7 @@ const uchar *skip_part(const KeyPart &part, const uchar *at, const uchar *end) {
     for (unsigned level = 0; at && level < levels; level++) at = skip_escaped(at, end, mask);
     return at;
   }
+  if (part.text.compact) return skip_compact(at, end, part.text.space[0][1], mask);
   for (unsigned level = 0; at && level < part.text.levels; level++)
     at = skip_padded(at, end, part.text.space[level], part.text.unit[level], mask);
   return at;
@@ -509,6 +560,53 @@ const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end,
   }
   default: return nullptr;
   }
+}
+
+bool pack_spelling(const KeyPart &part, const uchar *record, Buffer *out) {
+  Bytes value = column_bytes(part, record);
+  const size_t length = part.text.cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
+  /* The key does not hold trailing spaces; those of CHAR need not be kept. */
+  if (part.storage == Storage::Variable && length != value.length) return false;
+  return part.text.letters->pack(value.data, length, out);
+}
+
+bool unpack_spelling(const KeyPart &part, const uchar *at, const uchar *end, const uchar **spelling,
+                     const uchar *spelling_end, uchar *record) {
+  const uchar mask = part.descending ? 0xff : 0;
+  if (*spelling >= spelling_end) return false;
+  const uchar how = *(*spelling)++;
+  if (how != ALL_SMALL && how != ALL_CAPITALS && how != MIXED_CASE) return false;
+  const Letters &letters = *part.text.letters;
+  const uchar *bits = *spelling;
+  const size_t bits_max = size_t(spelling_end - bits) * 8;
+  const uchar space = part.text.space[0][part.text.unit[0] - 1];
+  uchar *const text = record + part.offset + part.length_bytes;
+  uchar *to = text;
+  size_t letter = 0;
+  if (part.nullable) at++;
+  for (;;) {
+    if (size_t(end - at) < 2) return false;
+    const uchar weight = uchar(*at++ ^ mask);
+    if (weight == space && uchar(*at++ ^ mask) == END_OF_TEXT) break;
+    const uchar small = letters.small[weight], capital = letters.capital[weight];
+    if (!small || size_t(to - text) >= part.length) return false;
+    bool big = how == ALL_CAPITALS;
+    if (how == MIXED_CASE && small != capital) {
+      if (letter >= bits_max) return false;
+      big = bits[letter / 8] >> (letter % 8) & 1;
+      letter++;
+    }
+    *to++ = big ? capital : small;
+  }
+  *spelling = bits + (letter + 7) / 8;
+  const size_t length = size_t(to - text);
+  if (part.storage == Storage::Fixed)
+    memset(to, ' ', part.length - length);
+  else if (part.length_bytes == 1)
+    text[-1] = uchar(length);
+  else
+    int2store(text - 2, uint16(length));
+  return true;
 }
 
 bool same_column(const KeyPart &part, const uchar *a, const uchar *b) {

@@ -8,12 +8,13 @@
      strings: the collation's weights (the bytes themselves where the collation sorts by them), self-delimiting, see
    below; descending parts: all bytes above, the marker included, inverted. Strings under PAD SPACE compare as if spaces
    followed for ever. Trailing spaces are cut; each remaining space weight is followed by 0x01 or 0x03 (what follows it
-   is less or greater than spaces) and the string ends with one space weight and 0x02. Under NO PAD, and for VARBINARY
+   is less or greater than spaces) and the string ends with one space weight and 0x02. Weights of two bytes that are
+   mostly small are written compactly, see docs/format.md. Under NO PAD, and for VARBINARY
    and BLOB, 0x00 becomes 0x00 0x01 and the string ends with 0x00 0x00. So no encoded part is a prefix of another, and
    the encoding of the first parts of a key is a prefix of the whole. */
 #ifndef MYRIAD_KEYS_H
 #define MYRIAD_KEYS_H
-#include "buffer.h"
+#include "letters.h"
 #include <vector>
 
 namespace myriad {
@@ -36,13 +37,15 @@ constexpr unsigned TEXT_LEVELS_MAX = 4;
 
 struct TextRules {
   CHARSET_INFO *cs = nullptr;
-  bool raw = false;   /* the bytes themselves sort */
-  bool pad = true;    /* PAD SPACE */
-  bool whole = false; /* weights of full length, padded by the collation (contracting multi-level collations) */
-  uint8_t levels = 1; /* of comparison; each is encoded whole before the next */
+  bool raw = false;     /* the bytes themselves sort */
+  bool pad = true;      /* PAD SPACE */
+  bool whole = false;   /* weights of full length, padded by the collation (contracting multi-level collations) */
+  bool compact = false; /* weights of two bytes, written in one to three */
+  uint8_t levels = 1;   /* of comparison; each is encoded whole before the next */
   uint8_t level_flags[TEXT_LEVELS_MAX] = {0};   /* for strnxfrm(); 0 = the collation has only one */
   uint8_t unit[TEXT_LEVELS_MAX] = {1, 1, 1, 1}; /* bytes of a space's weight */
   uint8_t space[TEXT_LEVELS_MAX][4] = {{0x20}, {0x20}, {0x20}, {0x20}};
+  const Letters *letters = nullptr; /* if an ASCII text can be read back from its weights, but for its case */
 };
 
 struct KeyPart {
@@ -82,6 +85,12 @@ const uchar *skip_part(const KeyPart &part, const uchar *at, const uchar *end);
 /* Writes the column of a reversible part into the record, and its NULL bit. Returns the part's end, null if malformed.
  */
 const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record);
+/* A part with letters: appends the column's spelling. False, nothing appended: it has to be spelled out. */
+bool pack_spelling(const KeyPart &part, const uchar *record, Buffer *out);
+/* A part with letters, not NULL: reads the column back from its encoding `at` and the spelling byte and case bits in
+   [*spelling, spelling_end); false if they do not fit each other. */
+bool unpack_spelling(const KeyPart &part, const uchar *at, const uchar *end, const uchar **spelling,
+                     const uchar *spelling_end, uchar *record);
 /* True if the column has the same bytes in both records (equal under the collation is not enough). */
 bool same_column(const KeyPart &part, const uchar *a, const uchar *b);
 

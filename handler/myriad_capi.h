@@ -69,11 +69,20 @@ typedef struct {
   bool deadlock_detect;
   uint32_t max_open_files;
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
+  uint32_t duplicate_check;             /* of all tablespace files: 0 OFF, 1 ONLINE, 2 BLOCKING */
+  int32_t duplicate_check_threads;      /* -1 = chosen by the engine */
+  bool duplicate_check_light;           /* 4 KiB of each file, not its first pages */
+  bool duplicate_check_fadvise;         /* no read-ahead */
   /* Error log. */
   void (*report)(myriad_log_level level, const char *text);
-  /* Called before `waiter` starts to wait for a transaction of `holder` (their thd pointers; either may be null), as
-     thd_rpl_deadlock_check wants it. May be null. */
+  /* The server's functions for parallel replication, each may be null. They are called with mutexes of the lock table held,
+     must not call the engine, and get thd pointers, each of which may be null.
+     `waiter` waits for a transaction of `holder`: thd_rpl_deadlock_check. */
   void (*about_to_wait)(void *waiter_thd, void *holder_thd);
+  /* 0 if the commits of the two have an order already, which locks need not bring about: thd_need_ordering_with. */
+  int (*need_ordering)(void *waiter_thd, void *holder_thd);
+  /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either: thd_deadlock_victim_preference. */
+  int (*victim_preference)(void *first_thd, void *second_thd);
 } myriad_config;
 
 /* Creates the data directory's files on first use, else recovers. */
@@ -113,6 +122,18 @@ typedef struct { uint32_t space_id; const char *path; const char *database; uint
 void myriad_list_spaces(myriad_engine *, void (*)(void *arg, const myriad_space_info *), void *arg);
 typedef struct { const char *phase; uint64_t microseconds, bytes_read; } myriad_startup_info;
 void myriad_list_startup(myriad_engine *, void (*)(void *arg, const myriad_startup_info *), void *arg);
+
+/* What the tablespace check found, the first 10,000. */
+typedef struct {
+  bool has_space_id;
+  uint32_t space_id;
+  const char *path;                     /* relative to the data directory */
+  const char *problem;                  /* one word */
+  const char *other_path;               /* or null */
+  const char *detail;
+  uint64_t found_wall_us;
+} myriad_check_info;
+void myriad_list_check(myriad_engine *, void (*)(void *arg, const myriad_check_info *), void *arg);
 
 /* ---- sessions and transactions --------------------------------------------------------------------------------------- */
 typedef enum { MYRIAD_READ_UNCOMMITTED = 0, MYRIAD_READ_COMMITTED, MYRIAD_REPEATABLE_READ, MYRIAD_SERIALIZABLE } myriad_isolation;
@@ -224,9 +245,12 @@ typedef enum { MYRIAD_LOCK_NONE = 0, MYRIAD_LOCK_S, MYRIAD_LOCK_X } myriad_lock;
 enum { MYRIAD_WAIT = 0, MYRIAD_NOWAIT, MYRIAD_SKIP_LOCKED };
 typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_t value_len; } myriad_row;
 
-/* The row with exactly this clustered (or unique: the first entry with this prefix) key. END if there is none. */
+/* The row with exactly this clustered (or unique: the first entry with this prefix) key. END if there is none. *new_lock (may
+   be null): a lock was taken for the row that the transaction did not have. */
 myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
-                         myriad_lock, uint32_t wait, myriad_row *out);
+                         myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
+/* At READ COMMITTED: the row with this whole key, which myriad_get locked anew, does not match; gives the lock back. */
+myriad_status myriad_unlock(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, myriad_lock);
 
 typedef enum {
   MYRIAD_SEEK_FIRST = 0, MYRIAD_SEEK_LAST,

@@ -233,15 +233,21 @@ void TablePlan::plan_entry_values(TABLE *table) {
   for (size_t no = 1; no < m_indexes.size(); no++) {
     IndexPlan &index = m_indexes[no];
     std::vector<bool> done(table->s->fields, false);
-    auto add = [&](const std::vector<KeyPart> &parts) {
-      for (const KeyPart &part : parts) {
+    auto add = [&](const std::vector<KeyPart> &parts, bool in_clustered) {
+      for (size_t i = 0; i < parts.size(); i++) {
+        const KeyPart &part = parts[i];
         if (part.reversible || part.prefix || done[part.field_index]) continue;
         done[part.field_index] = true;
-        index.value_steps.push_back(make_step(table->field[part.field_index]));
+        Original original;
+        original.step = make_step(table->field[part.field_index]);
+        original.spelling = part.text.letters && part.storage != Storage::Blob;
+        original.in_clustered = in_clustered;
+        original.part = uint32_t(i);
+        index.originals.push_back(original);
       }
     };
-    add(index.parts);
-    add(clustered().parts);
+    add(index.parts, false);
+    add(clustered().parts, true);
   }
 }
 
@@ -278,8 +284,16 @@ void TablePlan::pack_entry_value(const IndexPlan &index, const uchar *record, si
     int2store(to, uint16(columns_length));
     out->set_size(out->size() + 2);
   }
-  for (const Step &step : index.value_steps)
-    if (!is_null(step, record)) pack_step(step, record, out);
+  for (const Original &original : index.originals) {
+    if (is_null(original.step, record)) continue;
+    if (original.spelling) {
+      const std::vector<KeyPart> &parts = original.in_clustered ? clustered().parts : index.parts;
+      if (pack_spelling(parts[original.part], record, out)) continue;
+      *out->room(1) = SPELLED_OUT;
+      out->set_size(out->size() + 1);
+    }
+    pack_step(original.step, record, out);
+  }
 }
 
 bool TablePlan::any_null(const IndexPlan &index, const uchar *record) const {
@@ -368,15 +382,6 @@ bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_le
   return true;
 }
 
-bool TablePlan::decode_parts(const std::vector<KeyPart> &parts, const uchar **at, const uchar *end,
-                             uchar *record) const {
-  for (const KeyPart &part : parts) {
-    *at = part.reversible ? decode_part(part, *at, end, record) : skip_part(part, *at, end);
-    if (!*at) return false;
-  }
-  return true;
-}
-
 bool TablePlan::clustered_part(const IndexPlan &index, const uchar *key, size_t key_length, const uchar *value,
                                size_t value_length, const uchar **pk, size_t *pk_length) const {
   size_t columns = index.fixed_width;
@@ -394,8 +399,12 @@ bool TablePlan::unpack_entry(const IndexPlan &index, const uchar *key, size_t ke
                              size_t value_length, const uchar *defaults, uchar *record) const {
   const uchar *at = key, *end = key + key_length;
   memcpy(record, defaults, m_null_bytes_record);
-  /* The NULL bits of columns that only the value holds come from the key's markers. */
-  for (const KeyPart &part : index.parts) {
+  /* Where the parts begin from which a text is spelled. */
+  const uchar *begins[2][MAX_REF_PARTS];
+  for (size_t i = 0; i < index.parts.size(); i++) {
+    const KeyPart &part = index.parts[i];
+    begins[0][i] = at;
+    /* The NULL bits of columns that only the value holds come from the key's markers. */
     if (part.nullable) {
       if (at >= end) return false;
       bool null = uchar(*at ^ (part.descending ? 0xff : 0)) == 0;
@@ -407,16 +416,34 @@ bool TablePlan::unpack_entry(const IndexPlan &index, const uchar *key, size_t ke
     at = part.reversible ? decode_part(part, at, end, record) : skip_part(part, at, end);
     if (!at) return false;
   }
-  if (!hidden_row_id() && !decode_parts(clustered().parts, &at, end, record)) return false;
+  if (!hidden_row_id()) {
+    for (size_t i = 0; i < clustered().parts.size(); i++) {
+      const KeyPart &part = clustered().parts[i];
+      begins[1][i] = at;
+      at = part.reversible ? decode_part(part, at, end, record) : skip_part(part, at, end);
+      if (!at) return false;
+    }
+  }
   const uchar *from = value, *value_end = value + value_length;
   if (!index.fixed_width) from += 2;
-  for (const Step &step : index.value_steps) {
+  for (const Original &original : index.originals) {
+    const Step &step = original.step;
     if (is_null(step, record)) {
       if (step.kind == StepKind::Variable)
         memset(record + step.offset, 0, step.length_bytes);
       else
         memcpy(record + step.offset, defaults + step.offset, step.length);
       continue;
+    }
+    if (original.spelling) {
+      if (from >= value_end) return false;
+      if (*from != SPELLED_OUT) {
+        const std::vector<KeyPart> &parts = original.in_clustered ? clustered().parts : index.parts;
+        const uchar *begin = begins[original.in_clustered][original.part];
+        if (!unpack_spelling(parts[original.part], begin, end, &from, value_end, record)) return false;
+        continue;
+      }
+      from++;
     }
     from = unpack_step(step, from, value_end, record, nullptr);
     if (!from) return false;

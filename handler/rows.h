@@ -11,7 +11,7 @@
    Entry of a secondary index: key = its columns, then the clustered key;
      value = offset of the clustered key (u16, little endian; absent where the columns have a fixed width), then the
    columns of the index and of the clustered key that cannot be read back from the key, each with its NULL-free image as
-   above. */
+   above or, where only the case of its letters is missing, its spelling (letters.h). */
 #ifndef MYRIAD_ROWS_H
 #define MYRIAD_ROWS_H
 #include "keys.h"
@@ -34,6 +34,14 @@ struct Step {
   CHARSET_INFO *cs = nullptr;
 };
 
+/* A column of which a secondary entry's value keeps what the key does not tell. */
+struct Original {
+  Step step;
+  bool spelling = false;     /* the text is read from the key's part */
+  bool in_clustered = false; /* the part is of the clustered key at the entry's end, else of the index */
+  uint32_t part = 0;
+};
+
 struct IndexPlan {
   uint32_t core_no = 0;   /* number in the core */
   uint32_t server_no = 0; /* number in the server's key list; UINT32_MAX for the hidden row id */
@@ -41,8 +49,8 @@ struct IndexPlan {
   bool has_nullable = false;
   bool has_blob_or_prefix = false;
   std::vector<KeyPart> parts;
-  uint32_t fixed_width = 0;      /* encoded width of the columns; 0 = variable */
-  std::vector<Step> value_steps; /* secondary: originals kept in the value */
+  uint32_t fixed_width = 0;        /* encoded width of the columns; 0 = variable */
+  std::vector<Original> originals; /* secondary: kept in the value */
 };
 
 /* Which steps and key parts a statement needs. */
@@ -104,7 +112,6 @@ private:
   void plan_indexes(TABLE *table);
   void plan_rows(TABLE *table);
   void plan_entry_values(TABLE *table);
-  bool decode_parts(const std::vector<KeyPart> &, const uchar **at, const uchar *end, uchar *record) const;
 
   uint m_primary;
   uint32_t m_null_bytes = 0, m_null_bytes_record = 0;

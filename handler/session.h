@@ -56,6 +56,8 @@ myriad_isolation myriad_isolation_of(THD *thd);
 uint64_t myriad_lock_wait_ms(THD *thd);
 void myriad_report(myriad_log_level level, const char *text);
 void myriad_about_to_wait(void *waiter, void *holder);
+int myriad_need_ordering(void *waiter, void *holder);
+int myriad_victim_preference(void *first, void *second);
 bool myriad_show_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type stat);
 
 #endif

@@ -4,8 +4,12 @@
 #include "transaction.h"
 #include <vector>
 
-/* The server's service for parallel replication; declared nowhere in its headers. */
-extern "C" int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+/* The server's services for parallel replication; declared nowhere in its headers. */
+extern "C" {
+int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
+int thd_need_ordering_with(const MYSQL_THD thd, const MYSQL_THD other);
+int thd_deadlock_victim_preference(const MYSQL_THD first, const MYSQL_THD second);
+}
 
 namespace {
 
@@ -42,6 +46,14 @@ void transaction_ended(Session *session) {
   session->statement_active = session->prepared = session->ordered = session->locked_rows = session->xa = false;
 }
 
+/* What a failed end of a transaction returns. The server would tell the client a number without a text. */
+int failed_end(myriad_status status, THD *thd, uint code) {
+  int error = myriad_error_noted(status, thd);
+  if (error >= MYRIAD_HA_ERR_IO && error <= MYRIAD_HA_ERR_OTHER)
+    my_printf_error(code, "MYRIAD: %s", MYF(0), myriad_last_error());
+  return error;
+}
+
 int commit(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session) return 0;
@@ -62,7 +74,7 @@ int commit(handlerton *, THD *thd, bool all) {
   }
   transaction_ended(session);
   thd_wakeup_subsequent_commits(thd, 0);
-  return myriad_error_noted(status, thd);
+  return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
 }
 
 int rollback(handlerton *, THD *thd, bool all) {
@@ -72,6 +84,7 @@ int rollback(handlerton *, THD *thd, bool all) {
   if (ends_transaction(thd, all)) {
     status = myriad_rollback(session->core());
     transaction_ended(session);
+    return failed_end(status, thd, ER_ERROR_DURING_ROLLBACK);
   } else {
     status = myriad_statement_rollback(session->core());
     session->statement_active = false;
@@ -91,7 +104,7 @@ int prepare(handlerton *, THD *thd, bool all) {
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   uchar bytes[XID_BYTES_MAX];
   myriad_status status = myriad_prepare(session->core(), bytes, put_xid(xid, bytes));
-  if (status != MYRIAD_OK) return myriad_error_noted(status, thd);
+  if (status != MYRIAD_OK) return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
   session->prepared = true;
   session->xa = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
   return 0;
@@ -255,6 +268,14 @@ uint64_t myriad_lock_wait_ms(THD *thd) {
 
 void myriad_about_to_wait(void *waiter, void *holder) {
   if (waiter && holder) thd_rpl_deadlock_check(static_cast<MYSQL_THD>(waiter), static_cast<MYSQL_THD>(holder));
+}
+
+int myriad_need_ordering(void *waiter, void *holder) {
+  return thd_need_ordering_with(static_cast<MYSQL_THD>(waiter), static_cast<MYSQL_THD>(holder));
+}
+
+int myriad_victim_preference(void *first, void *second) {
+  return thd_deadlock_victim_preference(static_cast<MYSQL_THD>(first), static_cast<MYSQL_THD>(second));
 }
 
 Session *Session::of(THD *thd, bool create) {

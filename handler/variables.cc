@@ -6,9 +6,10 @@
 ulonglong myriad_buffer_pool_size;
 ulong myriad_fast_shutdown;
 static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_log_at_trx_commit, tablespace_per;
-static ulong io_capacity, io_capacity_max, max_open_files;
+static ulong io_capacity, io_capacity_max, max_open_files, tablespace_duplicate_check;
+static int tablespace_duplicate_check_threads;
 static ulonglong log_capacity;
-static my_bool doublewrite, deadlock_detect;
+static my_bool doublewrite, deadlock_detect, tablespace_duplicate_check_light, tablespace_duplicate_check_fadvise;
 
 static const char *io_method_names[] = {"AUTO", "URING", "THREADS", NullS};
 static TYPELIB io_method_typelib = {3, "io_method_typelib", io_method_names, nullptr};
@@ -16,6 +17,8 @@ static const char *page_size_names[] = {"4096", "8192", "16384", "32768", "65536
 static TYPELIB page_size_typelib = {5, "page_size_typelib", page_size_names, nullptr};
 static const char *tablespace_per_names[] = {"DATABASE", "SERVER", "TABLE", NullS};
 static TYPELIB tablespace_per_typelib = {3, "tablespace_per_typelib", tablespace_per_names, nullptr};
+static const char *duplicate_check_names[] = {"OFF", "ONLINE", "BLOCKING", NullS};
+static TYPELIB duplicate_check_typelib = {3, "duplicate_check_typelib", duplicate_check_names, nullptr};
 
 ha_create_table_option myriad_table_options[] = {
     HA_TOPTION_ENUM("TABLESPACE_PER", tablespace_per, "DEFAULT,DATABASE,SERVER,TABLE", 0), HA_TOPTION_END};
@@ -105,6 +108,27 @@ static MYSQL_SYSVAR_ENUM(tablespace_per, tablespace_per, PLUGIN_VAR_RQCMDARG,
                          "option TABLESPACE_PER='TABLE' overrides it. TABLE suits few large tables, SERVER very many "
                          "databases of tiny ones.",
                          nullptr, set_tablespace_per, 0, &tablespace_per_typelib);
+static MYSQL_SYSVAR_ENUM(
+    tablespace_duplicate_check, tablespace_duplicate_check, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "When all tablespace files are checked for two with one id, missing, foreign and damaged ones: ONLINE (default) "
+    "beside the workload, after the server has opened; BLOCKING before it opens; OFF never, each file by itself when "
+    "it "
+    "is opened. Findings are in INFORMATION_SCHEMA.MYRIAD_TABLESPACE_CHECK.",
+    nullptr, nullptr, 1, &duplicate_check_typelib);
+static MYSQL_SYSVAR_INT(
+    tablespace_duplicate_check_threads, tablespace_duplicate_check_threads, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "Threads of the tablespace check. Default -1: one with io_uring, else up to 32 as there are files. Raise it if one "
+    "does not keep the device busy.",
+    nullptr, nullptr, -1, -1, 1024, 0);
+static MYSQL_SYSVAR_BOOL(
+    tablespace_duplicate_check_light, tablespace_duplicate_check_light, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "The tablespace check reads 4 KiB of each file, and of one that has grown as much of its second page. Default ON. "
+    "OFF reads the first two pages whole and verifies the checksum of the first.",
+    nullptr, nullptr, 1);
+static MYSQL_SYSVAR_BOOL(
+    tablespace_duplicate_check_fadvise, tablespace_duplicate_check_fadvise, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "The tablespace check tells the kernel not to read ahead. Default ON. Switch it off where that call is slow.",
+    nullptr, nullptr, 1);
 static MYSQL_SYSVAR_ULONG(fast_shutdown, myriad_fast_shutdown, PLUGIN_VAR_RQCMDARG,
                           "How to stop: 0 purge old row versions, then as 1; 1 (default) write all pages, so that the "
                           "next start has nothing to "
@@ -132,6 +156,10 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(deadlock_detect),
                                                       MYSQL_SYSVAR(max_open_files),
                                                       MYSQL_SYSVAR(tablespace_per),
+                                                      MYSQL_SYSVAR(tablespace_duplicate_check),
+                                                      MYSQL_SYSVAR(tablespace_duplicate_check_threads),
+                                                      MYSQL_SYSVAR(tablespace_duplicate_check_light),
+                                                      MYSQL_SYSVAR(tablespace_duplicate_check_fadvise),
                                                       MYSQL_SYSVAR(fast_shutdown),
                                                       MYSQL_SYSVAR(lock_wait_timeout),
                                                       MYSQL_SYSVAR(sort_buffer_size),
@@ -157,6 +185,12 @@ void myriad_fill_config(myriad_config *config) {
   config->deadlock_detect = deadlock_detect;
   config->max_open_files = uint32_t(max_open_files);
   config->tablespace_per = uint32_t(tablespace_per);
+  config->duplicate_check = uint32_t(tablespace_duplicate_check);
+  config->duplicate_check_threads = tablespace_duplicate_check_threads;
+  config->duplicate_check_light = tablespace_duplicate_check_light;
+  config->duplicate_check_fadvise = tablespace_duplicate_check_fadvise;
   config->report = myriad_report;
   config->about_to_wait = myriad_about_to_wait;
+  config->need_ordering = myriad_need_ordering;
+  config->victim_preference = myriad_victim_preference;
 }

@@ -145,7 +145,7 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
   bool same = !pk_changed;
   for (size_t i = 0; same && i < index.parts.size(); i++) same = same_column(index.parts[i], old_record, new_record);
   /* A clustered key can stay equal while its columns' bytes change ('a' to 'A'); the entry keeps copies of those. */
-  for (size_t i = 0; same && i < m_plan->clustered().parts.size() && !index.value_steps.empty(); i++)
+  for (size_t i = 0; same && i < m_plan->clustered().parts.size() && !index.originals.empty(); i++)
     same = same_column(m_plan->clustered().parts[i], old_record, new_record);
   if (same) return;
   size_t pending = m_pending.size();
@@ -161,7 +161,7 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
   update.kind = MYRIAD_OP_UPDATE;
   update.unique_length = 0;
   m_pending.resize(pending);
-  if (!index.value_steps.empty()) m_pending.push_back(update);
+  if (!index.originals.empty()) m_pending.push_back(update);
 }
 
 int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {

@@ -182,7 +182,8 @@ class Server:
         if "/sanitize/" not in PLUGIN or self.engine.upper() != "MYRIAD":
             return None
         runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
-        reports = f"detect_leaks=0:abort_on_error=1:log_path={self.folder}/sanitizer"
+        # The server itself is not instrumented: what headers of its poison in our code it would never unpoison.
+        reports = f"detect_leaks=0:allow_user_poisoning=0:abort_on_error=1:log_path={self.folder}/sanitizer"
         return dict(os.environ, LD_PRELOAD=runtime, ASAN_OPTIONS=reports,
                     UBSAN_OPTIONS=f"print_stacktrace=1:log_path={self.folder}/sanitizer")
 

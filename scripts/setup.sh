@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs what building, running and testing need; does nothing, quickly, when all of it is there.
+# Installs what building, running and testing need, and the packages named as arguments; does nothing, quickly, when all of
+# it is there.
 #
 # MariaDB's private headers are in no binary package, so they come from the source package whose version equals the
 # installed server's. Where the newest server has no source to be had, server and source of the newest version that
@@ -14,7 +15,7 @@ server_packages=(mariadb-server mariadb-server-core mariadb-client mariadb-clien
   libmariadb-dev libmariadbd19 libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb mariadb-plugin-spider
   mariadb-plugin-provider-bzip2)
 tool_packages=(g++ make dpkg-dev zlib1g-dev libssl-dev clang-format sysbench python3 python3-pymysql python3-matplotlib
-  tzdata)
+  strace tzdata "$@")
 
 installed_version() { dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null | sed -n 's/^ii *//p' | head -n 1; }
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The soak: for HOURS (1), crash loops with changing seeds, with and without the binlog and with small and large pools,
-# the isolation specs, replication (known to stall under optimistic parallel replicas, see README.md) and the ignored (long) Rust tests, over and over. Stops at the first failure, which names its seed.
+# the isolation specs, replication and the ignored (long) Rust tests, over and over. Stops at the first failure, which names
+# its seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"

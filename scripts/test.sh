@@ -30,9 +30,11 @@ section cargo cargo test --workspace --no-fail-fast
 section sql $python tests/sql/run.py
 section sql-server $python tests/sql/server_tests.py
 section isolation $python tests/isolation/run.py
+section replication $python tests/replication/run.py
 section crash $python tests/crash/run.py --loops "${CRASH_LOOPS:-8}"
 section crash-binlog $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --binlog
 section faults $python tests/faults/run.py
+section faults-device $python tests/faults/device.py
 section mtr $python tests/mtr/run.py
 
 [ ${#broken[@]} = 0 ] || echo "failed sections: ${broken[*]}"

@@ -216,6 +216,23 @@ def test_xa_disconnected(where):
     expect("committed", rows(c, "SELECT * FROM x"), ((1,),))
 
 
+def test_tablespace_check(where):
+    c = database(where)
+    for _ in range(100):
+        if rows(c, "SHOW GLOBAL STATUS LIKE 'Myriad_tablespace_check_running'")[0][1] == "0":
+            break
+        time.sleep(0.05)
+    expect("findings", rows(c, "SELECT * FROM information_schema.MYRIAD_TABLESPACE_CHECK"), ())
+    expect("files", int(rows(c, "SHOW GLOBAL STATUS LIKE 'Myriad_tablespace_check_files'")[0][1]) >= 2, True)
+    text = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]
+    expect("status", "TABLESPACE CHECK" in text and "Mode ONLINE, state DONE" in text and "0 findings" in text, True)
+    phases = dict(rows(c, "SELECT PHASE, BYTES_READ FROM information_schema.MYRIAD_STARTUP"))
+    expect("phase", phases.get("tablespace check (online)", 0) >= 2 * 4096, True)
+    shown = dict(rows(c, "SHOW VARIABLES LIKE 'myriad_tablespace_duplicate%'"))
+    expect("variables", shown, {"myriad_tablespace_duplicate_check": "ONLINE", "myriad_tablespace_duplicate_check_threads": "-1",
+                                "myriad_tablespace_duplicate_check_light": "ON", "myriad_tablespace_duplicate_check_fadvise": "ON"})
+
+
 def main():
     names = sys.argv[1:]
     tests = {name[5:]: f for name, f in globals().items() if name.startswith("test_")}

@@ -356,6 +356,47 @@ pub fn is_in_use(pool: &BufferPool, page: PageId) -> Result<bool> {
     Ok(word(&bitmap, (within / EXTENT_PAGES) as usize) & 1 << (within % EXTENT_PAGES) != 0)
 }
 
+/// Pages that a file must have at least, by the beginning of a tablespace's first bitmap page (its header included): later
+/// groups count by their number alone. `None` if it is no bitmap page.
+pub fn file_pages_wanted(bitmap: &[u8], page_size: usize) -> Option<u64> {
+    if bitmap.len() < WORDS || bitmap[OFF_KIND] != PageKind::Bitmap as u8 {
+        return None;
+    }
+    Some(match u64::from(get_u32(bitmap, OFF_GROUPS)) {
+        // The words that are not given may be of pages in use, which are counted.
+        0 | 1 => group_pages_wanted(bitmap).max(u64::from(get_u32(bitmap, OFF_USED))),
+        groups => (groups - 1) * u64::from(group_pages(page_size)) + 2,
+    })
+}
+
+/// Pages from a group's begin to its last one in use.
+fn group_pages_wanted(bitmap: &[u8]) -> u64 {
+    let last = (0..word_count(bitmap.len())).rev().find(|&w| !word_is_free(bitmap, w));
+    last.map_or(0, |w| (w as u64 + 1) * u64::from(EXTENT_PAGES) - u64::from(word(bitmap, w).leading_zeros()))
+}
+
+/// Pages that the tablespace's file must have for all pages that are in use.
+///
+/// # Errors
+/// The pool's; [`Error::CorruptPage`] where a bitmap page is none.
+pub fn pages_wanted(pool: &BufferPool, space: SpaceId) -> Result<u64> {
+    let id = |group| PageId::new(space, bitmap_page(pool.page_size(), group));
+    let wanted = |group: u32| {
+        let bitmap = pool.fix_shared(id(group))?;
+        if bitmap[OFF_KIND] != PageKind::Bitmap as u8 {
+            return Err(Error::corrupt(id(group), "not an allocation bitmap"));
+        }
+        let before = u64::from(group) * u64::from(group_pages(pool.page_size()));
+        Ok((before + group_pages_wanted(&bitmap), get_u32(&bitmap, OFF_GROUPS)))
+    };
+    let (first, groups) = wanted(0)?;
+    match groups {
+        0 | 1 => Ok(first),
+        // The last group has at least its bitmap page.
+        groups => Ok(wanted(groups - 1)?.0),
+    }
+}
+
 /// Pages of the tablespace that are in use, as the bitmaps say.
 ///
 /// # Errors

@@ -409,6 +409,12 @@ impl BufferPool {
         self.pending.len()
     }
 
+    /// Whether recovery has pages of this tablespace still to redo. Looks at all that are left: not for hot paths.
+    pub fn awaits_redo(&self, space: SpaceId) -> bool {
+        self.pending.len() != 0
+            && self.pending.pages.iter().any(|shard| shard.lock().keys().any(|id| id.space == space))
+    }
+
     /// Redoes everything left in threads of its own (in this call without background threads). To be called once the
     /// tablespace registry can answer for every tablespace.
     pub fn redo_in_background(self: &Arc<Self>, threads: usize) {

@@ -1,8 +1,10 @@
 //! `myriad_engine_*`.
 
 use crate::error::{guard, guard_value};
-use crate::types::{about_to_wait, name, reporter, Config, EngineHandle, Status};
-use myriad::{CloseMode, Engine, EngineConfig, Error, FlushAtCommit, IoMethod, Placement, Result, Setting};
+use crate::types::{commit_order, name, reporter, Config, EngineHandle, Status};
+use myriad::{
+    CloseMode, DuplicateCheck, Engine, EngineConfig, Error, FlushAtCommit, IoMethod, Placement, Result, Setting,
+};
 
 fn flush_at_commit(v: u64) -> Result<FlushAtCommit> {
     match v {
@@ -40,8 +42,17 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.deadlock_detect = c.deadlock_detect;
     config.max_open_files = c.max_open_files as usize;
     config.placement = placement(u64::from(c.tablespace_per))?;
+    config.duplicate_check = match c.duplicate_check {
+        0 => DuplicateCheck::Off,
+        1 => DuplicateCheck::Online,
+        2 => DuplicateCheck::Blocking,
+        other => return Err(Error::invalid(format!("tablespace_duplicate_check = {other}"))),
+    };
+    config.duplicate_check_threads = c.duplicate_check_threads;
+    config.duplicate_check_light = c.duplicate_check_light;
+    config.duplicate_check_fadvise = c.duplicate_check_fadvise;
     config.report = reporter(c.report);
-    config.about_to_wait = about_to_wait(c.about_to_wait);
+    config.commit_order = commit_order(c);
     Ok(config)
 }
 

@@ -1,7 +1,7 @@
 //! Reports.
 
 use crate::error::guard_value;
-use crate::types::{CLatchInfo, CLockInfo, CSpaceInfo, CStartupInfo, CTrxInfo, EngineHandle, TextFn};
+use crate::types::{CCheckInfo, CLatchInfo, CLockInfo, CSpaceInfo, CStartupInfo, CTrxInfo, EngineHandle, TextFn};
 use std::ffi::{c_char, c_void, CString};
 
 fn c_string(s: &str) -> CString {
@@ -162,6 +162,35 @@ pub unsafe extern "C" fn myriad_list_startup(
         for p in e.engine.startup() {
             let phase = c_string(p.phase);
             let info = CStartupInfo { phase: phase.as_ptr(), microseconds: p.microseconds, bytes_read: p.bytes_read };
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, &info) };
+        }
+    });
+}
+
+/// What the tablespace check found.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_list_check(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CCheckInfo)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        for f in e.engine.check_findings() {
+            let (path, problem, detail) = (c_string(&f.path), c_string(f.problem), c_string(&f.detail));
+            let other = f.other_path.as_deref().map(c_string);
+            let info = CCheckInfo {
+                has_space_id: f.space_id.is_some(),
+                space_id: f.space_id.unwrap_or(0),
+                path: path.as_ptr(),
+                problem: problem.as_ptr(),
+                other_path: other.as_ref().map_or(std::ptr::null(), |o| o.as_ptr()),
+                detail: detail.as_ptr(),
+                found_wall_us: f.found_wall_us,
+            };
             // SAFETY: the callback is the caller's.
             unsafe { visit(arg, &info) };
         }

@@ -100,13 +100,37 @@ pub unsafe extern "C" fn myriad_get(
     lock_mode: u32,
     wait_mode: u32,
     out: *mut CRow,
+    new_lock: *mut bool,
 ) -> Status {
     // SAFETY: a live session, a live table and a valid key by contract.
     let ((engine, session), t, key) = unsafe { (parts(s), &*t, bytes(key, key_len)) };
     guard(Some(engine), || {
         let row = session.get(&t.table, index_no as usize, key, prefix, lock(lock_mode), wait(wait_mode))?;
         // SAFETY: `out` is valid by contract.
-        Ok(unsafe { give(row, out) })
+        let status = unsafe { give(row, out) };
+        if !new_lock.is_null() {
+            // SAFETY: valid by contract.
+            unsafe { *new_lock = status == Status::Ok && session.lock_is_new() };
+        }
+        Ok(status)
+    })
+}
+
+/// At READ COMMITTED: gives back the lock that `myriad_get` took for a row that does not match.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_unlock(
+    s: *mut SessionHandle,
+    t: *mut TableHandle,
+    index_no: u32,
+    key: *const u8,
+    key_len: usize,
+    lock_mode: u32,
+) -> Status {
+    // SAFETY: a live session, a live table and a valid key by contract.
+    let ((engine, session), t, key) = unsafe { (parts(s), &*t, bytes(key, key_len)) };
+    guard(Some(engine), || {
+        session.unlock(&t.table, index_no as usize, key, lock(lock_mode))?;
+        Ok(Status::Ok)
     })
 }
 

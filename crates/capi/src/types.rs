@@ -1,6 +1,6 @@
 //! The header's types. Field order and widths are the header's.
 
-use myriad::{AboutToWait, Engine, Level, Lock, Wait};
+use myriad::{CommitOrder, Engine, Level, Lock, Victim, Wait};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
@@ -39,6 +39,11 @@ pub struct EngineHandle {
     pub(crate) engine: Arc<Engine>,
 }
 
+/// Told of two thds.
+pub type ReportWait = unsafe extern "C" fn(*mut c_void, *mut c_void);
+/// Asked about two thds.
+pub type CompareThds = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
+
 /// `myriad_config`.
 #[repr(C)]
 #[allow(missing_docs)]
@@ -57,8 +62,14 @@ pub struct Config {
     pub deadlock_detect: bool,
     pub max_open_files: u32,
     pub tablespace_per: u32,
+    pub duplicate_check: u32,
+    pub duplicate_check_threads: i32,
+    pub duplicate_check_light: bool,
+    pub duplicate_check_fadvise: bool,
     pub report: Option<unsafe extern "C" fn(i32, *const c_char)>,
-    pub about_to_wait: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>,
+    pub about_to_wait: Option<ReportWait>,
+    pub need_ordering: Option<CompareThds>,
+    pub victim_preference: Option<CompareThds>,
 }
 
 /// `myriad_index_spec`.
@@ -190,6 +201,19 @@ pub struct CStartupInfo {
     pub bytes_read: u64,
 }
 
+/// `myriad_check_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CCheckInfo {
+    pub has_space_id: bool,
+    pub space_id: u32,
+    pub path: *const c_char,
+    pub problem: *const c_char,
+    pub other_path: *const c_char,
+    pub detail: *const c_char,
+    pub found_wall_us: u64,
+}
+
 /// `myriad_text_fn`.
 pub type TextFn = unsafe extern "C" fn(*mut c_void, *const c_char, usize);
 
@@ -262,10 +286,41 @@ pub(crate) fn reporter(f: Option<unsafe extern "C" fn(i32, *const c_char)>) -> m
     })
 }
 
-pub(crate) fn about_to_wait(f: Option<unsafe extern "C" fn(*mut c_void, *mut c_void)>) -> Option<AboutToWait> {
-    let f = f?;
-    Some(Arc::new(move |waiter, holder| {
-        // SAFETY: as above; the pointers are those given to `myriad_session_new`.
-        unsafe { f(waiter as *mut c_void, holder as *mut c_void) }
-    }))
+/// The C callbacks about the order of commits. Their contract, and that the pointers are those given to
+/// `myriad_session_new`, come from the caller of `myriad_engine_open`.
+struct ServersOrder {
+    about_to_wait: Option<ReportWait>,
+    need_ordering: Option<CompareThds>,
+    victim_preference: Option<CompareThds>,
+}
+
+impl CommitOrder for ServersOrder {
+    fn waits(&self, waiter: usize, holder: usize) {
+        if let Some(f) = self.about_to_wait {
+            // SAFETY: see the type; both thds are alive while the lock table calls.
+            unsafe { f(waiter as *mut c_void, holder as *mut c_void) }
+        }
+    }
+
+    fn is_fixed(&self, waiter: usize, holder: usize) -> bool {
+        // SAFETY: as above.
+        self.need_ordering.is_some_and(|f| unsafe { f(waiter as *mut c_void, holder as *mut c_void) } == 0)
+    }
+
+    fn victim(&self, first: usize, second: usize) -> Option<Victim> {
+        // SAFETY: as above.
+        match self.victim_preference.map_or(0, |f| unsafe { f(first as *mut c_void, second as *mut c_void) }) {
+            0 => None,
+            n if n < 0 => Some(Victim::First),
+            _ => Some(Victim::Second),
+        }
+    }
+}
+
+pub(crate) fn commit_order(c: &Config) -> Arc<dyn CommitOrder> {
+    Arc::new(ServersOrder {
+        about_to_wait: c.about_to_wait,
+        need_ordering: c.need_ordering,
+        victim_preference: c.victim_preference,
+    })
 }

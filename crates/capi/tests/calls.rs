@@ -31,8 +31,14 @@ fn config(dir: &CStr) -> Config {
         deadlock_detect: true,
         max_open_files: 100,
         tablespace_per: 0,
+        duplicate_check: 1,
+        duplicate_check_threads: -1,
+        duplicate_check_light: true,
+        duplicate_check_fadvise: true,
         report: None,
         about_to_wait: None,
+        need_ordering: None,
+        victim_preference: None,
     }
 }
 
@@ -101,9 +107,9 @@ fn a_tables_life() {
 
         myriad_statement_begin(session, 2, true, 1000);
         let mut row = EMPTY;
-        assert_eq!(myriad_get(session, table, 0, b"c".as_ptr(), 1, false, 0, 0, &mut row), Status::Ok);
+        assert_eq!(myriad_get(session, table, 0, b"c".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::Ok);
         assert_eq!(std::slice::from_raw_parts(row.value, row.value_len), b"value");
-        assert_eq!(myriad_get(session, table, 0, b"x".as_ptr(), 1, false, 0, 0, &mut row), Status::End);
+        assert_eq!(myriad_get(session, table, 0, b"x".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::End);
         let mut cursor = null_mut();
         assert_eq!(myriad_cursor_open(session, table, 0, null(), &mut cursor), Status::Ok);
         let mut keys = Vec::new();
@@ -118,7 +124,7 @@ fn a_tables_life() {
         let mut count = 0;
         assert_eq!(myriad_count_rows(session, table, &mut count), Status::Ok);
         assert_eq!(count, 3);
-        assert_eq!(myriad_get(session, table, 5, b"c".as_ptr(), 1, false, 0, 0, &mut row), Status::Invalid);
+        assert_eq!(myriad_get(session, table, 5, b"c".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::Invalid);
         myriad_statement_end(session);
         assert_eq!(myriad_commit(session), Status::Ok);
 

@@ -273,17 +273,36 @@ impl Catalog {
         Ok(Some((row.path, row.uuid)))
     }
 
+    /// A tablespace's newest row, committed or not. Takes no lock and no snapshot.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn space_row(&self, space: SpaceId) -> Result<Option<SpaceRow>> {
+        let mut value = Vec::new();
+        let found = self.trx.get_newest(&index(rows::SPACES), &space.0.to_be_bytes(), &mut value)?;
+        found.then(|| SpaceRow::decode(&value)).transpose()
+    }
+
+    /// The rows of all tablespaces in order of their ids, until `visit` says false. For listings and checks.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn scan_spaces(&self, visit: &mut dyn FnMut(SpaceId, SpaceRow) -> bool) -> Result<()> {
+        self.scan(rows::SPACES, &[], &mut |key, value| {
+            let id: [u8; 4] = key.try_into().map_err(|_| Error::invalid("tablespace key"))?;
+            Ok(visit(SpaceId(u32::from_be_bytes(id)), SpaceRow::decode(value)?))
+        })
+    }
+
     /// All tablespaces: `visit(id, path, database)`. For listings.
     ///
     /// # Errors
     /// Those of reading the catalog.
     pub fn list_spaces(&self, visit: &mut dyn FnMut(SpaceId, &str, &str)) -> Result<()> {
-        self.scan(rows::SPACES, &[], &mut |key, value| {
-            let id: [u8; 4] = key.try_into().map_err(|_| Error::invalid("tablespace key"))?;
-            let row = SpaceRow::decode(value)?;
+        self.scan_spaces(&mut |id, row| {
             let database = if row.state == rows::SpaceState::Orphan { "" } else { row.database.as_str() };
-            visit(SpaceId(u32::from_be_bytes(id)), &row.path, database);
-            Ok(true)
+            visit(id, &row.path, database);
+            true
         })
     }
 

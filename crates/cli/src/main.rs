@@ -1,7 +1,8 @@
 //! The `myriad` command: looks at a data directory from outside the server, and measures the engine without one.
 //!
-//! Every subcommand but `bench`, which works in a folder of its own, is read-only. Exit codes: 0 clean, 1 findings, 2 could not run.
+//! Every subcommand is read-only but `bench`, which works in a folder of its own, and `advise`, which writes a temporary file. Exit codes: 0 clean, 1 findings, 2 could not run.
 
+mod advise;
 mod bench;
 mod check;
 mod innodb;
@@ -31,6 +32,8 @@ enum Command {
     },
     /// Reads the head of every tablespace (Myriad's or InnoDB's) and finds duplicate ids, damaged and truncated files.
     CheckTablespaces(check::CheckArgs),
+    /// Measures the device under a folder and recommends the number of threads for the tablespace check.
+    Advise(advise::AdviseArgs),
     /// Runs the embedded engine under load, without a server, and prints its throughput.
     Bench(bench::BenchArgs),
 }
@@ -39,6 +42,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Verify { dir, json } => verify::run(&dir, json),
         Command::CheckTablespaces(args) => check::run(&args),
+        Command::Advise(args) => advise::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
     match result {

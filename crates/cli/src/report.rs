@@ -33,10 +33,20 @@ pub struct Report {
     pub pages: u64,
     /// Bytes read.
     pub bytes: u64,
+    /// Bytes of log whose changes are not in the files yet; 0 after a clean shutdown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub log_bytes: u64,
+    /// Pages that are torn or missing in the files and that the next start repairs from the log and the doublewrite file.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub repaired: u64,
     /// Seconds it took.
     pub seconds: f64,
     /// What is wrong.
     pub findings: Vec<Finding>,
+}
+
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 impl Report {
@@ -56,6 +66,12 @@ impl Report {
                 Some(page) => println!("{} page {page}: {}", f.file, f.what),
                 None => println!("{}: {}", f.file, f.what),
             }
+        }
+        if self.log_bytes > 0 {
+            println!(
+                "not shut down cleanly: {} bytes of log are still to be applied; {} pages wait for that repair",
+                self.log_bytes, self.repaired
+            );
         }
         let mib = self.bytes as f64 / f64::from(1 << 20);
         println!(

@@ -1,15 +1,22 @@
-//! `myriad verify`: every page of every tablespace against its checksum and its identity.
+//! `myriad verify`: every tablespace file against the catalog, and every page against its checksum and its identity.
+//!
+//! The catalog is read as the next start would read it, log included, over a view of the files that changes nothing
+//! ([`myriad::Inspection`]). Where that cannot be had, the files are verified by themselves.
 
 use crate::report::{reason_of, Report};
 use indicatif::{ProgressBar, ProgressStyle};
+use myriad::Inspection;
 use myriad_base::page::{is_zero, verify};
-use myriad_base::{limits, PageId, PageNo};
-use myriad_space::{SpaceHeader, HEADER_READ_BYTES};
+use myriad_base::{limits, PageId, PageNo, SpaceId};
+use myriad_space::check::{check_tablespaces, text_of, uring_available, CheckOptions, Finding, Problem, Progress};
+use myriad_space::{SpaceHeader, DIRECTORY, HEADER_READ_BYTES};
 use rustix::fs::{flock, FlockOperation};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Instant;
 
 /// Pages read at a time.
@@ -20,7 +27,7 @@ const BATCH_PAGES: usize = 64;
 /// # Errors
 /// A sentence, where the check could not be run: no such directory, in use by a server, unreadable.
 pub fn run(dir: &Path, json: bool) -> Result<bool, String> {
-    let home = dir.join("#myriad");
+    let home = dir.join(DIRECTORY);
     let _lock = lock(&home)?;
     let files = tablespace_files(&home)?;
     let total: u64 = files.iter().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum();
@@ -30,12 +37,10 @@ pub fn run(dir: &Path, json: bool) -> Result<bool, String> {
     );
     let start = Instant::now();
     let mut report = Report::default();
+    let mut verifier = Verifier { dir, bar: &bar, inspection: None, foreign: HashSet::new(), report: &mut report };
+    verifier.check_files(&home);
     for path in &files {
-        let name = path.strip_prefix(dir).unwrap_or(path).display().to_string();
-        report.files += 1;
-        if let Err(e) = verify_file(path, &name, &mut report, &bar) {
-            report.add(&name, None, format!("cannot be read: {e}"));
-        }
+        verifier.file(path);
     }
     bar.finish_and_clear();
     report.seconds = start.elapsed().as_secs_f64();
@@ -53,118 +58,316 @@ fn lock(home: &Path) -> Result<File, String> {
 
 fn tablespace_files(home: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(home).map_err(|e| format!("cannot list {}: {e}", home.display()))?;
-    let mut files: Vec<PathBuf> =
-        entries.flatten().map(|e| e.path()).filter(|p| p.extension().is_some_and(|x| x == "myr")).collect();
+    let is_file = |e: &std::fs::DirEntry| e.file_type().is_ok_and(|t| t.is_file());
+    let mut files: Vec<PathBuf> = entries
+        .flatten()
+        .filter(is_file)
+        .map(|e| e.path())
+        .filter(|p| p.extension().is_some_and(|x| x == "myr"))
+        .collect();
     files.sort();
     Ok(files)
 }
 
-fn verify_file(path: &Path, name: &str, report: &mut Report, bar: &ProgressBar) -> std::io::Result<()> {
-    let file = File::open(path)?;
-    let len = file.metadata()?.len();
-    let mut head = [0u8; HEADER_READ_BYTES];
-    if len < head.len() as u64 {
-        report.add(name, None, format!("is {len} bytes long: too short for a tablespace"));
-        return Ok(());
-    }
-    file.read_exact_at(&mut head, 0)?;
-    let header = match SpaceHeader::parse(&head, name) {
-        Ok(header) => header,
-        Err(e) => {
-            report.add(name, Some(0), reason_of(&e));
-            return Ok(());
-        }
-    };
-    let (space, page_size) = (header.id, header.page_size as usize);
-    if !page_size.is_power_of_two() || !(limits::PAGE_SIZE_MIN..=limits::PAGE_SIZE_MAX).contains(&page_size) {
-        report.add(name, Some(0), format!("says its pages have {page_size} bytes"));
-        return Ok(());
-    }
-    if !len.is_multiple_of(page_size as u64) {
-        report.add(name, None, format!("ends in the middle of a page ({len} bytes)"));
-    }
-    let mut buf = vec![0u8; page_size * BATCH_PAGES];
-    let pages = len / page_size as u64;
-    let mut no = 0u64;
-    while no < pages {
-        let batch = (pages - no).min(BATCH_PAGES as u64) as usize;
-        let bytes = &mut buf[..batch * page_size];
-        file.read_exact_at(bytes, no * page_size as u64)?;
-        for (i, page) in bytes.chunks_exact(page_size).enumerate() {
-            let id = PageId::new(space, PageNo(no as u32 + i as u32));
-            if is_zero(page) {
-                continue;
+struct Verifier<'a> {
+    dir: &'a Path,
+    bar: &'a ProgressBar,
+    /// `None`: the catalog cannot be read.
+    inspection: Option<Inspection>,
+    /// Files that are not the catalog's: their pages are verified by themselves.
+    foreign: HashSet<PathBuf>,
+    report: &'a mut Report,
+}
+
+impl Verifier<'_> {
+    /// The files' names, headers and lengths, against the catalog.
+    fn check_files(&mut self, home: &Path) {
+        let inspection = match Inspection::open(self.dir) {
+            Ok(inspection) => inspection,
+            Err(e) => {
+                let what = format!("the catalog cannot be read, files are verified without it: {e}");
+                return self.report.add(DIRECTORY, None, what);
             }
-            if let Err(e) = verify(page, id) {
-                report.add(name, Some(id.page.0), reason_of(&e));
+        };
+        self.report.log_bytes = inspection.log_bytes();
+        let options = CheckOptions {
+            page_size: inspection.page_size(),
+            light: true,
+            fadvise: true,
+            threads: -1,
+            uring: uring_available(),
+            pages_wanted: None,
+        };
+        let found = Mutex::new(Vec::new());
+        let note = |f: Finding| found.lock().expect("no panic while noting").push(f);
+        if let Err(e) = check_tablespaces(home, inspection.spaces(), options, &Progress::default(), &note) {
+            self.report.add(DIRECTORY, None, format!("the check of all files could not go on: {e}"));
+        }
+        let mut found = found.into_inner().expect("no panic while noting");
+        found.sort_by(|a, b| a.path.cmp(&b.path));
+        for f in found {
+            self.report.add(&format!("{DIRECTORY}/{}", f.path), None, f.detail);
+            if f.problem != Problem::Truncated {
+                self.foreign.insert(f.file);
             }
         }
-        report.pages += batch as u64;
-        report.bytes += bytes.len() as u64;
-        bar.inc(bytes.len() as u64);
-        no += batch as u64;
+        self.inspection = Some(inspection);
     }
-    Ok(())
+
+    fn file(&mut self, path: &Path) {
+        let name = text_of(path.strip_prefix(self.dir).unwrap_or(path));
+        self.report.files += 1;
+        if let Err(e) = self.pages(path, &name) {
+            if !self.foreign.contains(path) {
+                self.report.add(&name, None, format!("cannot be read: {e}"));
+            }
+        }
+    }
+
+    /// The catalog, for a file that is the one it names.
+    fn catalog_for(&self, path: &Path) -> Option<&Inspection> {
+        self.inspection.as_ref().filter(|_| !self.foreign.contains(path))
+    }
+
+    fn pages(&mut self, path: &Path, name: &str) -> std::io::Result<()> {
+        let file = File::open(path)?;
+        let len = file.metadata()?.len();
+        let Some((space, page_size)) = self.header(&file, len, path, name)? else { return Ok(()) };
+        let known = self.catalog_for(path).is_some();
+        if !known && !len.is_multiple_of(page_size as u64) {
+            self.report.add(name, None, format!("ends in the middle of a page ({len} bytes)"));
+        }
+        let pages = len / page_size as u64;
+        let mut buf = vec![0u8; page_size * BATCH_PAGES];
+        let mut no = 0u64;
+        while no < pages {
+            let batch = (pages - no).min(BATCH_PAGES as u64) as usize;
+            let bytes = &mut buf[..batch * page_size];
+            file.read_exact_at(bytes, no * page_size as u64)?;
+            for (i, page) in bytes.chunks_exact(page_size).enumerate() {
+                self.page(page, PageId::new(space, PageNo(no as u32 + i as u32)), known, name);
+            }
+            self.report.pages += batch as u64;
+            self.report.bytes += bytes.len() as u64;
+            self.bar.inc(bytes.len() as u64);
+            no += batch as u64;
+        }
+        if known {
+            self.length(space, pages, name);
+        }
+        Ok(())
+    }
+
+    /// Id and page size by the file's header; `None` if it has been reported.
+    fn header(&mut self, file: &File, len: u64, path: &Path, name: &str) -> std::io::Result<Option<(SpaceId, usize)>> {
+        // What the check of all files has found is not told twice.
+        let told = self.foreign.contains(path);
+        let mut head = [0u8; HEADER_READ_BYTES];
+        if len < head.len() as u64 {
+            if !told {
+                self.report.add(name, None, format!("is {len} bytes long: too short for a tablespace"));
+            }
+            return Ok(None);
+        }
+        file.read_exact_at(&mut head, 0)?;
+        let header = match SpaceHeader::parse(&head, name) {
+            Ok(header) => header,
+            Err(e) => {
+                if !told {
+                    self.report.add(name, Some(0), reason_of(&e));
+                }
+                return Ok(None);
+            }
+        };
+        let page_size = header.page_size as usize;
+        if !page_size.is_power_of_two() || !(limits::PAGE_SIZE_MIN..=limits::PAGE_SIZE_MAX).contains(&page_size) {
+            self.report.add(name, Some(0), format!("says its pages have {page_size} bytes"));
+            return Ok(None);
+        }
+        Ok(Some((header.id, page_size)))
+    }
+
+    /// A page as it is in the file. `known`: the file is the catalog's, so the next start may repair the page.
+    fn page(&mut self, page: &[u8], id: PageId, known: bool, name: &str) {
+        let inspection = self.inspection.as_ref().filter(|_| known);
+        let problem = if is_zero(page) {
+            // Set aside, given back, or lost.
+            match inspection {
+                Some(i) if id.space != SpaceId::UNDO && i.is_in_use(id) => "is in use but holds only zeros".to_string(),
+                _ => return,
+            }
+        } else {
+            match verify(page, id) {
+                Ok(()) => return,
+                Err(e) => reason_of(&e),
+            }
+        };
+        match inspection.map(|i| i.read_page(id)) {
+            Some(Ok(())) => self.report.repaired += 1,
+            _ => self.report.add(name, Some(id.page.0), problem),
+        }
+    }
+
+    /// Whether all pages in use lie in the file, or will when the log has been applied.
+    fn length(&mut self, space: SpaceId, pages: u64, name: &str) {
+        let Some(inspection) = &self.inspection else { return };
+        match inspection.pages_wanted(space) {
+            Ok(Some(wanted)) if wanted > pages => {
+                let lost = (pages..wanted)
+                    .map(|no| PageId::new(space, PageNo(no as u32)))
+                    .filter(|&id| inspection.is_in_use(id) && inspection.read_page(id).is_err())
+                    .count();
+                if lost > 0 {
+                    let what =
+                        format!("is truncated: {pages} pages, {wanted} by its bitmap; {lost} pages in use are lost");
+                    self.report.add(name, None, what);
+                }
+            }
+            Ok(_) => {}
+            Err(e) => self.report.add(name, None, format!("its bitmap cannot be read: {e}")),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use myriad_base::page::{format, seal, PageKind};
-    use myriad_base::{Lsn, SpaceId};
+    use myriad::{CloseMode, Engine, EngineConfig, IndexSpec, TableSpec};
 
-    fn page(no: u32, kind: PageKind) -> Vec<u8> {
-        let mut p = vec![0u8; 4096];
-        if kind == PageKind::SpaceHeader {
-            SpaceHeader { id: SpaceId(16), uuid: [7; 16], page_size: 4096, creation_lsn: Lsn(1) }.format(&mut p);
-        } else {
-            format(&mut p, PageId::new(SpaceId(16), PageNo(no)), kind);
-            seal(&mut p);
-        }
-        p
+    const PAGE: usize = 4096;
+
+    fn engine(dir: &Path) -> std::sync::Arc<Engine> {
+        let config = EngineConfig {
+            page_size: PAGE,
+            buffer_pool_bytes: 2 << 20,
+            log_capacity_bytes: 8 << 20,
+            ..EngineConfig::new(dir)
+        };
+        Engine::open_with(config, None).unwrap()
     }
 
+    /// Rows enough for some 50 pages in each of the tables.
+    fn fill(engine: &std::sync::Arc<Engine>, tables: &[&str]) {
+        for name in tables {
+            let spec = TableSpec { indexes: &[IndexSpec { unique: true }], ..Default::default() };
+            engine.create_table(name, &spec).unwrap();
+            let table = engine.open_table(name).unwrap();
+            let mut session = engine.session();
+            for i in 0..1000u32 {
+                session.insert(&table, &i.to_be_bytes(), &[7; 200]).unwrap();
+            }
+            session.commit().unwrap();
+        }
+    }
+
+    /// A data directory of databases `d` and `e`, shut down cleanly.
     fn directory() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
-        let home = dir.path().join("#myriad");
-        std::fs::create_dir(&home).unwrap();
-        std::fs::write(home.join("myriad.lock"), "").unwrap();
-        let mut bytes = page(0, PageKind::SpaceHeader);
-        bytes.extend(page(1, PageKind::Bitmap));
-        bytes.extend([0u8; 4096]);
-        bytes.extend(page(3, PageKind::Index));
-        std::fs::write(home.join("a.myr"), bytes).unwrap();
+        let engine = engine(dir.path());
+        fill(&engine, &["d/t", "e/t"]);
+        engine.close(CloseMode::Clean).unwrap();
         dir
+    }
+
+    fn file(dir: &Path, database: &str) -> PathBuf {
+        let files = tablespace_files(&dir.join(DIRECTORY)).unwrap();
+        let begin = format!("{database}.");
+        files.into_iter().find(|f| f.file_name().unwrap().to_str().unwrap().starts_with(&begin)).unwrap()
     }
 
     fn check(dir: &Path) -> Report {
         let mut report = Report::default();
-        let home = dir.join("#myriad");
-        for f in tablespace_files(&home).unwrap() {
-            verify_file(&f, "a.myr", &mut report, &ProgressBar::hidden()).unwrap();
+        let bar = ProgressBar::hidden();
+        let mut verifier = Verifier { dir, bar: &bar, inspection: None, foreign: HashSet::new(), report: &mut report };
+        let home = dir.join(DIRECTORY);
+        verifier.check_files(&home);
+        for path in &tablespace_files(&home).unwrap() {
+            verifier.file(path);
         }
         report
+    }
+
+    fn one(dir: &Path) -> String {
+        let report = check(dir);
+        assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
+        format!("{}: {}", report.findings[0].file, report.findings[0].what)
     }
 
     #[test]
     fn clean_directory_is_clean() {
         let dir = directory();
         let report = check(dir.path());
-        assert_eq!((report.pages, report.findings.len()), (4, 0));
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        assert_eq!((report.files, report.log_bytes, report.repaired), (4, 0, 0));
+        assert!(report.pages > 100);
         assert_eq!(run(dir.path(), true), Ok(true));
     }
 
     #[test]
-    fn a_flipped_bit_and_a_cut_file_are_found() {
+    fn a_directory_that_was_not_shut_down_is_verified_with_its_log() {
         let dir = directory();
-        let path = dir.path().join("#myriad/a.myr");
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[3 * 4096 + 77] ^= 1;
-        bytes.truncate(bytes.len());
-        bytes.extend([1u8; 10]);
-        std::fs::write(&path, bytes).unwrap();
+        let engine = engine(dir.path());
+        fill(&engine, &["f/t", "d/u"]);
+        engine.close(CloseMode::LogOnly).unwrap();
+        drop(engine);
+        // Pages that the log has in full, and that the file does not hold.
+        let before = std::fs::read_dir(dir.path().join(DIRECTORY)).unwrap().count();
+        let f = file(dir.path(), "f");
+        std::fs::File::options().write(true).open(&f).unwrap().set_len(8 * PAGE as u64).unwrap();
+        let bytes = std::fs::read(&f).unwrap();
         let report = check(dir.path());
-        assert_eq!(report.findings.len(), 2);
+        assert!(report.findings.is_empty(), "{:?}", report.findings);
+        assert!(report.log_bytes > 100_000);
+        assert_eq!(std::fs::read(&f).unwrap(), bytes, "nothing was changed");
+        assert_eq!(std::fs::read_dir(dir.path().join(DIRECTORY)).unwrap().count(), before);
+    }
+
+    #[test]
+    fn a_flipped_bit_a_lost_page_and_a_cut_file_are_found() {
+        let dir = directory();
+        let path = file(dir.path(), "d");
+        let sound = std::fs::read(&path).unwrap();
+        let mut bytes = sound.clone();
+        bytes[3 * PAGE + 77] ^= 1;
+        bytes[4 * PAGE..5 * PAGE].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        let report = check(dir.path());
+        let pages: Vec<_> = report.findings.iter().map(|f| f.page).collect();
+        assert_eq!(pages, [Some(3), Some(4)], "{:?}", report.findings);
+
+        std::fs::write(&path, &sound[..8 * PAGE]).unwrap();
+        assert!(one(dir.path()).contains("is truncated: 8 pages"));
+        std::fs::write(&path, &sound[..sound.len() - 10]).unwrap();
+        assert!(one(dir.path()).contains("ends in the middle of a page"));
+    }
+
+    #[test]
+    fn files_are_held_against_the_catalog() {
+        let dir = directory();
+        let (d, e) = (file(dir.path(), "d"), file(dir.path(), "e"));
+        let name = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_string();
+        let away = dir.path().join("away");
+        std::fs::rename(&d, &away).unwrap();
+        assert!(one(dir.path()).starts_with(&format!("{DIRECTORY}/{}: the file is missing", name(&d))));
+        let other = directory();
+        std::fs::copy(file(other.path(), "d"), &d).unwrap();
+        assert!(one(dir.path()).contains("another data directory") || one(dir.path()).contains("UUID"));
+        std::fs::rename(&away, &d).unwrap();
+        std::fs::copy(&e, dir.path().join(DIRECTORY).join("e.myr")).unwrap();
+        assert!(one(dir.path()).contains(&format!("as does {}", name(&e))));
+    }
+
+    #[test]
+    fn without_a_catalog_the_files_are_still_verified() {
+        let dir = directory();
+        let path = file(dir.path(), "d");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[3 * PAGE + 77] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        std::fs::write(dir.path().join(DIRECTORY).join("redo.log"), "no log").unwrap();
+        let report = check(dir.path());
+        assert_eq!(report.findings.len(), 2, "{:?}", report.findings);
+        assert!(report.findings[0].what.contains("the catalog cannot be read"));
         assert_eq!(report.findings[1].page, Some(3));
     }
 
@@ -176,7 +379,7 @@ mod tests {
     #[test]
     fn a_directory_in_use_is_refused() {
         let dir = directory();
-        let held = File::open(dir.path().join("#myriad/myriad.lock")).unwrap();
+        let held = File::open(dir.path().join(DIRECTORY).join("myriad.lock")).unwrap();
         flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert!(run(dir.path(), false).unwrap_err().contains("in use"));
     }

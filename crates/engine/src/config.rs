@@ -5,12 +5,9 @@ use myriad_base::limits;
 pub use myriad_buffer::{Level, Reporter};
 pub use myriad_catalog::Placement;
 pub use myriad_io::IoMethod;
+pub use myriad_txn::{CommitOrder, Unordered, Victim};
 use std::path::PathBuf;
 use std::sync::Arc;
-
-/// Called before a session starts to wait for a transaction of another: `(waiter, holder)`, the owners given to
-/// [`crate::Engine::session_for`]; 0 where there is none.
-pub type AboutToWait = Arc<dyn Fn(usize, usize) + Send + Sync>;
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +29,28 @@ pub enum CloseMode {
     Clean,
     /// Makes the log durable and leaves the pages to the next start's recovery.
     LogOnly,
+}
+
+/// When the files of all tablespaces are checked for two with one id, missing, foreign and damaged ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DuplicateCheck {
+    /// Never; each file is checked by itself when it is opened.
+    Off,
+    /// Beside the workload, from [`crate::Engine::start_background`] on.
+    Online,
+    /// Before the engine is open.
+    Blocking,
+}
+
+impl DuplicateCheck {
+    /// The setting's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            DuplicateCheck::Off => "OFF",
+            DuplicateCheck::Online => "ONLINE",
+            DuplicateCheck::Blocking => "BLOCKING",
+        }
+    }
 }
 
 /// How to open an engine.
@@ -69,10 +88,18 @@ pub struct EngineConfig {
     pub placement: Placement,
     /// An index with about so many bytes of leaves in its tablespace's shared tree gets a root of its own.
     pub promote_bytes: u64,
+    /// See [`DuplicateCheck`]. Looks at the operating system's files only, never at a simulated disk.
+    pub duplicate_check: DuplicateCheck,
+    /// Threads or rings of that check; -1 = chosen by the engine.
+    pub duplicate_check_threads: i32,
+    /// Whether it reads 4 KiB of each file rather than its first pages.
+    pub duplicate_check_light: bool,
+    /// Whether it tells the kernel not to read ahead.
+    pub duplicate_check_fadvise: bool,
     /// Error log.
     pub report: Reporter,
-    /// See [`AboutToWait`].
-    pub about_to_wait: Option<AboutToWait>,
+    /// Who fixes the order of commits; its numbers are the owners given to [`crate::Engine::session_for`].
+    pub commit_order: Arc<dyn CommitOrder>,
     /// Whether the engine has threads of its own. Without them (simulation) [`crate::Engine::background_step`] does their
     /// work.
     pub background_threads: bool,
@@ -104,8 +131,12 @@ impl EngineConfig {
             max_open_files: 2_000,
             placement: Placement::Database,
             promote_bytes: 1 << 20,
+            duplicate_check: DuplicateCheck::Online,
+            duplicate_check_threads: -1,
+            duplicate_check_light: true,
+            duplicate_check_fadvise: true,
             report: Arc::new(|_, _| {}),
-            about_to_wait: None,
+            commit_order: Arc::new(Unordered),
             background_threads: true,
             definition_cache_bytes: 16 << 20,
             clock: Arc::new(SystemClock::new()),

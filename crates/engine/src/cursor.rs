@@ -78,7 +78,7 @@ impl Cursor {
     /// # Errors
     /// Lock waits; those of reading pages.
     pub fn seek(&mut self, session: &mut Session, seek: Seek, key: &[u8]) -> Result<Option<Row<'_>>> {
-        session.engine().pool().check_poison()?;
+        session.engine().check_usable(&self.share)?;
         if !self.locks {
             self.share.check_snapshot(&session.trx)?;
         }

@@ -1,9 +1,11 @@
 //! The engine object: settings, closing, and what its parts share.
 
+use crate::check::Checker;
 use crate::config::{CloseMode, EngineConfig, FlushAtCommit, Setting};
 use crate::reclaimer::Reclaimer;
 use crate::reports::StartupPhase;
 use crate::session::Session;
+use crate::share::TableShare;
 use crate::shares::Shares;
 use myriad_base::clock::Clock;
 use myriad_base::Result;
@@ -19,6 +21,8 @@ use std::sync::Arc;
 /// An open data directory. Open it with [`Engine::open`] or [`Engine::open_with`], close it with [`Engine::close`]; one
 /// that is dropped without leaves its pages to the next start's recovery, as a crash would.
 pub struct Engine {
+    /// Goes first: it holds some of the parts.
+    checker: Arc<Checker>,
     pub(crate) parts: Parts,
     pub(crate) startup: Vec<StartupPhase>,
     shares: Shares,
@@ -61,7 +65,7 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(crate) fn new(parts: Parts, startup: Vec<StartupPhase>) -> Engine {
+    pub(crate) fn new(parts: Parts, startup: Vec<StartupPhase>, checker: Arc<Checker>) -> Engine {
         Engine {
             io_capacity: AtomicU64::new(u64::from(parts.config.io_capacity)),
             io_capacity_max: AtomicU64::new(u64::from(parts.config.io_capacity_max)),
@@ -69,6 +73,7 @@ impl Engine {
             startup,
             shares: Shares::default(),
             reclaimer: Reclaimer::default(),
+            checker,
             closed: AtomicBool::new(false),
         }
     }
@@ -81,6 +86,7 @@ impl Engine {
         }
         self.parts.trx.start_background();
         self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
+        self.checker.start();
     }
 
     /// Does a portion of every kind of background work; whether there may be more. For engines without threads.
@@ -104,6 +110,7 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.checker.stop();
         self.reclaimer.stop();
         let stopped = self.stop(mode);
         self.parts.pool.stop_background();
@@ -189,7 +196,7 @@ impl Engine {
         self.session_for(0, 0)
     }
 
-    /// A new session of a caller that calls itself `owner` (see [`crate::AboutToWait`]) and shows up in reports under
+    /// A new session of a caller that calls itself `owner` (see [`crate::CommitOrder`]) and shows up in reports under
     /// `thread_id`.
     pub fn session_for(self: &Arc<Self>, owner: usize, thread_id: u64) -> Session {
         Session::new(Arc::clone(self), owner, thread_id)
@@ -228,6 +235,17 @@ impl Engine {
 
     pub(crate) fn catalog(&self) -> &Catalog {
         &self.parts.catalog
+    }
+
+    pub(crate) fn checker(&self) -> &Checker {
+        &self.checker
+    }
+
+    /// Whether sessions may use a table: the engine has not stopped, and no second file claims the table's tablespace.
+    #[inline]
+    pub(crate) fn check_usable(&self, share: &TableShare) -> Result<()> {
+        self.parts.pool.check_poison()?;
+        self.parts.spaces.check_usable(share.def.space)
     }
 
     pub(crate) fn shares(&self) -> &Shares {

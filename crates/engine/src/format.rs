@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(crate) const FORMAT_VERSION: u32 = 2;
 /// The oldest version that this program reads. Whatever it says, version 2 can say, too.
 const OLDEST_VERSION: u32 = 1;
-const FORMAT_FILE: &str = "FORMAT";
+pub(crate) const FORMAT_FILE: &str = "FORMAT";
 const CREATING_FILE: &str = "CREATING";
 pub(crate) const LOCK_FILE: &str = "myriad.lock";
 /// The engine's folder in the data directory.

@@ -6,7 +6,7 @@
 //!
 //! Invariants:
 //! - A data directory is used by one engine at a time (lock file).
-//! - Nothing loops over all tables or tablespaces at open or close.
+//! - Nothing loops over all tables or tablespaces at open or close, but the check of [`DuplicateCheck::Blocking`].
 //! - An AUTO_INCREMENT counter is in the log before the commit that moved it.
 //!
 //! ```no_run
@@ -25,12 +25,14 @@
 //! ```
 
 mod build;
+mod check;
 mod config;
 mod cursor;
 mod ddl;
 mod embedded;
 mod engine;
 mod format;
+mod inspect;
 mod open;
 mod reclaimer;
 mod reports;
@@ -43,11 +45,16 @@ mod status;
 mod table;
 
 pub use build::IndexBuild;
-pub use config::{AboutToWait, CloseMode, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting};
+pub use check::EngineSpaces;
+pub use config::{
+    CloseMode, CommitOrder, DuplicateCheck, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting,
+    Unordered, Victim,
+};
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use engine::Engine;
+pub use inspect::Inspection;
 pub use myriad_base::{Error, Result};
 pub use myriad_catalog::{IndexSpec, TableSpec};
-pub use reports::{LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
+pub use reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};
 pub use table::{Table, TableStats};

@@ -4,7 +4,8 @@
 //! Nothing here depends on the number of tables or tablespaces: pages are redone when they are first used and by
 //! background workers, tablespaces are opened when they are first used.
 
-use crate::config::EngineConfig;
+use crate::check::{Checker, EngineSpaces};
+use crate::config::{DuplicateCheck, EngineConfig};
 use crate::engine::{flush_policy, Engine, Parts};
 use crate::format::{self, Format, Found};
 use crate::reports::StartupPhase;
@@ -21,18 +22,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const SYSTEM_FILE: &str = "system.myr";
-const UNDO_FILE: &str = "undo.myr";
+pub(crate) const SYSTEM_FILE: &str = "system.myr";
+pub(crate) const UNDO_FILE: &str = "undo.myr";
 
 /// Measures the start.
-struct Phases<'a> {
+pub(crate) struct Phases<'a> {
     config: &'a EngineConfig,
     at: Duration,
-    done: Vec<StartupPhase>,
+    pub(crate) done: Vec<StartupPhase>,
 }
 
 impl Phases<'_> {
-    fn end(&mut self, phase: &'static str, bytes_read: u64) {
+    pub(crate) fn begin(config: &EngineConfig) -> Phases<'_> {
+        Phases { config, at: config.clock.now(), done: Vec::new() }
+    }
+
+    pub(crate) fn end(&mut self, phase: &'static str, bytes_read: u64) {
         let now = self.config.clock.now();
         let microseconds = now.saturating_sub(self.at).as_micros() as u64;
         self.at = now;
@@ -40,7 +45,7 @@ impl Phases<'_> {
     }
 }
 
-fn random_seed() -> u64 {
+pub(crate) fn random_seed() -> u64 {
     // The standard library seeds this from the operating system.
     std::collections::hash_map::RandomState::new().build_hasher().finish()
 }
@@ -53,16 +58,16 @@ fn redo_table() -> RedoTable {
 }
 
 /// UUID of one of the engine's own tablespaces.
-fn own_uuid(directory: [u8; 16], space: SpaceId) -> [u8; 16] {
+pub(crate) fn own_uuid(directory: [u8; 16], space: SpaceId) -> [u8; 16] {
     let mut uuid = directory;
     uuid[15] ^= space.0 as u8 + 1;
     uuid
 }
 
 /// The log and the pool of a data directory.
-struct Storage {
-    pool: Arc<BufferPool>,
-    spaces: Arc<SpaceRegistry>,
+pub(crate) struct Storage {
+    pub(crate) pool: Arc<BufferPool>,
+    pub(crate) spaces: Arc<SpaceRegistry>,
 }
 
 impl Engine {
@@ -81,7 +86,7 @@ impl Engine {
             None => open_io(&config)?,
         };
         let begun = config.clock.now();
-        let mut phases = Phases { config: &config, at: begun, done: Vec::new() };
+        let mut phases = Phases::begin(&config);
         let folder = config.data_dir.join(format::FOLDER);
         io.create_dir(&folder)?;
         let lock = io.lock_file(&folder.join(format::LOCK_FILE))?;
@@ -93,7 +98,11 @@ impl Engine {
             Found::Existing(format) => recover(&config, &io, format, &mut phases)?,
             Found::New => create(&config, &io, &folder, &mut random, &mut phases)?,
         };
-        let opened = open_transactions(&config, &storage, random, &mut phases);
+        let opened = open_transactions(&config, &storage, random, &mut phases).and_then(|opened| {
+            finish_interrupted(&config, &opened.1)?;
+            phases.end("interrupted work", 0);
+            Ok(opened)
+        });
         let (trx, catalog) = match opened {
             Ok(opened) => opened,
             Err(e) => {
@@ -101,6 +110,12 @@ impl Engine {
                 return Err(e);
             }
         };
+        let checker = new_checker(&config, &io, &trx, &catalog, &storage);
+        checker.run_blocking();
+        if config.duplicate_check == DuplicateCheck::Blocking {
+            phases.end("tablespace check", checker.status().bytes);
+        }
+        storage.pool.redo_in_background(2);
         let total = config.clock.now().saturating_sub(begun);
         let startup = std::mem::take(&mut phases.done);
         (config.report)(Level::Info, &format!("opened {} in {} ms", folder.display(), total.as_millis()));
@@ -115,7 +130,7 @@ impl Engine {
             config,
             _lock: lock,
         };
-        Ok(Arc::new(Engine::new(parts, startup)))
+        Ok(Arc::new(Engine::new(parts, startup, checker)))
     }
 }
 
@@ -168,7 +183,12 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
     Ok(Storage { pool, spaces })
 }
 
-fn recover(config: &EngineConfig, io: &Arc<dyn Io>, format: Format, phases: &mut Phases<'_>) -> Result<Storage> {
+pub(crate) fn recover(
+    config: &EngineConfig,
+    io: &Arc<dyn Io>,
+    format: Format,
+    phases: &mut Phases<'_>,
+) -> Result<Storage> {
     if format.page_size != config.page_size {
         let text = format!("the data directory keeps its page size of {} bytes", format.page_size);
         (config.report)(Level::Info, &text);
@@ -229,14 +249,12 @@ fn lay_out(io: &Arc<dyn Io>, folder: &Path, storage: &Storage, format: Format) -
     format::end_creation(io, folder, format)
 }
 
-fn open_transactions(
+pub(crate) fn open_transactions(
     config: &EngineConfig,
     storage: &Storage,
     random: Random,
     phases: &mut Phases<'_>,
 ) -> Result<(Arc<TrxSystem>, Arc<Catalog>)> {
-    let about_to_wait =
-        config.about_to_wait.clone().map(|f| -> myriad_txn::AboutToWait { Box::new(move |w, h| f(w, h)) });
     let trx = TrxSystem::open(
         Arc::clone(&storage.pool),
         TrxConfig {
@@ -244,7 +262,7 @@ fn open_transactions(
             purge_threads: 0,
             deadlock_detect: config.deadlock_detect,
             promote_bytes: config.promote_bytes,
-            about_to_wait,
+            commit_order: Arc::clone(&config.commit_order),
             clock: Arc::clone(&config.clock),
             reporter: Arc::clone(&config.report),
         },
@@ -267,6 +285,28 @@ fn open_transactions(
         },
     ));
     trx.set_index_alive(catalog.index_alive());
+    phases.end("catalog", 0);
+    Ok((trx, catalog))
+}
+
+fn new_checker(
+    config: &EngineConfig,
+    io: &Arc<dyn Io>,
+    trx: &Arc<TrxSystem>,
+    catalog: &Arc<Catalog>,
+    storage: &Storage,
+) -> Arc<Checker> {
+    let directory = storage.pool.log().uuid();
+    let spaces = EngineSpaces::new(Arc::clone(catalog), Arc::clone(&storage.spaces), directory);
+    let mut config = config.clone();
+    if !matches!(io.name(), "uring" | "threads") {
+        config.duplicate_check = DuplicateCheck::Off;
+    }
+    Arc::new(Checker::new(spaces, Arc::clone(trx), &config, io.name() == "uring"))
+}
+
+/// What a crash left to be done before there are clients.
+fn finish_interrupted(config: &EngineConfig, catalog: &Catalog) -> Result<()> {
     let removed = catalog.finish_interrupted()?;
     if removed > 0 {
         (config.report)(
@@ -274,7 +314,5 @@ fn open_transactions(
             &format!("removed {removed} tablespace files of interrupted or dropped databases"),
         );
     }
-    storage.pool.redo_in_background(2);
-    phases.end("catalog", 0);
-    Ok((trx, catalog))
+    Ok(())
 }

@@ -70,6 +70,44 @@ pub struct SpaceInfo {
     pub open: bool,
 }
 
+/// Something that the tablespace check found wrong.
+#[derive(Clone, Debug)]
+pub struct CheckFinding {
+    /// The tablespace that it is about, if any.
+    pub space_id: Option<u32>,
+    /// File relative to the data directory.
+    pub path: String,
+    /// `DUPLICATE`, `MISSING`, `MOVED`, `FOREIGN`, `UNKNOWN`, `TRUNCATED`, `DAMAGED`, `UNREADABLE`, `LINK`.
+    pub problem: &'static str,
+    /// Another file that has to do with it.
+    pub other_path: Option<String>,
+    /// What was found and what was expected.
+    pub detail: String,
+    /// Wall clock in microseconds.
+    pub found_wall_us: u64,
+}
+
+/// How far the tablespace check is.
+#[derive(Clone, Debug)]
+pub struct CheckStatus {
+    /// `OFF`, `ONLINE` or `BLOCKING`.
+    pub mode: &'static str,
+    /// `OFF`, `WAITING`, `RUNNING`, `DONE`, `STOPPED`, `FAILED`.
+    pub state: &'static str,
+    /// Time it took, or has taken so far.
+    pub microseconds: u64,
+    /// Files looked at.
+    pub files: u64,
+    /// Files that the catalog knows; 0 until it has been read.
+    pub expected: u64,
+    /// Bytes read of them.
+    pub bytes: u64,
+    /// Findings.
+    pub findings: u64,
+    /// Why it failed.
+    pub error: Option<String>,
+}
+
 /// A phase of the start.
 #[derive(Clone, Debug)]
 pub struct StartupPhase {

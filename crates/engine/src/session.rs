@@ -278,13 +278,31 @@ impl Session {
         lock: Lock,
         wait: Wait,
     ) -> Result<Option<Row<'_>>> {
-        self.engine.pool().check_poison()?;
+        self.engine.check_usable(&table.share)?;
         let index = table.share.index(index_no)?;
         if lock == Lock::None {
             table.share.check_snapshot(&self.trx)?;
         }
         let found = self.trx.get(index, key, prefix, lock.strength(), wait.lock_wait(), &mut self.row)?;
         Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
+    }
+
+    /// Whether the last [`Session::get`] stored a lock for the row it found.
+    pub fn lock_is_new(&self) -> bool {
+        self.row.lock_is_new()
+    }
+
+    /// At READ COMMITTED and below: the row with this whole key of the index, for which [`Session::get`] stored a lock, does
+    /// not match; the lock goes.
+    ///
+    /// # Errors
+    /// No such index.
+    pub fn unlock(&mut self, table: &Table, index_no: usize, key: &[u8], lock: Lock) -> Result<()> {
+        let index = table.share.index(index_no)?;
+        if let Some(strength) = lock.strength() {
+            self.trx.unlock(index, key, strength);
+        }
+        Ok(())
     }
 
     /// All of the operations or none.
@@ -297,7 +315,7 @@ impl Session {
         ops: impl ExactSizeIterator<Item = Op<'a>>,
         mode: ApplyMode,
     ) -> Result<()> {
-        self.engine.pool().check_poison()?;
+        self.engine.check_usable(&table.share)?;
         let mut converted: SmallVec<[myriad_txn::Op<'_>; OPS_INLINE]> = SmallVec::with_capacity(ops.len());
         for op in ops {
             converted.push(myriad_txn::Op {
@@ -330,7 +348,7 @@ impl Session {
     /// # Errors
     /// Those of reading pages.
     pub fn count_rows(&mut self, table: &Table) -> Result<u64> {
-        self.engine.pool().check_poison()?;
+        self.engine.check_usable(&table.share)?;
         table.share.check_snapshot(&self.trx)?;
         self.trx.count(table.share.index(0)?)
     }

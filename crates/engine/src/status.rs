@@ -1,7 +1,8 @@
 //! Reports: SHOW ENGINE STATUS, metrics, and the rows of the INFORMATION_SCHEMA tables.
 
+use crate::config::DuplicateCheck;
 use crate::engine::Engine;
-use crate::reports::{LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
+use crate::reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 use crate::share::TableShare;
 use myriad_base::latch::{latch_stats, ALL_CLASSES};
 use myriad_base::Result;
@@ -81,6 +82,7 @@ impl Engine {
     pub fn status_text(&self) -> String {
         let mut out = String::with_capacity(4096);
         self.status_engine(&mut out);
+        self.status_check(&mut out);
         self.status_log(&mut out);
         self.status_pool(&mut out);
         self.status_transactions(&mut out);
@@ -103,7 +105,7 @@ impl Engine {
         let (definitions, bytes) = self.catalog().cache_usage();
         line!(out, "Definition cache: {definitions} tables, {bytes} bytes");
         line!(out, "Tables open {}, files open {}", self.shares().all().len(), self.parts.spaces.open_files());
-        for phase in &self.startup {
+        for phase in self.startup() {
             line!(
                 out,
                 "Start: {:<20} {:>10.3} ms {:>14} bytes read",
@@ -111,6 +113,18 @@ impl Engine {
                 phase.microseconds as f64 / 1000.0,
                 phase.bytes_read
             );
+        }
+    }
+
+    fn status_check(&self, out: &mut String) {
+        title(out, "TABLESPACE CHECK");
+        let s = self.check_status();
+        let seconds = s.microseconds as f64 / 1e6;
+        line!(out, "Mode {}, state {}", s.mode, s.state);
+        line!(out, "{} files of {} known, {} bytes read, {seconds:.3} s", s.files, s.expected, s.bytes);
+        line!(out, "{} findings", s.findings);
+        if let Some(error) = &s.error {
+            line!(out, "Failed: {error}");
         }
     }
 
@@ -248,6 +262,7 @@ impl Engine {
     /// Counters and gauges: `visit(name, value, is a gauge)`.
     pub fn metrics(&self, visit: &mut dyn FnMut(&str, u64, bool)) {
         let (log, pool) = (self.pool().log().stats(), self.pool().stats());
+        let check = self.check_status();
         let (purge, locks) = (self.trx_system().purge_stats(), self.trx_system().locks().stats());
         let counters = [
             ("log_appends", log.appends),
@@ -290,6 +305,9 @@ impl Engine {
             ("lock_wait_us_max", locks.wait_us_max),
             ("definitions_cached", self.catalog().cache_usage().0 as u64),
             ("open_files", self.parts.spaces.open_files() as u64),
+            ("tablespace_check_running", u64::from(check.state == "RUNNING" || check.state == "WAITING")),
+            ("tablespace_check_files", check.files),
+            ("tablespace_check_findings", check.findings),
         ];
         for (name, value) in counters {
             visit(name, value, false);
@@ -374,8 +392,25 @@ impl Engine {
         len.unwrap_or(0)
     }
 
-    /// What the start did.
-    pub fn startup(&self) -> &[StartupPhase] {
-        &self.startup
+    /// What the start did, and the tablespace check that runs beside the workload or has.
+    pub fn startup(&self) -> Vec<StartupPhase> {
+        let mut all = self.startup.clone();
+        let check = self.check_status();
+        if check.mode == DuplicateCheck::Online.name() && check.state != "WAITING" {
+            let phase =
+                if check.state == "RUNNING" { "tablespace check (running)" } else { "tablespace check (online)" };
+            all.push(StartupPhase { phase, microseconds: check.microseconds, bytes_read: check.bytes });
+        }
+        all
+    }
+
+    /// How far the tablespace check is.
+    pub fn check_status(&self) -> CheckStatus {
+        self.checker().status()
+    }
+
+    /// What the tablespace check found: the first 10,000.
+    pub fn check_findings(&self) -> Vec<CheckFinding> {
+        self.checker().findings()
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Holds the traits [`Io`] and [`File`] through which every other room reaches the disk, and three backends: [`ThreadIo`]
 //! (`pread` and `pwrite`, batches spread over a few threads), [`UringIo`] (a batch is one system call) and [`SimIo`] (a
-//! disk in memory, with crashes and injected faults). Never looks into what it reads and writes, never retries a failed
+//! disk in memory, with crashes and injected faults); and [`OverlayIo`], a read-only view of the operating system's files. Never looks into what it reads and writes, never retries a failed
 //! call; starts no thread before it is asked for a batch.
 //!
 //! Invariants:
@@ -17,11 +17,13 @@ mod aligned;
 mod os;
 #[cfg(test)]
 mod os_tests;
+mod overlay;
 mod sim;
 mod threads;
 mod uring;
 
 pub use aligned::AlignedBuf;
+pub use overlay::OverlayIo;
 pub use sim::{CallKind, Fault, SimIo};
 pub use threads::ThreadIo;
 pub use uring::UringIo;

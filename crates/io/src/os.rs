@@ -196,9 +196,18 @@ pub(crate) fn list_dir(path: &Path) -> Result<Vec<String>> {
 }
 
 pub(crate) fn lock_file(path: &Path) -> Result<Box<dyn FileLock>> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
+    lock(path, OFlags::RDWR | OFlags::CREATE, FlockOperation::NonBlockingLockExclusive)
+}
+
+/// For readers: keeps a server out, not other readers. The file must exist.
+pub(crate) fn lock_file_shared(path: &Path) -> Result<Box<dyn FileLock>> {
+    lock(path, OFlags::RDONLY, FlockOperation::NonBlockingLockShared)
+}
+
+fn lock(path: &Path, flags: OFlags, operation: FlockOperation) -> Result<Box<dyn FileLock>> {
+    let flags = flags | OFlags::CLOEXEC;
     let fd = uninterrupted(|| fs::open(path, flags, Mode::RUSR | Mode::WUSR)).map_err(|e| error("open", path, e))?;
-    match uninterrupted(|| fs::flock(&fd, FlockOperation::NonBlockingLockExclusive)) {
+    match uninterrupted(|| fs::flock(&fd, operation)) {
         Ok(()) => Ok(Box::new(OsLock { _fd: fd })),
         Err(Errno::WOULDBLOCK) => Err(Error::DirectoryLocked { path: path.display().to_string() }),
         Err(e) => Err(error("flock", path, e)),

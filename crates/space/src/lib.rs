@@ -4,7 +4,7 @@
 //! the bounded set of open files, and growth ahead of use.
 //!
 //! Never looks into pages other than a file's header, never caches pages, and never opens a file before it is used:
-//! there is no loop over all tablespaces here.
+//! there is no loop over all tablespaces here but the explicit [`check`].
 //!
 //! Invariants:
 //! - A file is used only after its header named the id, the UUID and the page size that are expected of it.
@@ -17,10 +17,12 @@
 //!
 //! Entry points: [`SpaceRegistry::get`], [`Space::read_page`], [`Space::ensure_pages`].
 
+pub mod check;
 mod header;
 mod open_files;
 mod registry;
 mod space;
+mod suspects;
 #[cfg(test)]
 mod tests;
 

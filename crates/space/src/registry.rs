@@ -2,6 +2,7 @@
 
 use crate::open_files::OpenFiles;
 use crate::space::{Shared, Space};
+use crate::suspects::Suspects;
 use crate::Uuid;
 use myriad_base::{Error, Lsn, Result, SpaceId};
 use myriad_io::Io;
@@ -58,6 +59,7 @@ impl SpaceRegistry {
             page_size,
             direct: AtomicBool::new(false),
             open_files: OpenFiles::new(max_open_files),
+            suspects: Suspects::default(),
         };
         SpaceRegistry { shared: Arc::new(shared), shards: Default::default(), resolver: RwLock::new(None) }
     }
@@ -80,6 +82,46 @@ impl SpaceRegistry {
     /// Tablespaces in memory.
     pub fn known(&self) -> usize {
         self.shards.iter().map(|s| s.read().known.len()).sum()
+    }
+
+    /// A check of all tablespaces is to come: from now on it is noted which are opened and created.
+    pub fn begin_watch(&self) {
+        self.shared.suspects.begin_watch();
+    }
+
+    /// The check is over.
+    pub fn end_watch(&self) {
+        self.shared.suspects.end_watch();
+    }
+
+    /// Whether the file of this path was created since [`SpaceRegistry::begin_watch`].
+    pub fn was_created(&self, path: &str) -> bool {
+        self.shared.suspects.was_created(path)
+    }
+
+    /// The tablespace must not be used: the file `other` says that it is the same one. What was opened
+    /// before, or is `needed` by recovery, stays usable for what is under way; see [`SpaceRegistry::check_usable`]. Between [`SpaceRegistry::begin_watch`]
+    /// and [`SpaceRegistry::end_watch`].
+    pub fn suspect(&self, id: SpaceId, other: &Path, reason: &str, needed: bool) {
+        self.shared.suspects.add(id, other.into(), reason, needed);
+    }
+
+    /// Whether new work may use the tablespace.
+    ///
+    /// # Errors
+    /// [`Error::TablespaceUnavailable`] with the reason given to [`SpaceRegistry::suspect`].
+    #[inline]
+    pub fn check_usable(&self, id: SpaceId) -> Result<()> {
+        match self.shared.suspects.any() {
+            false => Ok(()),
+            true => self.check_suspect(id),
+        }
+    }
+
+    #[cold]
+    fn check_suspect(&self, id: SpaceId) -> Result<()> {
+        let Err((reason, _)) = self.shared.suspects.check(id) else { return Ok(()) };
+        Err(self.get(id)?.unavailable(&*reason))
     }
 
     fn shard(&self, id: SpaceId) -> &RwLock<Shard> {

@@ -2,6 +2,7 @@
 
 use crate::header::{SpaceHeader, HEADER_READ_BYTES};
 use crate::open_files::OpenFiles;
+use crate::suspects::Suspects;
 use crate::Uuid;
 use myriad_base::{Error, Lsn, PageNo, Result, SpaceId};
 use myriad_io::{AlignedBuf, File, Io, OpenMode};
@@ -10,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 
-/// Smallest step of growth in pages, and the largest step in bytes.
-const GROWTH_PAGES_MIN: u32 = 4;
+/// Smallest step of growth in pages, and so a new file's size; and the largest step in bytes.
+pub(crate) const GROWTH_PAGES_MIN: u32 = 4;
 const GROWTH_BYTES_MAX: u64 = 4 << 20;
 
 /// What all tablespaces of a data directory share.
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(crate) page_size: usize,
     pub(crate) direct: AtomicBool,
     pub(crate) open_files: OpenFiles,
+    pub(crate) suspects: Suspects,
 }
 
 /// What the catalog says of a tablespace.
@@ -98,7 +100,7 @@ impl Space {
         self.file.read().is_some()
     }
 
-    fn unavailable(&self, reason: impl Into<String>) -> Error {
+    pub(crate) fn unavailable(&self, reason: impl Into<String>) -> Error {
         Error::TablespaceUnavailable { name: self.full_path().display().to_string(), reason: reason.into() }
     }
 
@@ -126,6 +128,7 @@ impl Space {
         if self.is_dropped() {
             return Err(self.unavailable("it has been dropped"));
         }
+        self.shared.suspects.opening(self.id).map_err(|reason| self.unavailable(&*reason))?;
         let path = self.full_path();
         let mode = OpenMode::WRITE.with_direct(self.shared.direct.load(Ordering::Relaxed));
         let file = self.shared.io.open(&path, mode).map_err(|e| match e {
@@ -185,6 +188,7 @@ impl Space {
         let identity = self.identity.lock().clone();
         let uuid = identity.uuid.expect("a new tablespace has a UUID");
         let mut slot = self.file.write();
+        self.shared.suspects.creating(self.id, &identity.path);
         let mode = OpenMode::NEW.with_direct(self.shared.direct.load(Ordering::Relaxed));
         let file = self.shared.io.open(&path, mode)?;
         let written =
@@ -213,7 +217,19 @@ impl Space {
         file.sync()
     }
 
-    /// Closes the file and removes it; everything that uses the tablespace from now on gets an error.
+    /// Whether the file in this tablespace's place is, by a sound header, another tablespace.
+    fn is_another(&self, path: &Path) -> bool {
+        let mut head = AlignedBuf::new(HEADER_READ_BYTES);
+        let read = self.shared.io.open(path, OpenMode::READ).and_then(|file| file.read_at(&mut head, 0));
+        // Gone, a folder, unreadable: the removal says what there is to say.
+        let Ok(n) = read else { return false };
+        let Ok(header) = SpaceHeader::parse(&head[..n], "") else { return false };
+        let uuid = self.identity.lock().uuid;
+        header.id != self.id || uuid.is_some_and(|uuid| uuid != header.uuid)
+    }
+
+    /// Closes the file and removes it, unless it is another tablespace's; everything that uses the tablespace from now on
+    /// gets an error.
     pub(crate) fn drop_file(&self) -> Result<()> {
         self.dropped.store(true, Ordering::Release);
         let mut slot = self.file.write();
@@ -221,6 +237,9 @@ impl Space {
             self.shared.open_files.closed();
         }
         let path = self.full_path();
+        if self.is_another(&path) {
+            return Ok(());
+        }
         self.shared.io.remove_file(&path)?;
         self.shared.io.sync_dir(parent(&path))
     }

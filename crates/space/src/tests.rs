@@ -246,6 +246,49 @@ fn a_dropped_tablespace_is_gone_for_good() {
 }
 
 #[test]
+fn a_drop_leaves_another_tablespaces_file_alone() {
+    let io = disk();
+    let r = registry(&io, 10);
+    for id in [20, 21, 22] {
+        create(&r, id);
+    }
+    let write = |name: &str, bytes: &[u8]| {
+        let f = io.open(&file(name), myriad_io::OpenMode::WRITE).unwrap();
+        f.write_at(bytes, 0).unwrap();
+    };
+    let mut page = vec![0; PAGE];
+    let header = SpaceHeader { id: SpaceId(20), uuid: uuid(99), page_size: PAGE as u32, creation_lsn: Lsn(1) };
+    header.format(&mut page);
+    write("s20.myr", &page);
+    write("s21.myr", &[0xAB; PAGE]);
+    for id in [20, 21, 22] {
+        r.drop_space(SpaceId(id)).unwrap();
+        assert!(r.get(SpaceId(id)).is_err());
+    }
+    assert!(io.exists(&file("s20.myr")).unwrap(), "of another data directory");
+    assert!(!io.exists(&file("s21.myr")).unwrap() && !io.exists(&file("s22.myr")).unwrap());
+}
+
+#[test]
+fn a_suspect_is_refused_by_name() {
+    let io = disk();
+    let r = registry(&io, 1);
+    r.begin_watch();
+    r.register(SpaceId(20), "s20.myr", Some(uuid(20)));
+    assert!(r.check_usable(SpaceId(20)).is_ok());
+    // This very folder is there, as a second file would be.
+    r.suspect(SpaceId(20), Path::new("/"), "two files", false);
+    for refused in [r.check_usable(SpaceId(20)), r.get(SpaceId(20)).unwrap().file().map(drop)] {
+        let e = refused.unwrap_err();
+        assert!(e.to_string().contains("s20.myr"), "{e}");
+        assert_eq!(reason(e), "two files");
+    }
+    create(&r, 21);
+    r.suspect(SpaceId(21), Path::new("/"), "two files", false);
+    assert!(r.check_usable(SpaceId(21)).is_err() && r.get(SpaceId(21)).unwrap().file().is_ok());
+}
+
+#[test]
 fn the_resolver_answers_for_unknown_ids() {
     let io = disk();
     create(&registry(&io, 10), 20);

@@ -268,6 +268,11 @@ impl Cursor {
         self.semi
     }
 
+    /// Whether a lock was stored for the last row.
+    pub(crate) fn lock_is_new(&self) -> bool {
+        self.row_lock.is_some()
+    }
+
     /// At READ COMMITTED and below: the last row does not match; locks taken for it go.
     pub fn unlock_row(&mut self, trx: &mut Trx) {
         self.semi = false;

@@ -154,10 +154,22 @@ impl Trx {
                 let found = cursor.seek(self, Seek::ExactUnique, key)?;
                 if found {
                     out.set(cursor.key(), cursor.value());
+                    out.lock_is_new = cursor.lock_is_new();
                 }
                 Ok(found)
             }
         }
+    }
+
+    /// At READ COMMITTED and below: the row with this whole key, which [`Trx::get`] has locked anew with `strength`, does not
+    /// match; the lock goes.
+    pub fn unlock(&mut self, index: &Index, key: &[u8], strength: Strength) {
+        if self.isolation().locks_gaps() {
+            return;
+        }
+        set_full_key(&mut self.scratch.key, index, key);
+        let mode = LockMode::new(strength, Extent::Record);
+        self.sys.locks().release_one(&self.locks, LockKey::entry(&self.scratch.key), mode);
     }
 
     fn get_exact(&mut self, index: &Index, key: &[u8], out: &mut RowBuf) -> Result<bool> {
@@ -203,8 +215,9 @@ impl Trx {
                         return Ok(false);
                     }
                     Locked::Held { .. } if entry.is_deleted() => {}
-                    Locked::Held { .. } => {
+                    Locked::Held { new } => {
                         out.begin(key);
+                        out.lock_is_new = new;
                         let page = leaf.page_id();
                         let version = locker.sys.version(entry, page, View::Newest, locker.own, &mut self.versions)?;
                         let version = version.expect("not deleted");

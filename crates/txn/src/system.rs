@@ -1,7 +1,7 @@
 //! The transaction system: what all transactions share.
 
 use crate::commit_table::{CommitTable, ANCIENT, CHUNK_IDS};
-use crate::lock::{AboutToWait, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
+use crate::lock::{CommitOrder, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
 use crate::promote::Promotion;
 use crate::purge::PurgeControl;
 use crate::snapshot::{SnapshotSlot, Snapshots};
@@ -64,8 +64,8 @@ pub struct TrxConfig {
     pub deadlock_detect: bool,
     /// An index that has about so many bytes of leaves in its tablespace's pack tree gets a root of its own.
     pub promote_bytes: u64,
-    /// Called before each lock wait.
-    pub about_to_wait: Option<AboutToWait>,
+    /// Who fixes the order of commits.
+    pub commit_order: Arc<dyn CommitOrder>,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Error log.
@@ -133,12 +133,12 @@ impl TrxSystem {
     ///
     /// # Errors
     /// Those of reading undo pages.
-    pub fn open(pool: Arc<BufferPool>, mut config: TrxConfig) -> Result<Arc<TrxSystem>> {
+    pub fn open(pool: Arc<BufferPool>, config: TrxConfig) -> Result<Arc<TrxSystem>> {
         let (undo, limit, unfinished) = UndoSpace::open(Arc::clone(&pool))?;
         // All ids of the last reservation may have been given out.
         let next = limit;
         let active: Vec<TrxId> = unfinished.iter().map(|u| u.log.trx).collect();
-        let locks = LockTable::new(Arc::clone(&config.clock), config.deadlock_detect, config.about_to_wait.take());
+        let locks = LockTable::new(Arc::clone(&config.clock), config.deadlock_detect, Arc::clone(&config.commit_order));
         let promotion = Promotion::new(config.promote_bytes, pool.page_size());
         let system = Arc::new(TrxSystem {
             pool,

@@ -119,6 +119,7 @@ impl Isolation {
 pub struct RowBuf {
     pub(crate) bytes: Vec<u8>,
     pub(crate) key_len: usize,
+    pub(crate) lock_is_new: bool,
 }
 
 impl RowBuf {
@@ -132,11 +133,17 @@ impl RowBuf {
         self.bytes.clear();
         self.bytes.extend_from_slice(key);
         self.key_len = key.len();
+        self.lock_is_new = false;
     }
 
     pub(crate) fn set(&mut self, key: &[u8], value: &[u8]) {
         self.begin(key);
         self.bytes.extend_from_slice(value);
+    }
+
+    /// Whether a lock was stored for this row, so that [`Trx::unlock`] may give it back.
+    pub fn lock_is_new(&self) -> bool {
+        self.lock_is_new
     }
 
     /// The key without the index id.
@@ -325,7 +332,7 @@ impl Trx {
         &self.sys
     }
 
-    /// For reports and [`crate::AboutToWait`].
+    /// For reports and [`crate::CommitOrder`].
     pub fn set_owner(&mut self, thd: usize, thread_id: u64) {
         self.thd = thd;
         self.locks.set_thd(thd);
@@ -570,7 +577,7 @@ impl Trx {
         fresh.set_thd(self.thd);
         *self.shared.locks.lock() = Arc::clone(&fresh);
         let locks = std::mem::replace(&mut self.locks, fresh);
-        locks.set_thd(0);
+        self.sys.locks().disown(&locks);
         let log = self.undo.take();
         let xid = self.xid.take();
         match log {

@@ -251,3 +251,44 @@ SELECT v FROM t FORCE INDEX (v_2) WHERE v < CONCAT(REPEAT('Ab', 3), 'b') ORDER B
 SELECT COUNT(*) FROM t FORCE INDEX (x) WHERE x LIKE 'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa%';
 SELECT c FROM t ORDER BY c DESC LIMIT 5;
 DROP TABLE t;
+# Texts read back from an index alone: their spelling is kept beside the key.
+CREATE TABLE words (w VARCHAR(40)) CHARSET utf8mb4 COLLATE utf8mb4_bin;
+INSERT INTO words VALUES ('plain'), ('PLAIN'), ('PlAiN'), (''), (' '), ('  two'), ('two  '), ('a b  c'), ('a\tb'), ('a\nB'), ('123-456'), ('MiXeD 42 CaSeS and Many More LETTERS'), ('ünïcode'), ('UPPER_CASE'), ('a_b'), ('^`{|}~'), ('[\\]'), ('a\0b'), ('日本語'), ('漢字 Kanji'), ('한국어'), ('Ωmega'), ('ß'), (x'F09F9880'), ('a '), ('A\t'), ('a!'), ('zz'), ('Zz'), ('aardvark'), (NULL);
+CREATE TABLE s1 (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(60), c CHAR(60), n VARCHAR(60) NOT NULL DEFAULT '', KEY v(v), KEY c(c), KEY d(v DESC, c DESC), KEY n(n, v)) CHARSET latin1 COLLATE latin1_swedish_ci;
+INSERT IGNORE INTO s1 (v, c, n) SELECT w, w, IFNULL(CONCAT(w, 'x'), '') FROM words ORDER BY HEX(w);
+SELECT HEX(v), id FROM s1 FORCE INDEX (v) ORDER BY v, id;
+SELECT HEX(c), id FROM s1 FORCE INDEX (c) ORDER BY c, id;
+SELECT HEX(v), HEX(c), id FROM s1 FORCE INDEX (d) ORDER BY v DESC, c DESC, id;
+-- sort
+SELECT HEX(n), HEX(v) FROM s1 FORCE INDEX (n) WHERE n >= '';
+UPDATE s1 SET v = UPPER(v) WHERE id % 2;
+UPDATE s1 SET c = LOWER(c);
+-- sort
+SELECT HEX(v) FROM s1 FORCE INDEX (v) WHERE v >= '' OR v IS NULL;
+-- sort
+SELECT HEX(c) FROM s1 FORCE INDEX (c) WHERE c LIKE 'm%' OR c LIKE 'p%';
+CHECK TABLE s1 EXTENDED;
+DROP TABLE s1;
+CREATE TABLE s2 (v VARCHAR(60) NOT NULL, c CHAR(60), k INT, PRIMARY KEY (v), KEY c(c), KEY k(k), KEY d(v DESC, c DESC)) CHARSET utf8mb4 COLLATE utf8mb4_general_ci;
+INSERT IGNORE INTO s2 SELECT w, w, LENGTH(w) FROM words WHERE w IS NOT NULL ORDER BY HEX(w);
+SELECT HEX(v), HEX(c) FROM s2 ORDER BY v;
+SELECT HEX(c) FROM s2 FORCE INDEX (c) WHERE c > 'A' ORDER BY c, v;
+SELECT HEX(v), k FROM s2 FORCE INDEX (k) WHERE k > 0 ORDER BY k, v;
+SELECT HEX(v), HEX(c) FROM s2 FORCE INDEX (d) ORDER BY v DESC, c DESC;
+SELECT HEX(v) FROM s2 WHERE v = '漢字 kanji' OR v = 'PLAIN ' OR v = 'ÜNICODE' OR v = '한국어';
+UPDATE IGNORE s2 SET v = UPPER(v), c = CONCAT(c, ' X');
+SELECT HEX(v), k FROM s2 FORCE INDEX (k) WHERE k > 0 ORDER BY k, v;
+SELECT HEX(c) FROM s2 FORCE INDEX (c) WHERE c > 'A' ORDER BY c, v;
+CHECK TABLE s2 EXTENDED;
+DROP TABLE s2;
+CREATE TABLE s3 (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(60), KEY v(v)) CHARSET utf8mb4 COLLATE utf8mb4_general_nopad_ci;
+INSERT INTO s3 (v) SELECT w FROM words ORDER BY HEX(w);
+SELECT HEX(v), id FROM s3 FORCE INDEX (v) ORDER BY v, id;
+DROP TABLE s3;
+CREATE TABLE s4 (id INT PRIMARY KEY AUTO_INCREMENT, v VARCHAR(60), KEY v(v)) CHARSET utf8mb4 COLLATE utf8mb4_general_ci;
+INSERT INTO s4 (v) SELECT CONCAT(CONVERT(CHAR(a.seq * 256 + b.seq USING ucs2) USING utf8mb4), IF(b.seq % 3, '', ' b')) FROM seq_0_to_255 a, seq_0_to_255 b WHERE a.seq NOT BETWEEN 216 AND 223 AND (a.seq * 256 + b.seq) % 7 = 0;
+SELECT COUNT(*), SUM(v = o) FROM (SELECT v, id, LAG(v) OVER (ORDER BY v, id) o FROM s4) x;
+SELECT MD5(GROUP_CONCAT(id ORDER BY v, id)) FROM s4;
+SELECT COUNT(*) FROM s4 FORCE INDEX (v) WHERE v BETWEEN _ucs2 x'4E00' AND _ucs2 x'9FFF';
+SELECT MD5(GROUP_CONCAT(HEX(v) ORDER BY id)) FROM s4 FORCE INDEX (v) WHERE v > '';
+DROP TABLE s4, words;

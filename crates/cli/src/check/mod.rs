@@ -3,14 +3,13 @@
 //! Reads the head of every tablespace file under a data directory, of Myriad or of InnoDB, without changing anything.
 //! Finds duplicate space ids, damaged or foreign headers, truncated and empty files.
 
-mod heads;
-
 use crate::innodb;
-use crate::report::{reason_of, Report};
+use crate::report::Report;
 use clap::ValueEnum;
-use heads::{read_heads, Head, HeadOptions};
 use indicatif::{ProgressBar, ProgressStyle};
-use myriad_space::{SpaceHeader, HEADER_READ_BYTES};
+use myriad_base::limits;
+use myriad_space::check::{judge_head, read_heads, thread_count, uring_available, Head, HeadOptions};
+use myriad_space::HEADER_READ_BYTES;
 use std::collections::HashMap;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -73,8 +72,6 @@ pub struct CheckArgs {
 const LIGHT_BYTES: usize = HEADER_READ_BYTES;
 /// The first read of a page check: most files' page size. Larger pages are read again, whole.
 const PAGE_BYTES: usize = 16 << 10;
-/// Blocking threads where the caller leaves it to us: 64,000 reads a second at 0.5 ms take 32.
-const THREADS_DEFAULT: usize = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 enum Family {
@@ -90,27 +87,28 @@ pub fn run(args: &CheckArgs) -> Result<bool, String> {
     let start = Instant::now();
     let mut report = Report::default();
     let files = find_files(&args.dir, args.format, &mut report)?;
-    let paths: Vec<PathBuf> = files.iter().map(|f| f.0.clone()).collect();
-    let options = head_options(args)?;
-    let bar = progress(paths.len() as u64, args.json);
-    let found = Mutex::new((report, HashMap::<(Family, u32), Vec<usize>>::new()));
-    read_heads(&paths, options, &|head| {
-        let index = head.index;
-        let verdict = judge(files[index].1, &paths[index], &head, args.light);
+    let options = head_options(args, files.len() as u64)?;
+    let bar = progress(files.len() as u64, args.json);
+    let found = Mutex::new((report, HashMap::<(Family, u32), Vec<PathBuf>>::new()));
+    let queue = Mutex::new(files.into_iter());
+    let next = || queue.lock().expect("no panic while taking").next();
+    read_heads(&next, options, &|head| {
+        let family = family_of(head.path, args.format).expect("only such files were listed");
+        let verdict = judge(family, &head, args.light);
         bar.inc(1);
         let mut guard = found.lock().expect("no panic while noting");
         let (report, ids) = &mut *guard;
         report.files += 1;
         report.bytes += head.bytes.as_ref().map_or(0, |b| b.len() as u64);
         match verdict {
-            Ok(space_id) => ids.entry((files[index].1, space_id)).or_default().push(index),
-            Err(what) => report.add(&relative(&paths[index], &args.dir), Some(0), what),
+            Ok(space_id) => ids.entry((family, space_id)).or_default().push(head.path.into()),
+            Err(what) => report.add(&relative(head.path, &args.dir), Some(0), what),
         }
     })
     .map_err(|e| format!("io_uring failed: {e}; try --io threads"))?;
     bar.finish_and_clear();
     let (mut report, ids) = found.into_inner().expect("no panic while noting");
-    report_duplicates(&ids, &paths, &args.dir, &mut report);
+    report_duplicates(&ids, &args.dir, &mut report);
     report.findings.sort_by(|a, b| a.file.cmp(&b.file));
     report.pages = report.files;
     report.seconds = start.elapsed().as_secs_f64();
@@ -118,21 +116,19 @@ pub fn run(args: &CheckArgs) -> Result<bool, String> {
     Ok(report.findings.is_empty())
 }
 
-fn head_options(args: &CheckArgs) -> Result<HeadOptions, String> {
+fn head_options(args: &CheckArgs, files: u64) -> Result<HeadOptions, String> {
     let uring = match args.io {
         IoMethod::Threads => false,
-        IoMethod::Auto => heads::uring_available(),
-        IoMethod::Uring if heads::uring_available() => true,
+        IoMethod::Auto => uring_available(),
+        IoMethod::Uring if uring_available() => true,
         IoMethod::Uring => return Err("io_uring is not available to this process; use --io threads".into()),
     };
     let threads = match args.threads {
-        -1 if uring => 1,
-        -1 => THREADS_DEFAULT,
-        n @ 1..=1024 => n as usize,
+        n @ (-1 | 1..=1024) => thread_count(n, uring, files),
         n => return Err(format!("--threads {n}: -1 or 1 to 1024")),
     };
     let bytes = if args.light { LIGHT_BYTES } else { PAGE_BYTES };
-    Ok(HeadOptions { bytes, fadvise: args.fadvise, direct: args.direct, threads, uring })
+    Ok(HeadOptions { bytes, fadvise: args.fadvise, direct: args.direct, threads, uring, second: None })
 }
 
 fn progress(len: u64, quiet: bool) -> ProgressBar {
@@ -151,7 +147,7 @@ fn relative(path: &Path, dir: &Path) -> String {
 
 /// Tablespace files under `dir`: `*.ibd` there and one folder down, `*.myr` under `#myriad`. Symbolic links are reported
 /// and not followed below `dir`.
-fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<(PathBuf, Family)>, String> {
+pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<PathBuf>, String> {
     let mut files = Vec::new();
     let mut folders = vec![dir.to_path_buf()];
     for entry in std::fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?.flatten() {
@@ -169,14 +165,14 @@ fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<(Pa
         };
         for entry in entries.flatten() {
             let path = entry.path();
-            let Some(family) = family_of(&path, format) else {
+            if family_of(&path, format).is_none() {
                 continue;
-            };
+            }
             match entry.file_type() {
                 Ok(t) if t.is_symlink() => {
                     report.add(&relative(&path, dir), None, "is a symbolic link: not followed");
                 }
-                Ok(t) if t.is_file() => files.push((path, family)),
+                Ok(t) if t.is_file() => files.push(path),
                 _ => {}
             }
         }
@@ -198,14 +194,11 @@ fn family_of(path: &Path, format: Format) -> Option<Family> {
 }
 
 /// The space id a file rightly claims, or what is wrong with it.
-fn judge(family: Family, path: &Path, head: &Head<'_>, light: bool) -> Result<u32, String> {
-    let bytes = match &head.bytes {
-        Ok(bytes) => *bytes,
-        Err(e) => return Err(format!("cannot be read: {e}")),
-    };
-    match family {
-        Family::Innodb => judge_innodb(path, bytes, head.file_bytes, light),
-        Family::Myriad => judge_myriad(bytes, head.file_bytes),
+fn judge(family: Family, head: &Head<'_>, light: bool) -> Result<u32, String> {
+    match (family, &head.bytes) {
+        (Family::Innodb, Ok(bytes)) => judge_innodb(head.path, bytes, head.file_bytes, light),
+        (Family::Innodb, Err(e)) => Err(format!("cannot be read: {e}")),
+        (Family::Myriad, bytes) => judge_myriad(head.path, bytes.as_deref(), head.file_bytes, light),
     }
 }
 
@@ -235,16 +228,31 @@ fn read_page(path: &Path, len: usize) -> std::io::Result<Vec<u8>> {
     Ok(page)
 }
 
-fn judge_myriad(bytes: &[u8], file_bytes: u64) -> Result<u32, String> {
-    if bytes.len() < HEADER_READ_BYTES {
-        return Err(format!("is {file_bytes} bytes long: too short for a tablespace"));
+fn judge_myriad(
+    path: &Path,
+    bytes: Result<&[u8], &std::io::Error>,
+    file_bytes: u64,
+    light: bool,
+) -> Result<u32, String> {
+    let header = judge_head(bytes, file_bytes, None).map_err(|(_, what)| what)?;
+    let page_size = header.page_size as usize;
+    if !light && (HEADER_READ_BYTES..=limits::PAGE_SIZE_MAX).contains(&page_size) {
+        let whole;
+        let page = match bytes {
+            Ok(bytes) if bytes.len() >= page_size => bytes,
+            _ => {
+                whole = read_page(path, page_size).map_err(|e| format!("cannot be read: {e}"))?;
+                &whole
+            }
+        };
+        judge_head(Ok(page), file_bytes, Some(page_size)).map_err(|(_, what)| what)?;
     }
-    SpaceHeader::parse(bytes, "").map(|header| header.id.0).map_err(|e| reason_of(&e))
+    Ok(header.id.0)
 }
 
-fn report_duplicates(ids: &HashMap<(Family, u32), Vec<usize>>, paths: &[PathBuf], dir: &Path, report: &mut Report) {
-    for ((_, space_id), indexes) in ids.iter().filter(|(_, v)| v.len() > 1) {
-        let mut names: Vec<String> = indexes.iter().map(|&i| relative(&paths[i], dir)).collect();
+fn report_duplicates(ids: &HashMap<(Family, u32), Vec<PathBuf>>, dir: &Path, report: &mut Report) {
+    for ((_, space_id), paths) in ids.iter().filter(|(_, v)| v.len() > 1) {
+        let mut names: Vec<String> = paths.iter().map(|path| relative(path, dir)).collect();
         names.sort();
         for name in &names {
             let others: Vec<&str> = names.iter().filter(|n| *n != name).map(String::as_str).take(3).collect();

@@ -13,7 +13,9 @@
 
 use super::park::{WaitCell, WaitState};
 use super::queue::ShownKey;
-use super::{DeadlockInfo, LockInfo, LockTable, TrxLocks};
+use super::table::{shard_no, ShardGuard};
+use super::{DeadlockInfo, LockInfo, LockTable, TrxLocks, Victim};
+use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -34,19 +36,13 @@ impl LockTable {
         while start.wait.word() == word {
             *search += 1;
             let Some(cycle) = self.find_cycle(start, *search) else { return };
-            if cycle.iter().any(|n| n.trx.wait.word() != n.word) {
-                continue;
-            }
-            let mut victim = &cycle[0];
-            let mut lightest = start.weight();
-            for n in &cycle[1..] {
-                let weight = n.trx.weight();
-                if weight < lightest {
-                    (victim, lightest) = (n, weight);
-                }
-            }
-            let info = self.describe(&cycle, victim);
-            if victim.trx.wait.end(victim.word, WaitState::Victim) {
+            let waits = self.describe(&cycle);
+            let Some(pinned) = self.pin(&cycle) else { continue };
+            let victim = self.choose(&cycle);
+            let info = DeadlockInfo { wall_us: self.clock.wall_us(), victim: victim.trx.shown_id(), waits };
+            let ended = victim.trx.wait.end(victim.word, WaitState::Victim);
+            drop(pinned);
+            if ended {
                 *self.last_deadlock.lock() = Some(info);
                 self.totals.deadlocks.fetch_add(1, Ordering::Relaxed);
                 victim.trx.wait.wake();
@@ -54,8 +50,34 @@ impl LockTable {
         }
     }
 
-    /// A deadlock as it is shown to users.
-    fn describe(&self, cycle: &[Node], victim: &Node) -> DeadlockInfo {
+    /// Locks the shards in which the members of the cycle wait, so that no wait of theirs ends: a transaction that is alive
+    /// keeps its owner alive, who is asked about the victim. `None` if it is no cycle any more.
+    fn pin(&self, cycle: &[Node]) -> Option<SmallVec<[ShardGuard<'_>; 4]>> {
+        let mut shards: SmallVec<[usize; 4]> =
+            cycle.iter().map(|n| shard_no(n.trx.waiting_on.load(Ordering::Relaxed))).collect();
+        shards.sort_unstable();
+        shards.dedup();
+        let guards = shards.into_iter().map(|no| self.lock_shard(no)).collect();
+        cycle.iter().all(|n| n.trx.wait.word() == n.word).then_some(guards)
+    }
+
+    /// The victim of a pinned cycle: whom the owner of the transactions prefers, else the lightest, else the requester.
+    fn choose<'c>(&self, cycle: &'c [Node]) -> &'c Node {
+        let mut victim = &cycle[0];
+        for n in &cycle[1..] {
+            let preferred = match self.order.victim(victim.trx.thd(), n.trx.thd()) {
+                Some(victim) => victim == Victim::Second,
+                None => n.trx.weight() < victim.trx.weight(),
+            };
+            if preferred {
+                victim = n;
+            }
+        }
+        victim
+    }
+
+    /// What the members of a deadlock wait for, as it is shown to users.
+    fn describe(&self, cycle: &[Node]) -> Vec<LockInfo> {
         let mut waits = Vec::with_capacity(cycle.len());
         for (i, n) in cycle.iter().enumerate() {
             let hash = n.trx.waiting_on.load(Ordering::Relaxed);
@@ -73,7 +95,7 @@ impl LockTable {
                 blockers: vec![cycle[(i + 1) % cycle.len()].trx.shown_id()],
             });
         }
-        DeadlockInfo { wall_us: self.clock.wall_us(), victim: victim.trx.shown_id(), waits }
+        waits
     }
 
     /// The last deadlock since the start.
@@ -124,7 +146,7 @@ impl LockTable {
         let upgrade = at == 0
             && queue.locks.iter().any(|l| !l.waiting && Arc::ptr_eq(&l.trx, start) && mode.conflicts_with(l.mode));
         let mut closed = false;
-        queue.each_blocker(&trx, mode, position, |l| {
+        queue.each_blocker(&*self.order, &trx, mode, position, |l| {
             closed = Arc::ptr_eq(&l.trx, start);
             let follow = upgrade || !l.waiting || l.mode != mode;
             if !closed && l.trx.visited.swap(search, Ordering::Relaxed) != search && follow {

@@ -13,6 +13,7 @@
 mod deadlock;
 mod key;
 mod mode;
+mod order;
 mod park;
 mod queue;
 mod table;
@@ -23,14 +24,11 @@ mod wait;
 
 pub use key::{hash_key, LockKey, KEY_BYTES_SHOWN};
 pub use mode::{Extent, LockMode, Strength};
+pub use order::{CommitOrder, Unordered, Victim};
 pub use table::LockTable;
 pub use trx::TrxLocks;
 
 use myriad_base::IndexId;
-
-/// Called before a transaction waits, once for each transaction it waits for: `(waiter_thd, holder_thd)` as set by
-/// [`TrxLocks::set_thd`]. No latch is held.
-pub type AboutToWait = Box<dyn Fn(usize, usize) + Send + Sync>;
 
 /// What to do where a lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 //! is used under its shard's mutex.
 
 use super::park::{WaitCell, WaitState};
-use super::{Extent, LockKey, LockMode, TrxLocks, KEY_BYTES_SHOWN};
+use super::{CommitOrder, Extent, LockKey, LockMode, TrxLocks, KEY_BYTES_SHOWN};
 use myriad_base::IndexId;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -15,6 +15,16 @@ pub(super) struct Lock {
     pub(super) trx: Arc<TrxLocks>,
     pub(super) mode: LockMode,
     pub(super) waiting: bool,
+}
+
+impl Lock {
+    /// Whether a request of `trx` for `mode` has to wait for this lock: if another transaction's conflicts with it. Where the
+    /// order of commits is fixed already, an insert need not wait for the gap (InnoDB's rule, `lock_rec_has_to_wait`).
+    fn holds_up(&self, order: &dyn CommitOrder, trx: &Arc<TrxLocks>, mode: LockMode) -> bool {
+        mode.conflicts_with(self.mode)
+            && !Arc::ptr_eq(&self.trx, trx)
+            && !(mode.extent == Extent::InsertIntention && order.is_fixed(trx.thd(), self.trx.thd()))
+    }
 }
 
 /// What people are shown of a key.
@@ -66,6 +76,7 @@ impl Queue {
     /// ones anywhere, and waiting ones further ahead.
     pub(super) fn each_blocker<'q>(
         &'q self,
+        order: &dyn CommitOrder,
         trx: &Arc<TrxLocks>,
         mode: LockMode,
         position: usize,
@@ -73,16 +84,22 @@ impl Queue {
     ) {
         for (i, l) in self.locks.iter().enumerate() {
             let ahead = !l.waiting || i < position;
-            if ahead && mode.conflicts_with(l.mode) && !Arc::ptr_eq(&l.trx, trx) && !visit(l) {
+            if ahead && l.holds_up(order, trx, mode) && !visit(l) {
                 return;
             }
         }
     }
 
     /// Whether a request of `trx` at `position` has to wait.
-    pub(super) fn is_blocked(&self, trx: &Arc<TrxLocks>, mode: LockMode, position: usize) -> bool {
+    pub(super) fn is_blocked(
+        &self,
+        order: &dyn CommitOrder,
+        trx: &Arc<TrxLocks>,
+        mode: LockMode,
+        position: usize,
+    ) -> bool {
         let mut blocked = false;
-        self.each_blocker(trx, mode, position, |_| {
+        self.each_blocker(order, trx, mode, position, |_| {
             blocked = true;
             false
         });
@@ -94,31 +111,63 @@ impl Queue {
         self.locks.iter().position(|l| l.waiting && Arc::ptr_eq(&l.trx, trx))
     }
 
-    /// Adds a granted lock. The caller notes it with the transaction.
-    pub(super) fn push_granted(&mut self, trx: &Arc<TrxLocks>, mode: LockMode) {
-        self.locks.push(Lock { trx: Arc::clone(trx), mode, waiting: false });
+    /// Adds a request that waits, and reports for whom.
+    pub(super) fn push_waiting(&mut self, order: &dyn CommitOrder, trx: &Arc<TrxLocks>, mode: LockMode) {
+        let mut told: SmallVec<[usize; 8]> = SmallVec::new();
+        self.each_blocker(order, trx, mode, self.locks.len(), |l| {
+            let holder = l.trx.thd();
+            if !told.contains(&holder) {
+                told.push(holder);
+                order.waits(trx.thd(), holder);
+            }
+            true
+        });
+        self.locks.push(Lock { trx: Arc::clone(trx), mode, waiting: true });
     }
 
-    /// Adds a granted lock for a transaction that may be asleep. If it is, those who now wait for it as well must look for
-    /// deadlocks again; if it is not, it will look itself before it sleeps.
-    pub(super) fn push_granted_foreign(&mut self, trx: &Arc<TrxLocks>, mode: LockMode, wake: &mut WakeList) {
-        self.push_granted(trx, mode);
-        if WaitCell::is_waiting(trx.wait.word()) {
-            for l in &self.locks {
-                if l.waiting && l.mode.conflicts_with(mode) && !Arc::ptr_eq(&l.trx, trx) {
-                    l.trx.wait.poke();
-                    wake.push(Arc::clone(&l.trx));
-                }
+    /// Adds a granted lock, and reports who waits for it from now on too. The caller notes it with the transaction.
+    pub(super) fn push_granted(&mut self, order: &dyn CommitOrder, trx: &Arc<TrxLocks>, mode: LockMode) {
+        self.locks.push(Lock { trx: Arc::clone(trx), mode, waiting: false });
+        self.held_up_by(order, self.locks.len() - 1, |_| {});
+    }
+
+    /// The lock at `position` has been granted: reports those who wait further ahead and are held up by it as well, and calls
+    /// `visit` with each of them. (Those behind it have waited for it before.)
+    fn held_up_by(&self, order: &dyn CommitOrder, position: usize, mut visit: impl FnMut(&Arc<TrxLocks>)) {
+        let granted = &self.locks[position];
+        for l in self.locks[..position].iter().filter(|l| l.waiting) {
+            if granted.holds_up(order, &l.trx, l.mode) {
+                order.waits(l.trx.thd(), granted.trx.thd());
+                visit(&l.trx);
             }
         }
     }
 
+    /// Adds a granted lock for a transaction that may be asleep. If it is, those who now wait for it as well must look for
+    /// deadlocks again; if it is not, it will look itself before it sleeps.
+    pub(super) fn push_granted_foreign(
+        &mut self,
+        order: &dyn CommitOrder,
+        trx: &Arc<TrxLocks>,
+        mode: LockMode,
+        wake: &mut WakeList,
+    ) {
+        self.locks.push(Lock { trx: Arc::clone(trx), mode, waiting: false });
+        let asleep = WaitCell::is_waiting(trx.wait.word());
+        self.held_up_by(order, self.locks.len() - 1, |waiter| {
+            if asleep {
+                waiter.wait.poke();
+                wake.push(Arc::clone(waiter));
+            }
+        });
+    }
+
     /// Grants, in order of arrival, whatever need not wait any more. Insert intentions are dropped when granted.
-    pub(super) fn grant(&mut self, hash: u64, wake: &mut WakeList) {
+    pub(super) fn grant(&mut self, order: &dyn CommitOrder, hash: u64, wake: &mut WakeList) {
         let mut i = 0;
         while i < self.locks.len() {
             let l = &self.locks[i];
-            if !l.waiting || self.is_blocked(&l.trx, l.mode, i) {
+            if !l.waiting || self.is_blocked(order, &l.trx, l.mode, i) {
                 i += 1;
                 continue;
             }
@@ -139,6 +188,7 @@ impl Queue {
             wake.push(Arc::clone(&l.trx));
             if stored {
                 self.locks[i].waiting = false;
+                self.held_up_by(order, i, |_| {});
                 i += 1;
             } else {
                 self.locks.remove(i);

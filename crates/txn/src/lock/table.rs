@@ -1,9 +1,9 @@
 //! The lock table: shards of queues, requests, releases, inheritance.
 
 use super::park::{WaitCell, WaitState};
-use super::queue::{Lock, Queue, ShownKey, WakeList};
+use super::queue::{Queue, ShownKey, WakeList};
 use super::{
-    AboutToWait, DeadlockInfo, Extent, ImplicitHolder, Inheritance, LockInfo, LockKey, LockMode, LockOutcome,
+    CommitOrder, DeadlockInfo, Extent, ImplicitHolder, Inheritance, LockInfo, LockKey, LockMode, LockOutcome,
     LockStats, Strength, TrxLocks, WaitPolicy, WaitToken,
 };
 use crossbeam_utils::CachePadded;
@@ -45,17 +45,18 @@ impl Hasher for Identity {
 }
 
 pub(super) type Queues = HashMap<u64, Queue, BuildHasherDefault<Identity>>;
+pub(super) type ShardGuard<'s> = MutexGuard<'s, Queues>;
 
 /// All locks.
 ///
-/// Order of its mutexes: detection, then one shard (two in the order of their numbers), then one `TrxLocks::held`. They
-/// are taken below page latches, and nothing else is taken below them.
+/// Order of its mutexes: detection, then one shard (several in the order of their numbers), then one `TrxLocks::held`. They
+/// are taken below page latches, and nothing else is taken below them, but for what [`CommitOrder`] takes.
 pub struct LockTable {
     shards: Box<[CachePadded<Mutex<Queues>>]>,
     /// Queues by 16 bits of their hash: zero means that there is no lock.
     filter: Box<[AtomicU32]>,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) about_to_wait: Option<AboutToWait>,
+    pub(super) order: Arc<dyn CommitOrder>,
     pub(super) detect: AtomicBool,
     /// Number of the last search for deadlocks. Held during one; taken by those who are about to sleep, nobody else.
     pub(super) search: Mutex<u64>,
@@ -82,19 +83,19 @@ pub(super) fn wake_all(wake: &mut WakeList) {
     }
 }
 
-fn shard_no(hash: u64) -> usize {
+pub(super) fn shard_no(hash: u64) -> usize {
     // Not the bits by which the map places and tags its entries (low and high).
     (hash >> 32) as usize % SHARDS
 }
 
 impl LockTable {
     /// An empty table. `clock` tells when waits begin, for listings; time-outs are the operating system's.
-    pub fn new(clock: Arc<dyn Clock>, deadlock_detect: bool, about_to_wait: Option<AboutToWait>) -> LockTable {
+    pub fn new(clock: Arc<dyn Clock>, deadlock_detect: bool, order: Arc<dyn CommitOrder>) -> LockTable {
         LockTable {
             shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Queues::default()))).collect(),
             filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
             clock,
-            about_to_wait,
+            order,
             detect: AtomicBool::new(deadlock_detect),
             search: Mutex::new(0),
             totals: Totals::default(),
@@ -114,11 +115,11 @@ impl LockTable {
         &self.filter[(hash >> (64 - FILTER_BITS)) as usize]
     }
 
-    pub(super) fn shard(&self, hash: u64) -> MutexGuard<'_, Queues> {
+    pub(super) fn shard(&self, hash: u64) -> ShardGuard<'_> {
         self.lock_shard(shard_no(hash))
     }
 
-    fn lock_shard(&self, no: usize) -> MutexGuard<'_, Queues> {
+    pub(super) fn lock_shard(&self, no: usize) -> ShardGuard<'_> {
         count_acquired(LatchClass::LockTable);
         let shard = &self.shards[no];
         shard.try_lock().unwrap_or_else(|| {
@@ -141,7 +142,7 @@ impl LockTable {
     fn change_queue(&self, queues: &mut Queues, hash: u64, wake: &mut WakeList, change: impl FnOnce(&mut Queue)) {
         let Some(queue) = queues.get_mut(&hash) else { return };
         change(queue);
-        queue.grant(hash, wake);
+        queue.grant(&*self.order, hash, wake);
         if queue.locks.is_empty() {
             queues.remove(&hash);
             self.filter_slot(hash).fetch_sub(1, Ordering::Relaxed);
@@ -192,7 +193,7 @@ impl LockTable {
             Entry::Vacant(_) if !store => return LockOutcome::Granted { new: false },
             Entry::Vacant(place) => {
                 self.filter_slot(hash).fetch_add(1, Ordering::Relaxed);
-                place.insert(Queue::new(&key)).push_granted(trx, mode);
+                place.insert(Queue::new(&key)).push_granted(&*self.order, trx, mode);
                 trx.add_held(hash);
                 return LockOutcome::Granted { new: true };
             }
@@ -204,18 +205,18 @@ impl LockTable {
         if mode.extent == Extent::NextKey && queue.covers(trx, LockMode::new(mode.strength, Extent::Record)) {
             mode.extent = Extent::Gap;
         }
-        let end = queue.locks.len();
-        if queue.is_blocked(trx, mode, end) {
+        let order = &*self.order;
+        if queue.is_blocked(order, trx, mode, queue.locks.len()) {
             if policy == WaitPolicy::NoWait {
                 return LockOutcome::WouldBlock;
             }
             trx.waiting_on.store(hash, Ordering::Relaxed);
             let word = trx.wait.begin();
-            queue.locks.push(Lock { trx: Arc::clone(trx), mode, waiting: true });
+            queue.push_waiting(order, trx, mode);
             return LockOutcome::Waiting(WaitToken { hash, word });
         }
         if store {
-            queue.push_granted(trx, mode);
+            queue.push_granted(order, trx, mode);
             trx.add_held(hash);
         }
         LockOutcome::Granted { new: store }
@@ -241,7 +242,7 @@ impl LockTable {
             let queue = self.queue_of(&mut queues, &key);
             let missing = !queue.covers(holder, mode);
             if missing {
-                queue.push_granted_foreign(holder, mode, &mut wake);
+                queue.push_granted_foreign(&*self.order, holder, mode, &mut wake);
             }
             missing
         });
@@ -315,7 +316,7 @@ impl LockTable {
             let mode = LockMode::new(strength, Extent::Gap);
             let covered = queues.get(&heir.hash()).is_some_and(|q| q.covers(&trx, mode));
             if !covered && trx.add_inherited(heir.hash()) {
-                self.queue_of(queues, heir).push_granted_foreign(&trx, mode, &mut wake);
+                self.queue_of(queues, heir).push_granted_foreign(&*self.order, &trx, mode, &mut wake);
             }
         }
         // Last, while the donor's shard is still held: a waiter let go earlier could be in its next transaction by now.
@@ -346,6 +347,15 @@ impl LockTable {
         });
         drop(queues);
         wake_all(&mut wake);
+    }
+
+    /// The transaction outlives the session it began in: its owner is asked and told nothing about it any more, not even by
+    /// calls that are on their way when this returns.
+    pub fn disown(&self, trx: &TrxLocks) {
+        trx.set_thd(0);
+        for no in 0..SHARDS {
+            drop(self.lock_shard(no));
+        }
     }
 
     /// The transaction ends: all its locks go; then those who got theirs are woken. One load if it took none and has no id.
@@ -401,7 +411,7 @@ impl LockTable {
                 for (at, l) in queue.locks.iter().enumerate() {
                     let mut blockers = Vec::new();
                     if l.waiting {
-                        queue.each_blocker(&l.trx, l.mode, at, |b| {
+                        queue.each_blocker(&*self.order, &l.trx, l.mode, at, |b| {
                             let id = b.trx.shown_id();
                             if !blockers.contains(&id) {
                                 blockers.push(id);

@@ -1,5 +1,6 @@
 //! Tests of the lock table by steps; random ones are in `stress`.
 
+mod order;
 mod rules;
 mod stress;
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 const LONG: Duration = Duration::from_secs(20);
 
 fn table() -> Arc<LockTable> {
-    Arc::new(LockTable::new(Arc::new(SystemClock::new()), true, None))
+    Arc::new(LockTable::new(Arc::new(SystemClock::new()), true, Arc::new(Unordered)))
 }
 
 fn trx(id: u64) -> Arc<TrxLocks> {

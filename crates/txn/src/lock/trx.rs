@@ -20,7 +20,7 @@ pub struct TrxLocks {
     pub(super) wait_start_us: AtomicU64,
     /// Number of the last search for deadlocks that came by; used under the detection mutex only.
     pub(super) visited: AtomicU64,
-    pub(super) thd: AtomicUsize,
+    thd: AtomicUsize,
     trx_id: AtomicU64,
     undo_records: AtomicU64,
     inheritance: AtomicU8,
@@ -114,9 +114,13 @@ impl TrxLocks {
         self.undo_records.load(Ordering::Relaxed).saturating_add(self.locks_held() as u64)
     }
 
-    /// The session's thd pointer for [`super::AboutToWait`].
+    /// The session's thd pointer for [`super::CommitOrder`]; 0 if it has none.
     pub fn set_thd(&self, thd: usize) {
         self.thd.store(thd, Ordering::Relaxed);
+    }
+
+    pub(super) fn thd(&self) -> usize {
+        self.thd.load(Ordering::Relaxed)
     }
 
     /// Ends the present wait, or the next, with [`super::WaitOutcome::Interrupted`], until [`TrxLocks::reset_kill`]. Any

@@ -4,7 +4,6 @@ use super::park::WaitState;
 use super::queue::WakeList;
 use super::table::wake_all;
 use super::{LockTable, TrxLocks, WaitOutcome, WaitToken};
-use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -51,7 +50,6 @@ impl LockTable {
             let over = if trx.is_killed() {
                 Some(WaitOutcome::Interrupted)
             } else if trx.wait.take_poke() | std::mem::take(&mut look) {
-                self.announce(trx, token.hash);
                 if self.detect.load(Ordering::Relaxed) {
                     self.break_deadlocks(trx, token.word);
                 }
@@ -111,28 +109,5 @@ impl LockTable {
         drop(queues);
         wake_all(&mut wake);
         gone
-    }
-
-    /// Tells the server for whom `trx` is about to wait.
-    fn announce(&self, trx: &Arc<TrxLocks>, hash: u64) {
-        let Some(hook) = &self.about_to_wait else { return };
-        let mut holders: SmallVec<[usize; 8]> = SmallVec::new();
-        let queues = self.shard(hash);
-        if let Some(queue) = queues.get(&hash) {
-            if let Some(at) = queue.waiting_position(trx) {
-                queue.each_blocker(trx, queue.locks[at].mode, at, |b| {
-                    let thd = b.trx.thd.load(Ordering::Relaxed);
-                    if !holders.contains(&thd) {
-                        holders.push(thd);
-                    }
-                    true
-                });
-            }
-        }
-        drop(queues);
-        let waiter = trx.thd.load(Ordering::Relaxed);
-        for holder in holders {
-            hook(waiter, holder);
-        }
     }
 }

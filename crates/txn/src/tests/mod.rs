@@ -76,7 +76,7 @@ fn try_open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Result<Ar
         purge_threads: 2,
         deadlock_detect: true,
         promote_bytes: 16 << 10,
-        about_to_wait: None,
+        commit_order: Arc::new(crate::Unordered),
         clock: Arc::new(SystemClock::new()),
         reporter,
     };

@@ -429,27 +429,6 @@ fn the_list_names_blockers() {
 }
 
 #[test]
-fn the_hook_hears_of_every_blocker() {
-    use std::sync::Mutex;
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let hook = {
-        let heard = Arc::clone(&heard);
-        Box::new(move |waiter, holder| heard.lock().unwrap().push((waiter, holder)))
-    };
-    let table = LockTable::new(Arc::new(SystemClock::new()), true, Some(hook));
-    let (a, b, c) = (trx(1), trx(2), trx(3));
-    for (n, t) in (1..).zip([&a, &b, &c]) {
-        t.set_thd(n * 100);
-    }
-    assert!(try_lock(&table, &a, 1, LockMode::S_RECORD));
-    assert!(try_lock(&table, &b, 1, LockMode::S_RECORD));
-    let token = queue(&table, &c, 1, LockMode::X_RECORD);
-    assert_eq!(table.wait(&c, token, Duration::from_millis(1)), WaitOutcome::Timeout);
-    assert_eq!(*heard.lock().unwrap(), [(300, 100), (300, 200)]);
-    done(&table, &[&a, &b, &c]);
-}
-
-#[test]
 fn an_insert_waits_again_where_a_new_gap_lock_came() {
     let table = table();
     let (a, b, c) = (trx(1), trx(2), trx(3));

@@ -118,7 +118,7 @@ impl Drop for Ends<'_> {
 
 fn run(threads: u64, keys: usize, transactions: u64, killer: bool) -> World {
     let world = World {
-        table: LockTable::new(Arc::new(SystemClock::new()), true, None),
+        table: LockTable::new(Arc::new(SystemClock::new()), true, Arc::new(Unordered)),
         keys: (0..keys).map(|_| Guarded { state: AtomicI64::new(0) }).collect(),
         commits: AtomicU64::new(0),
         deadlocks: AtomicU64::new(0),
@@ -193,7 +193,7 @@ fn under_kills() {
 /// A transaction's locks are released while others find its entries and make its implicit locks explicit.
 #[test]
 fn implicit_locks_against_commit() {
-    let table = LockTable::new(Arc::new(SystemClock::new()), true, None);
+    let table = LockTable::new(Arc::new(SystemClock::new()), true, Arc::new(Unordered));
     let writer = TrxLocks::new();
     let committed = AtomicU64::new(0);
     let rounds = 20_000u64;
@@ -240,7 +240,7 @@ fn implicit_locks_against_commit() {
 /// A waiter that sees its grant at once and ends its transaction must not leave the lock behind.
 #[test]
 fn a_grant_against_the_grantees_commit() {
-    let table = LockTable::new(Arc::new(SystemClock::new()), false, None);
+    let table = LockTable::new(Arc::new(SystemClock::new()), false, Arc::new(Unordered));
     let k = key_bytes(1);
     let ask = |locks: &Arc<TrxLocks>| table.request(locks, LockKey::entry(&k), LockMode::X_RECORD, WaitPolicy::Wait);
     let (holder, waiter) = (TrxLocks::new(), TrxLocks::new());

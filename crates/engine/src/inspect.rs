@@ -1,0 +1,109 @@
+//! A stopped data directory, looked at without changing it.
+//!
+//! Opens it as the engine does, its log's changes applied to pages as they are asked for, over a view whose writes stay
+//! in memory ([`OverlayIo`]). Rolls nothing back and removes nothing.
+
+use crate::check::EngineSpaces;
+use crate::config::EngineConfig;
+use crate::format::{self, Found};
+use crate::open::{open_transactions, random_seed, recover, Phases, Storage};
+use myriad_base::random::Random;
+use myriad_base::{Error, PageId, Result, SpaceId};
+use myriad_btree::alloc;
+use myriad_io::{FileLock, Io, OverlayIo};
+use myriad_space::check::KnownSpace;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Memory for the pages looked at.
+const POOL_BYTES: u64 = 32 << 20;
+
+/// See the module. Others may look at the same directory; no engine can have it open meanwhile.
+pub struct Inspection {
+    spaces: EngineSpaces,
+    storage: Storage,
+    log_bytes: u64,
+    _lock: Box<dyn FileLock>,
+}
+
+impl Inspection {
+    /// Opens `data_dir`, where `#myriad/` is.
+    ///
+    /// # Errors
+    /// [`Error::DirectoryLocked`] if an engine has it; [`Error::Format`] if it is not whole; [`Error::CorruptLog`] and
+    /// those of reading log and catalog.
+    pub fn open(data_dir: &Path) -> Result<Inspection> {
+        let io: Arc<dyn Io> = Arc::new(OverlayIo::new());
+        let folder = data_dir.join(format::FOLDER);
+        let lock = io.lock_file(&folder.join(format::LOCK_FILE))?;
+        let Found::Existing(format) = format::look(&io, &folder)? else {
+            let path = folder.join(format::FORMAT_FILE).display().to_string();
+            return Err(Error::Format { path, reason: "the file is missing: the directory was never whole".into() });
+        };
+        let config = EngineConfig {
+            buffer_pool_bytes: POOL_BYTES,
+            page_size: format.page_size,
+            background_threads: false,
+            ..EngineConfig::new(data_dir)
+        };
+        let mut phases = Phases::begin(&config);
+        let storage = recover(&config, &io, format, &mut phases)?;
+        let log_bytes = phases.done.iter().map(|p| p.bytes_read).sum();
+        let (_, catalog) = open_transactions(&config, &storage, Random::from_seed(random_seed()), &mut phases)?;
+        let spaces = EngineSpaces::new(catalog, Arc::clone(&storage.spaces), format.uuid);
+        Ok(Inspection { spaces, storage, log_bytes, _lock: lock })
+    }
+
+    /// What the catalog knows, for [`myriad_space::check::check_tablespaces`].
+    pub fn spaces(&self) -> &EngineSpaces {
+        &self.spaces
+    }
+
+    /// The tablespaces, the engine's own first.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn list(&self) -> Result<Vec<KnownSpace>> {
+        let mut all = Vec::new();
+        myriad_space::check::Known::list(&self.spaces, &mut |space| {
+            all.push(space);
+            true
+        })?;
+        Ok(all)
+    }
+
+    /// Bytes of log since the last checkpoint: changes that the next start applies. 0 after a clean shutdown.
+    pub fn log_bytes(&self) -> u64 {
+        self.log_bytes
+    }
+
+    /// Page size in bytes.
+    pub fn page_size(&self) -> usize {
+        self.storage.pool.page_size()
+    }
+
+    /// Pages that the tablespace's file must have when all changes in the log have been applied; `None` for undo, which
+    /// has no bitmap.
+    ///
+    /// # Errors
+    /// Those of reading its bitmap pages.
+    pub fn pages_wanted(&self, space: SpaceId) -> Result<Option<u64>> {
+        match space {
+            SpaceId::UNDO => Ok(None),
+            _ => alloc::pages_wanted(&self.storage.pool, space).map(Some),
+        }
+    }
+
+    /// Whether the page is in use when all changes in the log have been applied; true where nobody can say.
+    pub fn is_in_use(&self, page: PageId) -> bool {
+        page.space == SpaceId::UNDO || alloc::is_in_use(&self.storage.pool, page).unwrap_or(true)
+    }
+
+    /// Reads a page as the next start would: from its copy in the doublewrite file if it is torn, with the log's changes.
+    ///
+    /// # Errors
+    /// Why it could not be used then.
+    pub fn read_page(&self, page: PageId) -> Result<()> {
+        self.storage.pool.fix_shared(page).map(drop)
+    }
+}

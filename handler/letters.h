@@ -1,0 +1,30 @@
+/* Spelling: how a text was written whose key holds only weights.
+
+   Where a collation weighs character by character and a weight belongs to one ASCII character or to the two cases of
+   one letter, an ASCII text can be read back from its key, but for the case of its letters. So a secondary entry keeps,
+   in place of the text: byte 0: 0 = the column's ordinary image follows (the text is not of that sort); 1 = all letters
+   are small, 2 = all are capitals (or there are none); 3 = mixed: a bit for each letter follows, low bit first, set for
+   capitals, in whole bytes. */
+#ifndef MYRIAD_LETTERS_H
+#define MYRIAD_LETTERS_H
+#include "buffer.h"
+
+namespace myriad {
+
+enum Spelling : uchar { SPELLED_OUT = 0, ALL_SMALL = 1, ALL_CAPITALS = 2, MIXED_CASE = 3 };
+
+struct Letters {
+  enum Kind : uint8_t { None, Caseless, Small, Capital };
+  Kind kind[256] = {};     /* by character */
+  uchar small[256] = {};   /* by weight: the character, the small one of two; 0 = none */
+  uchar capital[256] = {}; /* by weight: the same, or the capital */
+
+  /* Appends spelling byte and case bits. False, nothing appended: the text has to be spelled out. */
+  bool pack(const uchar *text, size_t length, Buffer *out) const;
+};
+
+/* The letters of a collation; null where it does not weigh so. Kept for the life of the process. */
+const Letters *letters_of(CHARSET_INFO *cs);
+
+}  // namespace myriad
+#endif

@@ -1,0 +1,198 @@
+#!/usr/bin/python3
+"""A device that fails or is slow: system calls on chosen files of a running server get an error or a delay from strace.
+
+The server uses myriad_io_method=THREADS here, because strace does not see what io_uring does. What must hold: the client
+is told, other tables are usable, nothing acknowledged is lost, the server lives and works on once the device does.
+Skipped, by name, where a process may not be traced.
+"""
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import run  # noqa: E402
+from run import Place, ROWS, Skipped, expect, pymysql, server  # noqa: E402
+
+CASES = []
+
+
+def case(function):
+    CASES.append(function)
+    return function
+
+
+class Fault:
+    """While entered, calls on `paths` fail with EIO or take `delay_us` longer."""
+
+    def __init__(self, place, calls, paths, delay_us=0):
+        what = f"delay_enter={delay_us}" if delay_us else "error=EIO"
+        self.command = [server.tool("strace"), "-q", "-f", "-o", place.folder + "/trace", "-p", str(place.server.process.pid),
+                        "-e", f"trace={calls}", "-e", f"inject={calls}:{what}"]
+        for path in paths:
+            self.command += ["-P", path]
+        self.trace = place.folder + "/trace"
+
+    def __enter__(self):
+        self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
+        time.sleep(0.5)
+        if self.process.poll() is not None:
+            raise Skipped("cannot trace: " + self.process.stderr.read().strip())
+        return self
+
+    def hits(self):
+        with open(self.trace) as f:
+            return sum("INJECTED" in line or "DELAYED" in line for line in f)
+
+    def __exit__(self, *_):
+        self.process.send_signal(signal.SIGINT)
+        self.process.wait()
+        self.process.stderr.close()
+
+
+class Load:
+    """Two clients that insert rows of about 600 bytes into d.t and remember what was acknowledged."""
+
+    def __init__(self, place):
+        self.place, self.acknowledged, self.tried, self.errors, self.stop = place, set(), set(), [], threading.Event()
+        self.threads = [threading.Thread(target=self.work, args=(i,), daemon=True) for i in (1, 2)]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self, number):
+        key = number * 1000000
+        try:
+            connection = self.place.server.connect(database="d")
+            with connection, connection.cursor() as cursor:
+                while not self.stop.is_set():
+                    key += 1
+                    self.tried.add(key)
+                    try:
+                        cursor.execute("INSERT INTO t VALUES (%s, %s)", (key, (f"{key}-" * 40)[:300]))
+                        self.acknowledged.add(key)
+                    except pymysql.err.MySQLError as problem:
+                        self.errors.append(problem)
+                        if problem.args[0] in (2006, 2013):
+                            return
+                        time.sleep(0.05)
+        except (pymysql.err.MySQLError, OSError) as problem:
+            self.errors.append(problem)
+
+    def end(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(30)
+            expect(not thread.is_alive(), "a client hangs")
+
+    def check(self):
+        """After a restart: everything acknowledged is there, and nothing that was never asked for."""
+        found = {row[0] for row in self.place.server.query("SELECT id FROM d.t WHERE id >= 1000000")}
+        expect(not self.acknowledged - found, f"{len(self.acknowledged - found)} acknowledged rows are lost")
+        expect(not found - self.tried, "rows that nobody inserted")
+        self.place.good("d", ROWS + len(found))
+        self.place.good("e")
+
+
+def wait_for(condition, seconds=15):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return condition()
+
+
+@case
+def page_read_fails(place):
+    place.server.start()
+    expect(place.ask("SELECT COUNT(*) FROM e.t")[1] is None, "e.t is not readable before the fault")
+    place.ask("SELECT 1 FROM d.t LIMIT 1")
+    with Fault(place, "pread64", [place.file("d")]) as fault:
+        got, problem = place.ask("SELECT SUM(LENGTH(v)) FROM d.t")
+        expect(fault.hits(), "no read was failed: the table was in memory")
+        expect(problem and os.path.basename(place.file("d")) in problem and "rror" in problem,
+               f"the client is not told of the file: {got} {problem}")
+        place.good("e")
+    place.good("d")
+
+
+@case
+def page_write_fails(place):
+    place.server.start()
+    load = Load(place)
+    time.sleep(0.5)
+    with Fault(place, "pwrite64", [place.file("d")]) as fault:
+        expect(wait_for(lambda: fault.hits() > 3, 30), "no page was written within 30 s")
+        time.sleep(2)
+        expect(place.server.alive(), f"the server ended: {place.server.why()}")
+        got, problem = place.ask("SELECT COUNT(*) FROM e.t")
+        expect(not problem and got[0][0] == ROWS, f"another table cannot be read: {problem}")
+        expect(os.path.basename(place.file("d")) in place.log(), "the error log does not name the file")
+    before = len(load.acknowledged)
+    expect(wait_for(lambda: len(load.acknowledged) > before + 100),
+           f"no work after the device works again: {load.errors[-1:]}")
+    place.server.kill()
+    load.end()
+    place.server.start()
+    load.check()
+
+
+def log_fails(place, calls):
+    place.server.start()
+    load = Load(place)
+    time.sleep(0.5)
+    with Fault(place, calls, [place.myriad + "/redo.log"]):
+        expect(wait_for(lambda: load.errors), "a failing log and no error")
+        time.sleep(0.5)
+        expect(place.server.alive(), f"the server ended: {place.server.why()}")
+        expect("log" in str(load.errors[0]) or "stopped" in str(load.errors[0]), f"unclear error: {load.errors[0]}")
+    # What the device did with the failed write is unknown, so nothing more may be acknowledged until a recovery.
+    at = len(load.acknowledged)
+    time.sleep(1)
+    expect(len(load.acknowledged) == at, "commits are acknowledged behind a failed log write")
+    expect("[ERROR]" in place.log() and "redo.log" in place.log(), "the error log does not name the log")
+    load.end()
+    place.server.kill()
+    place.server.start()
+    load.check()
+
+
+@case
+def log_write_fails(place):
+    log_fails(place, "pwrite64")
+
+
+@case
+def log_sync_fails(place):
+    log_fails(place, "fdatasync")
+
+
+@case
+def slow_disk(place):
+    place.server.start()
+    load = Load(place)
+    time.sleep(0.5)
+    files = [place.file("d"), place.myriad + "/redo.log", place.myriad + "/doublewrite"]
+    with Fault(place, "pwrite64,fdatasync", files, delay_us=20000):
+        before = len(load.acknowledged)
+        time.sleep(4)
+        expect(len(load.acknowledged) > before, "no work on a slow device")
+    expect(not load.errors, f"errors on a device that is only slow: {load.errors[:1]}")
+    place.server.kill()
+    load.end()
+    place.server.start()
+    load.check()
+
+
+def main():
+    run.OPTIONS.append("--loose-myriad-io-method=THREADS")
+    if not shutil.which("strace"):
+        raise server.ServerError("strace is not installed: run `make setup`")
+    return run.run_cases(CASES, sys.argv[1:], "device faults")
+
+
+if __name__ == "__main__":
+    server.main_guard(main)
