@@ -48,7 +48,7 @@ MYRIAD_SETTER(tablespace_per, ulong, MYRIAD_SET_TABLESPACE_PER)
 MYRIAD_SETTER(doublewrite, my_bool, MYRIAD_SET_DOUBLEWRITE)
 MYRIAD_SETTER(deadlock_detect, my_bool, MYRIAD_SET_DEADLOCK_DETECT)
 
-/* Refuses a size before the statement changes anything: the reason is an error, not a warning behind a changed value. */
+/* Refuses a size before the statement changes anything: an error, not a warning behind a changed value. */
 static int check_buffer_pool_size(MYSQL_THD, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
   longlong wanted;
   if (value->val_int(value, &wanted)) return 1;
