@@ -109,6 +109,10 @@ pub trait File: Send + Sync {
     /// # Errors
     /// [`myriad_base::Error::Io`].
     fn punch_hole(&self, off: u64, len: u64) -> Result<()>;
+    /// Announces that a range will be read soon, where the page cache can make use of it. Never fails, promises nothing.
+    fn will_need(&self, off: u64, len: u64) {
+        let _ = (off, len);
+    }
     /// Its path.
     fn path(&self) -> &Path;
     /// Whether it passes the page cache by: addresses, offsets and lengths must then be multiples of
