@@ -2,7 +2,8 @@
 # Debian's Python, because the modules come from Debian's packages.
 PYTHON := /usr/bin/python3
 
-.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-check bench-memory clean
+.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-tables bench-iobound \
+  bench-insert bench-check bench-memory clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1	/p' Makefile | expand -t 22
@@ -37,8 +38,17 @@ bench-oltp: build  ## sysbench on InnoDB, Myriad and MyRocks, interleaved (ARGS=
 bench-bulk: build  ## loads, scans, ALTER and UPDATE of a million rows
 	@$(PYTHON) bench/bulk.py $(ARGS)
 
+bench-tables: build  ## what a table costs, beside InnoDB, MyRocks and MEMORY (ARGS="--tables 1000,10000,100000,1000000")
+	@$(PYTHON) bench/tables.py $(ARGS)
+
+bench-iobound: build  ## sysbench on data 8 times the pool, second by second (ARGS="--scale 0.1" for a first look)
+	@$(PYTHON) bench/iobound.py $(ARGS)
+
+bench-insert: build  ## insert benchmark: 3 secondary indexes, larger than the pool (ARGS="--scale 0.1")
+	@$(PYTHON) bench/insert.py $(ARGS)
+
 bench-check: build  ## the tablespace check on 200,000 files, beside MySQL's rule and fio
-	@scripts/setup.sh fio
+	@scripts/setup.sh fio || true
 	@$(PYTHON) bench/check.py $(ARGS)
 
 bench-memory: build  ## sysbench on in-memory tables, beside ENGINE=MEMORY

@@ -60,8 +60,9 @@ def main():
     # MyRocks refuses statements of a million rows unless it may commit on the way.
     rows = []
     for number in range(args.rounds):
-        # Else InnoDB has read its pool's pages again before the cold COUNT begins.
-        servers = measure.start_servers(engines, args.pool_mib, ["--loose-innodb-buffer-pool-load-at-startup=0"])
+        # Else the pools have read their pages again before the cold COUNT begins.
+        servers = measure.start_servers(engines, args.pool_mib, ["--loose-innodb-buffer-pool-load-at-startup=0",
+                                                                 "--loose-myriad-buffer-pool-warm-up=0"])
         if "ROCKSDB" in servers:
             servers["ROCKSDB"].query("SET GLOBAL rocksdb_bulk_load=0, GLOBAL rocksdb_max_row_locks=1073741824")
         ordered, shuffled = write_files(servers[engines[0]].folder, args.rows)

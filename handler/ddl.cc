@@ -3,6 +3,7 @@
 #include "discovery.h"
 #include "options.h"
 #include "sql_partition.h"
+#include <limits.h>
 
 namespace {
 
@@ -57,12 +58,24 @@ int check_refused(const HA_CREATE_INFO *create_info, TABLE *form) {
 /* EXCHANGE PARTITION renames a partition to a table: its definition is the image of the table that it replaces. */
 bool is_partition(const std::string &name) { return name.find("#P#") != std::string::npos; }
 
+/* The server looks for a .frm file at each DROP, RENAME and ALTER; a name that the file system refuses makes those
+ * fail. */
+int check_name(const std::string &name) {
+  std::string file = name.substr(name.rfind(FN_LIBCHAR) + 1);
+  if (is_partition(name) || file.size() + strlen(reg_ext) <= NAME_MAX) return 0;
+  char table[NAME_LEN + 1];
+  filename_to_tablename(file.c_str(), table, sizeof table, true);
+  my_error(ER_TOO_LONG_IDENT, MYF(0), table);
+  return HA_ERR_UNSUPPORTED;
+}
+
 }  // namespace
 
 int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
   THD *thd = ha_thd();
   int error = check_refused(create_info, form);
   if (!error) error = check_options(create_info);
+  if (!error) error = check_name(myriad_name(path));
   if (error) return error;
 
   myriad::TablePlan plan(form);

@@ -1,8 +1,7 @@
 /* Table discovery: the server has no .frm files of our tables; their images come from the core's catalog. */
 #include "ha_myriad.h"
 #include "discovery.h"
-#include "table_cache.h"
-#include <my_dir.h>
+#include "drop_database.h"
 #include <string>
 #include <vector>
 
@@ -10,14 +9,10 @@ namespace {
 
 /* Position of the last upgrade's server version in an image (see TABLE_SHARE::init_from_binary_frm_image). */
 constexpr size_t FRM_SERVER_VERSION = 51;
-/* DROP DATABASE with more tables than this goes through drop_database(): the server's way is quadratic. */
-constexpr size_t DROP_ONE_BY_ONE_MAX = 1000;
 
 void append_text(void *arg, const char *text, size_t length) { static_cast<std::string *>(arg)->append(text, length); }
 
 bool in_drop_database(THD *thd) { return thd && thd_sql_command(thd) == SQLCOM_DROP_DB; }
-
-bool exists(const char *path) { return my_access(path, F_OK) == 0; }
 
 int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
   std::string image;
@@ -27,17 +22,6 @@ int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
   int4store(reinterpret_cast<uchar *>(&image[FRM_SERVER_VERSION]), uint32(MYSQL_VERSION_ID));
   my_errno = share->init_from_binary_frm_image(thd, false, reinterpret_cast<const uchar *>(image.data()), image.size());
   return my_errno;
-}
-
-/* The server has the table in its cache: somebody uses it, or did. Such tables are dropped the server's way, under
-   their metadata locks, which also empties the cache. */
-bool is_cached(const char *db, const std::string &file_name) {
-  char table[NAME_LEN + 1];
-  filename_to_tablename(file_name.c_str(), table, sizeof table, true);
-  TDC_element *element = tdc_lock_share(current_thd, db, table);
-  if (!element) return false;
-  if (element != MY_ERRPTR) tdc_unlock_share(element);
-  return true;
 }
 
 struct Listing {
@@ -51,18 +35,16 @@ bool list_name(void *arg, const char *table, size_t length) {
   return true;
 }
 
-int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *, handlerton::discovered_list *result) {
+int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerton::discovered_list *result) {
   char directory[FN_REFLEN];
   tablename_to_filename(db->str, directory, sizeof directory);
   Listing listing;
   if (myriad_list_tables(myriad_core, directory, list_name, &listing) != MYRIAD_OK) return 1;
-  bool together = in_drop_database(current_thd) && listing.names.size() > DROP_ONE_BY_ONE_MAX;
-  for (const std::string &name : listing.names) {
-    /* Tables with files beside them (triggers) still go the server's way, which removes the files. */
-    if (together && !is_cached(db->str, name) && !exists((std::string("./") + directory + "/" + name + ".TRG").c_str()))
-      continue;
+  /* Only DROP DATABASE and engines that look for files are given the folder's files. */
+  THD *thd = current_thd;
+  if (files && in_drop_database(thd) && myriad_leave_drops(thd, db->str, files, &listing.names)) return 1;
+  for (const std::string &name : listing.names)
     if (result->add_file(name.c_str())) return 1;
-  }
   return 0;
 }
 
@@ -84,14 +66,6 @@ int drop_table(handlerton *, const char *path) {
   /* Without a .frm file the server cannot tell a sequence from a table. */
   if (thd && thd_sql_command(thd) == SQLCOM_DROP_SEQUENCE && !is_sequence(name.c_str())) return HA_ERR_NO_SUCH_TABLE;
   return myriad_error_noted(myriad_drop_table(myriad_core, name.c_str()), thd);
-}
-
-void drop_database(handlerton *, char *path) {
-  std::string name = myriad_name(path);
-  while (!name.empty() && name.back() == FN_LIBCHAR) name.pop_back();
-  uint64_t dropped = 0;
-  if (myriad_drop_database(myriad_core, name.c_str(), &dropped) != MYRIAD_OK)
-    sql_print_error("MYRIAD: dropping database %s: %s", name.c_str(), myriad_last_error());
 }
 
 /* After a crash in ALTER TABLE ... ALGORITHM=INPLACE: 0 if the new definition is committed. */
@@ -124,6 +98,6 @@ void myriad_init_discovery(handlerton *hton) {
   hton->discover_table_names = discover_table_names;
   hton->discover_table_existence = discover_table_existence;
   hton->drop_table = drop_table;
-  hton->drop_database = drop_database;
+  hton->drop_database = myriad_drop_database_hook;
   hton->check_version = check_version;
 }

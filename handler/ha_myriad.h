@@ -211,10 +211,8 @@ private:
   const myriad::IndexPlan *m_index = nullptr;
   myriad::Template m_template;
   myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high;
-  myriad::Buffer m_pk; /* clustered key of the current row */
-  /* Keys that look-ups locked for the current row alone, empty if none: an entry of a unique index, and the row. */
-  myriad::Buffer m_locked_entry, m_locked_row;
-  uint32_t m_locked_entry_index = 0;
+  myriad::Buffer m_pk;         /* clustered key of the current row */
+  myriad::Buffer m_locked_row; /* its key, if it was found by that and locked for this read alone; else empty */
   myriad::Buffer m_blobs;
 
   /* Changes. */

@@ -83,7 +83,9 @@ int ha_myriad::close() {
 }
 
 handler *ha_myriad::clone(const char *name, MEM_ROOT *mem_root) {
-  auto *copy = static_cast<ha_myriad *>(handler::clone(name, mem_root));
+  /* The server gives a partitioned table's name, but this may be one of its partitions. */
+  const std::string own = myriad_is_temporary_path(name) ? name : "./" + m_name;
+  auto *copy = static_cast<ha_myriad *>(handler::clone(own.c_str(), mem_root));
   if (!copy) return nullptr;
   copy->m_lock = m_lock;
   copy->m_stored_lock = m_stored_lock;
@@ -100,7 +102,6 @@ int ha_myriad::reset() {
   m_ignore_duplicates = m_replace_duplicates = false;
   m_try_semi_consistent = m_reread = false;
   m_unique_hit = m_exact = false;
-  m_locked_entry.clear();
   m_locked_row.clear();
   constexpr size_t keep = 1 << 20;
   if (m_blobs.capacity() > keep) m_blobs.release();
@@ -242,7 +243,8 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   }
   if (covering && m_lock != MYRIAD_LOCK_X) return 0;
   myriad_row whole;
-  myriad_status status = look_up(0, m_pk.data(), m_pk.size(), &whole);
+  myriad_status status =
+      myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock, wait_mode(), &whole, nullptr);
   if (status == MYRIAD_END) {
     *skip = true; /* gone, or locked by another under SKIP LOCKED */
     return 0;
@@ -254,7 +256,6 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
 /* Delivers the row that a cursor found, or the next one in the direction that this statement wants. */
 int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, bool forward) {
   for (;;) {
-    m_locked_entry.clear();
     m_locked_row.clear();
     if (status == MYRIAD_END) return HA_ERR_END_OF_FILE;
     if (status != MYRIAD_OK) return fail(status);
@@ -386,18 +387,15 @@ void ha_myriad::clear_bounds() {
   m_bounded = false;
 }
 
-/* One row by its clustered key, or by all columns of a unique index. A lock taken for it alone is noted for unlock_row.
+/* One row by its clustered key, or an entry by all columns of a unique index. What unlock_row may give back is noted.
  */
 myriad_status ha_myriad::look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row) {
   bool new_lock = false;
+  m_locked_row.clear();
   myriad_status status =
       myriad_get(core(), m_table, core_index, key, key_length, core_index != 0, m_lock, wait_mode(), row, &new_lock);
-  Buffer &locked = core_index ? m_locked_entry : m_locked_row;
-  locked.clear();
-  if (new_lock && m_session->isolation <= MYRIAD_READ_COMMITTED) {
-    locked.assign(row->key, row->key_len);
-    if (core_index) m_locked_entry_index = core_index;
-  }
+  if (new_lock && core_index == 0 && m_session->isolation <= MYRIAD_READ_COMMITTED)
+    m_locked_row.assign(row->key, row->key_len);
   return status;
 }
 
@@ -407,8 +405,6 @@ int ha_myriad::read_unique(uchar *record, const uchar *key, size_t key_length) {
   close_cursor();
   m_cursor_index = m_index->core_no;
   m_exact = m_have_last = false;
-  m_locked_entry.clear();
-  m_locked_row.clear();
   myriad_row row;
   myriad_status status = look_up(m_index->core_no, key, key_length, &row);
   if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
@@ -530,7 +526,6 @@ int ha_myriad::rnd_pos(uchar *record, uchar *position) {
   size_t length = m_plan->clustered_width() ? ref_length : uint2korr(position + ref_length - 2);
   if (length > ref_length) return HA_ERR_KEY_NOT_FOUND;
   m_pk.assign(position, length);
-  m_locked_entry.clear();
   myriad_row row;
   myriad_status status = look_up(0, m_pk.data(), length, &row);
   if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
@@ -572,14 +567,12 @@ bool ha_myriad::was_semi_consistent_read() {
   return m_reread;
 }
 
+/* As with InnoDB, only rows found in the clustered index are let go, not those found through another index. */
 void ha_myriad::unlock_row() {
   m_reread = false;
   if (m_lock == MYRIAD_LOCK_NONE || !m_session || m_session->isolation > MYRIAD_READ_COMMITTED) return;
-  if (m_cursor) myriad_cursor_unlock_row(m_cursor);
-  if (m_locked_entry.size())
-    myriad_unlock(core(), m_table, m_locked_entry_index, m_locked_entry.data(), m_locked_entry.size(), m_lock);
+  if (m_cursor && m_cursor_index == 0) myriad_cursor_unlock_row(m_cursor);
   if (m_locked_row.size()) myriad_unlock(core(), m_table, 0, m_locked_row.data(), m_locked_row.size(), m_lock);
-  m_locked_entry.clear();
   m_locked_row.clear();
 }
 

@@ -1,5 +1,6 @@
 /* The plugin: starting and stopping the engine, and what the server is told about it. */
 #include "ha_myriad.h"
+#include "clone.h"
 #include "i_s.h"
 #include "options.h"
 #include "status.h"
@@ -68,6 +69,7 @@ int init(void *arg) {
   }
   sql_print_information("MYRIAD: started in %llu ms; buffer pool %llu MiB", (my_hrtime().val - begin) / 1000,
                         myriad_buffer_pool_size >> 20);
+  myriad_finish_clones();
   return 0;
 }
 
@@ -103,5 +105,17 @@ maria_declare_plugin(myriad){MYSQL_STORAGE_ENGINE_PLUGIN,
     MYRIAD_I_S(myriad_i_s_latches, "Latches: acquisitions and waits"),
     MYRIAD_I_S(myriad_i_s_startup, "Phases of the last start"), MYRIAD_I_S(myriad_i_s_tablespaces, "Tablespace files"),
     MYRIAD_I_S(myriad_i_s_tablespace_check, "What the check of tablespace files found"),
-    MYRIAD_I_S(myriad_i_s_buffer_pool, "Buffer pool counters"),
-    MYRIAD_I_S(myriad_i_s_metrics, "All counters") maria_declare_plugin_end;
+    MYRIAD_I_S(myriad_i_s_buffer_pool, "Buffer pool counters"), MYRIAD_I_S(myriad_i_s_metrics, "All counters"),
+    {MariaDB_FUNCTION_PLUGIN,
+     myriad_clone_function,
+     "myriad_clone_database",
+     AUTHOR,
+     "Makes a database an empty copy of another",
+     PLUGIN_LICENSE_GPL,
+     nullptr,
+     nullptr,
+     0x0100,
+     nullptr,
+     nullptr,
+     "1.0",
+     MariaDB_PLUGIN_MATURITY_EXPERIMENTAL} maria_declare_plugin_end;

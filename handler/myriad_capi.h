@@ -71,6 +71,8 @@ typedef struct {
   bool deadlock_detect;
   uint32_t max_open_files;
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
+  const char *background_cpus;          /* such as "0,2-3"; empty: any */
+  bool buffer_pool_warm_up;             /* read the pages again that were in use before the last stop */
   uint32_t duplicate_check;             /* of all tablespace files: 0 OFF, 1 ONLINE, 2 BLOCKING */
   int32_t duplicate_check_threads;      /* -1 = chosen by the engine */
   bool duplicate_check_light;           /* 4 KiB of each file, not its first pages */
@@ -97,6 +99,7 @@ myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 typedef enum {
   MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT = 0, MYRIAD_SET_IO_CAPACITY, MYRIAD_SET_IO_CAPACITY_MAX, MYRIAD_SET_DEADLOCK_DETECT,
   MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE,
+  MYRIAD_SET_BUFFER_POOL_SIZE_CHECK,    /* changes nothing: would MYRIAD_SET_BUFFER_POOL_SIZE be refused now? */
   MYRIAD_SET_MEMORY_TABLES_SIZE
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
@@ -186,6 +189,17 @@ myriad_status myriad_drop_table(myriad_engine *, const char *name);
 myriad_status myriad_rename_table(myriad_engine *, const char *from, const char *to);   /* never overwrites */
 myriad_status myriad_truncate_table(myriad_engine *, const char *name, uint64_t auto_increment_next);
 myriad_status myriad_drop_database(myriad_engine *, const char *db, uint64_t *dropped_tables);
+/* Makes database `to` an empty copy of database `from`, in one durable transaction. accept sees each table's name, and the
+   image of the first table of each shape (else null); false refuses the copy with MYRIAD_ERR_NOT_SUPPORTED. The folder's
+   contents are kept under a note for myriad_unfinished_clones() until myriad_finish_clone(). */
+myriad_status myriad_clone_database(myriad_engine *, const char *from, const char *to, const uint8_t *folder,
+                                    size_t folder_len,
+                                    bool (*accept)(void *arg, const char *table, const uint8_t *image, size_t image_len),
+                                    void *arg, uint32_t *note, uint64_t *tables);
+myriad_status myriad_finish_clone(myriad_engine *, uint32_t note);
+myriad_status myriad_unfinished_clones(myriad_engine *,
+                                       void (*)(void *arg, uint32_t note, const char *db, const uint8_t *folder, size_t len),
+                                       void *arg);
 /* New image, same indexes: instant ALTER. */
 myriad_status myriad_replace_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len);
 /* In-place ADD/DROP INDEX: new image and new list of indexes in one step. old_index_of_new[i] = number the index i has today,

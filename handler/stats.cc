@@ -127,7 +127,7 @@ int ha_myriad::info(uint flag) {
   if (!m_share || !(flag & (HA_STATUS_CONST | HA_STATUS_VARIABLE))) return 0;
   mysql_mutex_lock(&m_share->mutex);
   ulonglong rows = m_share->sampled_rows;
-  bool stale = !m_share->sampled || core_stats.rows > 2 * rows + 16 || core_stats.rows + 16 < rows / 2;
+  bool stale = !m_share->sampled || core_stats.rows > 2 * rows + (rows ? 4 : 0) || core_stats.rows + 16 < rows / 2;
   bool newer = m_share->version != m_stats_version;
   mysql_mutex_unlock(&m_share->mutex);
   if (stale && (flag & HA_STATUS_VARIABLE)) refresh_rows_per_key(false);

@@ -9,6 +9,9 @@ static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_l
 static ulong io_capacity, io_capacity_max, max_open_files, tablespace_duplicate_check;
 static int tablespace_duplicate_check_threads;
 static ulonglong log_capacity, memory_tables_size;
+static char *background_cpus;
+static my_bool buffer_pool_warm_up;
+static const ulonglong pool_size_min = 5ULL << 20, pool_size_step = 1ULL << 20;
 static my_bool doublewrite, deadlock_detect, tablespace_duplicate_check_light, tablespace_duplicate_check_fadvise;
 
 static const char *io_method_names[] = {"AUTO", "URING", "THREADS", NullS};
@@ -47,10 +50,27 @@ MYRIAD_SETTER(tablespace_per, ulong, MYRIAD_SET_TABLESPACE_PER)
 MYRIAD_SETTER(doublewrite, my_bool, MYRIAD_SET_DOUBLEWRITE)
 MYRIAD_SETTER(deadlock_detect, my_bool, MYRIAD_SET_DEADLOCK_DETECT)
 
+/* Refuses a size before the statement changes anything: an error, not a warning behind a changed value. */
+static int check_buffer_pool_size(MYSQL_THD, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
+  longlong wanted;
+  if (value->val_int(value, &wanted)) return 1;
+  if ((wanted < 0 && !value->is_unsigned(value)) || ulonglong(wanted) < pool_size_min) {
+    my_printf_error(ER_WRONG_ARGUMENTS, "MYRIAD: the smallest buffer pool is %llu bytes", MYF(0), pool_size_min);
+    return 1;
+  }
+  ulonglong size = ulonglong(wanted) / pool_size_step * pool_size_step;
+  if (myriad_core && myriad_engine_set(myriad_core, MYRIAD_SET_BUFFER_POOL_SIZE_CHECK, size) != MYRIAD_OK) {
+    my_printf_error(ER_WRONG_ARGUMENTS, "MYRIAD: %s", MYF(0), myriad_last_error());
+    return 1;
+  }
+  *static_cast<ulonglong *>(save) = size;
+  return 0;
+}
+
 static MYSQL_SYSVAR_ULONGLONG(
     buffer_pool_size, myriad_buffer_pool_size, PLUGIN_VAR_RQCMDARG,
     "Memory for pages, in bytes. Default 128 MiB. On a server of its own give it 70 to 80 percent of the memory.",
-    nullptr, set_buffer_pool_size, 128ULL << 20, 5ULL << 20, ULONGLONG_MAX / 2, 1ULL << 20);
+    check_buffer_pool_size, set_buffer_pool_size, 128ULL << 20, pool_size_min, ULONGLONG_MAX / 2, pool_size_step);
 static MYSQL_SYSVAR_ULONGLONG(memory_tables_size, memory_tables_size, PLUGIN_VAR_RQCMDARG,
                               "What tables with IN_MEMORY=YES may take of the buffer pool, in bytes. Default 0: a "
                               "quarter. More than three quarters "
@@ -115,6 +135,16 @@ static MYSQL_SYSVAR_ENUM(tablespace_per, tablespace_per, PLUGIN_VAR_RQCMDARG,
                          "option TABLESPACE_PER='TABLE' overrides it. TABLE suits few large tables, SERVER very many "
                          "databases of tiny ones.",
                          nullptr, set_tablespace_per, 0, &tablespace_per_typelib);
+static MYSQL_SYSVAR_STR(background_cpus, background_cpus, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                        "CPUs on which the engine's own threads run, such as 0,2-3. Default empty: any. Keeps page "
+                        "writing and purge away from the "
+                        "CPUs of the clients, or the other way round.",
+                        nullptr, nullptr, "");
+static MYSQL_SYSVAR_BOOL(buffer_pool_warm_up, buffer_pool_warm_up, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+                         "Saves which pages are in use, at shutdown and every five minutes, and reads them again in "
+                         "the background after a start. "
+                         "Default ON. Switch it off to measure with cold memory.",
+                         nullptr, nullptr, 1);
 static MYSQL_SYSVAR_ENUM(
     tablespace_duplicate_check, tablespace_duplicate_check, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
     "When all tablespace files are checked for two with one id, missing, foreign and damaged ones: ONLINE (default) "
@@ -164,6 +194,8 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(deadlock_detect),
                                                       MYSQL_SYSVAR(max_open_files),
                                                       MYSQL_SYSVAR(tablespace_per),
+                                                      MYSQL_SYSVAR(background_cpus),
+                                                      MYSQL_SYSVAR(buffer_pool_warm_up),
                                                       MYSQL_SYSVAR(tablespace_duplicate_check),
                                                       MYSQL_SYSVAR(tablespace_duplicate_check_threads),
                                                       MYSQL_SYSVAR(tablespace_duplicate_check_light),
@@ -194,6 +226,8 @@ void myriad_fill_config(myriad_config *config) {
   config->deadlock_detect = deadlock_detect;
   config->max_open_files = uint32_t(max_open_files);
   config->tablespace_per = uint32_t(tablespace_per);
+  config->background_cpus = background_cpus ? background_cpus : "";
+  config->buffer_pool_warm_up = buffer_pool_warm_up;
   config->duplicate_check = uint32_t(tablespace_duplicate_check);
   config->duplicate_check_threads = tablespace_duplicate_check_threads;
   config->duplicate_check_light = tablespace_duplicate_check_light;

@@ -187,8 +187,8 @@ class Server:
         return dict(os.environ, LD_PRELOAD=runtime, ASAN_OPTIONS=reports,
                     UBSAN_OPTIONS=f"print_stacktrace=1:log_path={self.folder}/sanitizer")
 
-    def start(self, timeout=120):
-        """Starts the server and returns the seconds until it answered."""
+    def start(self, timeout=120, poll=0.05):
+        """Starts the server and returns the seconds until it answered, asked every `poll` seconds."""
         begin = time.monotonic()
         self.log_offset = os.path.getsize(self.log) if os.path.exists(self.log) else 0
         self.process = subprocess.Popen(self.command_line(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
@@ -204,7 +204,7 @@ class Server:
                 if time.monotonic() - begin > timeout:
                     self.kill()
                     raise ServerError(f"the server did not answer in {timeout} s ({problem}): {self.why()}") from None
-            time.sleep(0.05)
+            time.sleep(poll)
 
     def why(self, lines=4):
         """The error lines that the server logged since its last start, or its last lines."""

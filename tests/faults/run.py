@@ -418,7 +418,7 @@ def replaced_by_an_older_copy(place):
     with open(place.file("d"), "rb") as f:
         old = f.read()
     place.server.start()
-    place.server.query("INSERT INTO d.t SELECT seq, REPEAT('n', 200) FROM seq_100000_to_110000")
+    place.server.query("INSERT INTO d.t SELECT seq, REPEAT('n', 200) FROM seq_100000_to_110000", "d")
     place.server.stop()
     with open(place.file("d"), "wb") as f:
         f.write(old)

@@ -216,6 +216,144 @@ def test_xa_disconnected(where):
     expect("committed", rows(c, "SELECT * FROM x"), ((1,),))
 
 
+def metric(c, name):
+    return int(rows(c, f"SELECT value FROM information_schema.myriad_metrics WHERE name='{name}'")[0][0])
+
+
+def test_pool_resize(where):
+    """The pool grows and shrinks under load; sizes that cannot be are refused; memory follows."""
+    c = database(where)
+    mib = 1 << 20
+    before = int(rows(c, "SELECT @@myriad_buffer_pool_size")[0][0])
+    page = metric(c, "page_size")
+    rows(c, "CREATE TABLE r (id INT PRIMARY KEY, n INT NOT NULL, pad VARCHAR(4000) NOT NULL)")
+    rows(c, "INSERT INTO r SELECT seq, 0, REPEAT('x', 4000) FROM seq_1_to_12000")
+    stop, done, problems = threading.Event(), [0, 0, 0], []
+
+    def work(number):
+        mine = where.connect(database="d")
+        try:
+            while not stop.is_set():
+                at = (done[number] * 7919 + number * 4001) % 12000 + 1
+                rows(mine, f"UPDATE r SET n=n+1 WHERE id={at}")
+                done[number] += 1
+        except pymysql.err.Error as problem:
+            problems.append(problem)
+
+    def resized(size):
+        rows(c, f"SET GLOBAL myriad_buffer_pool_size={size}")
+        expect("the variable", int(rows(c, "SELECT @@myriad_buffer_pool_size")[0][0]), size)
+        deadline = time.monotonic() + 60
+        while metric(c, "buffer_pool_pages_total") * page != size:
+            status = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the pool did not reach {size} bytes: {status}")
+            time.sleep(0.01)
+        if f"Size {size} bytes; can grow to" not in rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]:
+            raise AssertionError("SHOW ENGINE MYRIAD STATUS does not tell the size")
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(3)]
+    for worker in workers:
+        worker.start()
+    try:
+        resized(300 * mib)
+        for size in (8, 64, 300, 16):
+            resized(size * mib)
+            time.sleep(0.3)
+        rows(c, "SELECT COUNT(pad) FROM r")
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+    expect("errors of clients", problems, [])
+    expect("updates", int(rows(c, "SELECT SUM(n) FROM r")[0][0]), sum(done))
+    full = where.rss_mib()
+    resized(200 * mib)
+    rows(c, "SELECT COUNT(pad) FROM r")
+    resized(8 * mib)
+    if where.rss_mib() > full + 30:
+        raise AssertionError(f"memory was not given back: {full:.0f} MiB before, {where.rss_mib():.0f} MiB now")
+    for size, why in (("1", "the smallest buffer pool"), ("-1", "the smallest buffer pool"), ("1 << 60", "were reserved at the start")):
+        try:
+            rows(c, f"SET GLOBAL myriad_buffer_pool_size={size}")
+            raise AssertionError(f"a pool of {size} bytes was not refused")
+        except pymysql.err.Error as problem:
+            if why not in str(problem):
+                raise AssertionError(f"a pool of {size} bytes: {problem}") from None
+    expect("the variable after a refusal", int(rows(c, "SELECT @@myriad_buffer_pool_size")[0][0]), 8 * mib)
+    resized(before)
+    rows(c, "DROP TABLE r")
+
+
+def test_background_cpus(_where):
+    """The engine's threads run where they are told, those of clients anywhere; a bad list is refused."""
+    cpus = sorted(os.sched_getaffinity(0))
+    with server.Server("MYRIAD", options=[f"--loose-myriad-background-cpus={cpus[-1]}"]) as where:
+        found = {}
+        for task in os.listdir(f"/proc/{where.process.pid}/task"):
+            with open(f"/proc/{where.process.pid}/task/{task}/comm") as f:
+                name = f.read().strip()
+            if not name.startswith("iou-"):     # the kernel's own, of whichever thread asked for I/O
+                found.setdefault(name.startswith("myriad-"), {})[name] = sorted(os.sched_getaffinity(int(task)))
+        expect("CPUs of the engine's threads", {n: c for n, c in found[True].items() if c != cpus[-1:]}, {})
+        expect("CPUs of the others", {n: c for n, c in found[False].items() if c != cpus}, {})
+    for bad, why in (("0-", "neither a number nor a range"), ("100000", "may not use CPU 100000")):
+        refused = server.Server("MYRIAD", options=[f"--loose-myriad-background-cpus={bad}"])
+        try:
+            refused.start()
+            raise AssertionError(f"CPU list {bad} was not refused")
+        except server.ServerError:
+            with open(refused.log) as f:
+                if why not in f.read():
+                    raise AssertionError(f"CPU list {bad}: {refused.why()}") from None
+        finally:
+            refused.close()
+
+
+def test_warm_up(_where):
+    """After a restart the pages in use come back by themselves; a damaged list is noted and ignored."""
+    with server.Server("MYRIAD", pool_mib=64) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE w (id INT PRIMARY KEY, pad VARCHAR(4000) NOT NULL)")
+        rows(c, "INSERT INTO w SELECT seq, REPEAT('x', 4000) FROM seq_1_to_5000")
+        rows(c, "SELECT COUNT(pad) FROM w")
+        c.close()
+
+        def read_at_start():
+            """Pages read again, when the log says that it is over."""
+            where.restart()
+            deadline = time.monotonic() + 30
+            while time.monotonic() < deadline:
+                with open(where.log) as f:
+                    f.seek(where.log_offset)
+                    text = f.read()
+                if "warm-up" in text:
+                    return text
+                time.sleep(0.1)
+            raise AssertionError("no word of a warm-up in the error log")
+
+        if "warm-up: read " not in read_at_start():
+            raise AssertionError("no pages were read again")
+        c = where.connect(database="d")
+        before = metric(c, "pages_read")
+        expect("rows", rows(c, "SELECT COUNT(pad) FROM w"), ((5000,),))
+        read = metric(c, "pages_read") - before
+        if before < 1000 or read > 100:
+            raise AssertionError(f"{before} pages were read again, {read} were missing")
+        c.close()
+        where.stop()
+        with open(os.path.join(where.datadir, "#myriad", "hot_pages"), "r+b") as f:
+            f.seek(50)
+            f.write(b"damaged")
+        where.start()
+        deadline = time.monotonic() + 30
+        while "hot_pages is ignored: its pages are damaged" not in open(where.log).read():
+            if time.monotonic() > deadline:
+                raise AssertionError("a damaged list was not noticed")
+            time.sleep(0.1)
+        expect("rows", where.query("SELECT COUNT(pad) FROM d.w"), ((5000,),))
+
+
 def test_tablespace_check(where):
     c = database(where)
     for _ in range(100):
@@ -312,9 +450,10 @@ def test_memory_limit(where):
         rows(c, "SET GLOBAL myriad_memory_tables_size=0")
 
 
-def main():
+def run(module):
+    """Runs the tests of a module, given by its globals, that the command line names, or all."""
     names = sys.argv[1:]
-    tests = {name[5:]: f for name, f in globals().items() if name.startswith("test_")}
+    tests = {name[5:]: f for name, f in module.items() if name.startswith("test_")}
     passed = failed = 0
     with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=5"]) as where:
         for name, test in tests.items():
@@ -338,4 +477,4 @@ def main():
 
 
 if __name__ == "__main__":
-    server.main_guard(main)
+    server.main_guard(lambda: run(globals()))

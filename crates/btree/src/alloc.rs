@@ -315,13 +315,25 @@ pub fn take(mtr: &mut Mtr<'_>, candidate: Candidate, kind: PageKind) -> Result<P
     Ok(page)
 }
 
-/// A page about to be freed; its bitmap page is latched.
+/// Pages of one extent about to be freed; their bitmap page is latched.
 #[derive(Clone, Copy, Debug)]
 pub struct Freeing {
-    page: PageId,
+    /// The extent's first page.
+    extent: PageId,
     bitmap: PageRef,
     word: u16,
-    bit: u8,
+    mask: u64,
+}
+
+impl Freeing {
+    /// Takes on the pages of `other`, if they are of the same extent.
+    pub(crate) fn join(&mut self, other: &Freeing) -> bool {
+        let same = self.bitmap == other.bitmap && self.word == other.word;
+        if same {
+            self.mask |= other.mask;
+        }
+        same
+    }
 }
 
 /// Latches what [`free`] will change. Called before the mini-transaction changes anything, as it can fail.
@@ -339,17 +351,21 @@ pub fn prepare_free(mtr: &mut Mtr<'_>, page: PageId) -> Result<Freeing> {
     if p[OFF_KIND] != PageKind::Bitmap as u8 || word(p, at as usize) & 1 << bit == 0 {
         return Err(Error::corrupt(id, format!("page {} is to be freed but is not in use", page.page)));
     }
-    Ok(Freeing { page, bitmap, word: at as u16, bit: bit as u8 })
+    let extent = PageId::new(page.space, PageNo(page.page.0 - bit));
+    Ok(Freeing { extent, bitmap, word: at as u16, mask: 1 << bit })
 }
 
-/// Marks a page free. Its contents stay as they are: where somebody may still remember the page (a cursor), the caller
-/// also changes it by [`redo::RELEASE`].
+/// Marks pages free. Their contents stay as they are: where somebody may still remember one (a cursor), the caller also
+/// changes it by [`redo::RELEASE`].
 ///
 /// # Errors
 /// None after [`prepare_free`], unless the same page is freed twice.
 pub fn free(mtr: &mut Mtr<'_>, freeing: Freeing) -> Result<()> {
-    mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, 1 << freeing.bit))?;
-    mtr.note_freed(freeing.page);
+    mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, freeing.mask))?;
+    if freeing.extent.is_in_memory() {
+        let bits = (0..EXTENT_PAGES).filter(|bit| freeing.mask & 1 << bit != 0);
+        bits.for_each(|bit| mtr.note_freed(PageId::new(freeing.extent.space, PageNo(freeing.extent.page.0 + bit))));
+    }
     Ok(())
 }
 

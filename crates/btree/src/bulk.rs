@@ -185,13 +185,13 @@ impl<'p> BulkBuilder<'p> {
             let mut mtr = Mtr::start(pool)?;
             let Some(parent) = tree.at_level::<ExclusivePage<'_>>(pool, Target::At(separator), 1)? else {
                 drop(mtr);
-                tree.raise_root(pool, 0)?;
+                tree.as_owner().raise_root(pool, 0)?;
                 continue;
             };
             let parent = mtr.adopt(parent);
             if !page::fits_inner(mtr.page(parent), separator.len()) {
                 drop(mtr);
-                tree.make_room_for_separator(pool, 1, separator)?;
+                tree.as_owner().make_room_for_separator(pool, 1, separator)?;
                 continue;
             }
             let child_at = page::route(&Latched(mtr.page(parent)), Target::At(separator));

@@ -2,10 +2,13 @@
 
 use crate::leaf::{Leaf, LeafShared};
 use crate::page::{self, Target};
+use crate::promote::is_boundary;
 use crate::tree::Tree;
 use crate::{alloc, tree};
-use myriad_base::{Error, PageId, Result};
+use myriad_base::page::{PageKind, OFF_KIND};
+use myriad_base::{Error, PageId, PageNo, Result};
 use myriad_buffer::{BufferPool, SharedPage};
+use std::collections::BTreeSet;
 
 /// Findings after which a check of a level stops.
 const FINDINGS_MAX: usize = 100;
@@ -27,7 +30,8 @@ pub struct CheckReport {
 
 impl Tree {
     /// Verifies the pages that cover `[lo, hi)` (`hi` empty: to the end), level by level: layout, order, that the pages of
-    /// a level follow each other without gap or overlap and are where the level above says, that they are allocated.
+    /// a level follow each other without gap or overlap and are where the level above says, that they are allocated; of
+    /// promoted indexes in that range likewise.
     /// `on_leaf` sees each leaf, latched shared, to check values. Runs beside the
     /// workload.
     ///
@@ -41,19 +45,53 @@ impl Tree {
         on_leaf: &mut dyn FnMut(&LeafShared<'_>),
     ) -> Result<CheckReport> {
         let mut report = CheckReport::default();
+        let mut promoted = BTreeSet::new();
+        if self.promoted_range(pool)?.is_some() {
+            promoted.insert(self.root);
+        } else {
+            self.check_levels(pool, lo, hi, &mut report, &mut promoted, on_leaf)?;
+        }
+        for root in promoted {
+            let own = Tree { space: self.space, root };
+            let Some((low, high)) = own.promoted_range(pool)? else { continue };
+            let low = if lo > &low[..] { lo } else { &low };
+            let high = if !hi.is_empty() && hi < &high[..] { hi } else { &high };
+            own.check_levels(pool, low, high, &mut report, &mut BTreeSet::new(), on_leaf)?;
+        }
+        Ok(report)
+    }
+
+    /// The keys of a promoted index's tree; `None` if it is none (any more).
+    fn promoted_range(&self, pool: &BufferPool) -> Result<Option<(Vec<u8>, Vec<u8>)>> {
+        let root = pool.fix_shared(self.root_id())?;
+        let found = root[OFF_KIND] == PageKind::Index as u8 && page::is_promoted_root(&root);
+        Ok(found.then(|| (page::low_fence(&root).to_vec(), page::high_stored(&root).to_vec())))
+    }
+
+    /// As [`Tree::check`], but that promoted indexes on the way are passed over and noted.
+    fn check_levels(
+        &self,
+        pool: &BufferPool,
+        lo: &[u8],
+        hi: &[u8],
+        report: &mut CheckReport,
+        promoted: &mut BTreeSet<PageNo>,
+        on_leaf: &mut dyn FnMut(&LeafShared<'_>),
+    ) -> Result<()> {
         let top = {
             let root = pool.fix_shared(self.root_id())?;
             page::level(&root)
         };
         for level in (0..=top).rev() {
-            self.check_level(pool, level, lo, hi, &mut report, on_leaf)?;
+            self.check_level(pool, level, lo, hi, report, promoted, on_leaf)?;
             if report.findings.len() >= FINDINGS_MAX {
                 break;
             }
         }
-        Ok(report)
+        Ok(())
     }
 
+    #[allow(clippy::too_many_arguments)]
     fn check_level(
         &self,
         pool: &BufferPool,
@@ -61,13 +99,34 @@ impl Tree {
         lo: &[u8],
         hi: &[u8],
         report: &mut CheckReport,
+        promoted: &mut BTreeSet<PageNo>,
         on_leaf: &mut dyn FnMut(&LeafShared<'_>),
     ) -> Result<()> {
         let mut at = lo.to_vec();
         // Where the page before began, once there is one.
         let mut previous: Option<Vec<u8>> = None;
         while report.findings.len() < FINDINGS_MAX {
-            let found = self.at_level::<SharedPage<'_>>(pool, Target::At(&at), level);
+            let mut root = None;
+            let found = self.at_level_noting::<SharedPage<'_>>(pool, Target::At(&at), level, &mut |step| {
+                root = step.is_promoted_root().then_some(step.page).or(root.filter(|_| step.page != self.root));
+            });
+            if let Some(root) = root {
+                drop(found);
+                let Some((low, high)) = (Tree { space: self.space, root }).promoted_range(pool)? else { continue };
+                if low > at || high <= at {
+                    if self.owner(pool, &at)?.root != root {
+                        continue;
+                    }
+                    report.findings.push((self.id(root), "the page is not where the level above says".into()));
+                    return Ok(());
+                }
+                promoted.insert(root);
+                if !hi.is_empty() && (&high[..] >= hi || is_boundary(&high, hi)) {
+                    return Ok(());
+                }
+                (at, previous) = (high, None);
+                continue;
+            }
             let next = match found {
                 // The tree has become lower meanwhile.
                 Ok(None) => return Ok(()),

@@ -53,6 +53,13 @@ fn life(pool: &BufferPool, tree: Tree, random: &mut Random, model: &mut Model, s
     let growing = random.below(10);
     for step in 0..steps {
         match random.below(60) {
+            0 if random.one_in(8) => drop(tree.promote(pool, IndexId(random.below(4) as u32)).unwrap()),
+            1 if random.one_in(30) => {
+                let id = random.below(4) as u32;
+                let (lo, hi) = (id.to_be_bytes(), (id + 1).to_be_bytes());
+                while remove_noting(pool, tree, &lo, &hi, model) == RemoveProgress::More {}
+                tree.demote(pool, IndexId(id)).unwrap();
+            }
             0 => drop(pool.step_background().unwrap()),
             1 => pool.log().flush_to(pool.log().end_lsn()).unwrap(),
             2 if random.one_in(10) => pool.checkpoint_now().unwrap(),
@@ -72,6 +79,16 @@ fn life(pool: &BufferPool, tree: Tree, random: &mut Random, model: &mut Model, s
             }
         }
     }
+}
+
+/// Removes some of a range, durably: which of its changes the log would end with nobody could tell.
+fn remove_noting(pool: &BufferPool, tree: Tree, lo: &[u8], hi: &[u8], model: &mut Model) -> RemoveProgress {
+    let mut gone = Vec::new();
+    let progress = tree.remove_range(pool, lo, hi, 8, &mut |key, _| gone.push(key.to_vec())).unwrap();
+    let end = pool.log().end_lsn();
+    pool.log().flush_to(end).unwrap();
+    model.history.extend(gone.into_iter().map(|key| (end, key, None)));
+    progress
 }
 
 fn crash_loop(seed: u64) {
@@ -142,6 +159,74 @@ fn a_full_disk_is_a_clean_error() {
     sim.set_capacity(None);
     put(&pool, tree, b"more", &[1; 1000]).unwrap();
     overflow::write_overflow(&pool, SPACE, &[1; 1 << 20]).unwrap();
+}
+
+/// Promotion and demotion, stopped and cut off after each of their steps: the tree is whole, nothing leaks, and the same
+/// call goes on afterwards.
+#[test]
+fn promotion_goes_on_after_a_crash_at_any_step() {
+    const ID: u32 = 2;
+    let config = quiet(600);
+    let low = ID.to_be_bytes();
+    let key = |id: u32, n: u64| [&id.to_be_bytes()[..], &myriad_base::ids::mix(n).to_be_bytes()].concat();
+    for (rows, steps) in [(400u64, 12u8), (6_000, 16)] {
+        let mut promoted_at = None;
+        for stop in 0..=steps {
+            let mut sim = SimIo::new(7);
+            let mut pool = create(&sim, &config);
+            let pack = Tree::pack(SPACE);
+            let mut model = Entries::new();
+            for n in 0..rows {
+                for id in [1, ID, 3].into_iter().filter(|id| *id == ID || n % 9 == 0) {
+                    put(&pool, pack, &key(id, n), &[id as u8; 60]).unwrap();
+                    model.insert(key(id, n), vec![id as u8; 60]);
+                }
+            }
+            if stop % 2 == 0 {
+                pool.checkpoint_now().unwrap();
+            }
+            let reopen = |sim: SimIo, pool: Arc<BufferPool>| {
+                pool.log().flush_to(pool.log().end_lsn()).unwrap();
+                let sim = sim.crash(u64::from(stop));
+                drop(pool);
+                let (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+                (sim, pool)
+            };
+            pack.promote_steps(&pool, IndexId(ID), usize::from(stop)).unwrap();
+            (sim, pool) = reopen(sim, pool);
+            check_model(&pool, pack, &model);
+            check_allocation(&pool, pack);
+            let promoted = pack.owner(&pool, &low).unwrap() != pack;
+            promoted_at = promoted_at.or(promoted.then_some(stop));
+            assert_eq!(promoted, promoted_at.is_some());
+            let own = pack.promote(&pool, IndexId(ID)).unwrap().unwrap();
+            (sim, pool) = reopen(sim, pool);
+            assert_eq!(pack.owner(&pool, &low).unwrap(), own);
+            check_model(&pool, pack, &model);
+            check_allocation(&pool, pack);
+            // Removal in steps, each cut off.
+            let mut done = false;
+            while !done {
+                done = pack.remove_range(&pool, &low, &(ID + 1).to_be_bytes(), 40, &mut |_, _| ()).unwrap()
+                    == RemoveProgress::Done;
+                (sim, pool) = reopen(sim, pool);
+                check_allocation(&pool, pack);
+            }
+            model.retain(|key, _| key[..4] != low);
+            let owner = pack.owner_of(&pool, &low).unwrap();
+            for level in 0..owner.home_level.unwrap().min(stop) {
+                owner.raise_root(&pool, level).unwrap();
+                (sim, pool) = reopen(sim, pool);
+                check_allocation(&pool, pack);
+            }
+            pack.demote(&pool, IndexId(ID)).unwrap();
+            (_, pool) = reopen(sim, pool);
+            assert_eq!(pack.owner(&pool, &low).unwrap(), pack);
+            check_model(&pool, pack, &model);
+            check_allocation(&pool, pack);
+        }
+        assert!(promoted_at.is_some_and(|at| at > 3), "{rows} rows: {promoted_at:?}");
+    }
 }
 
 #[test]

@@ -72,17 +72,19 @@ impl Sample {
 }
 
 impl Tree {
-    /// The way to `target`, root first, and the leaf at its end.
+    /// The way to `target`, root first (of a promoted index its own), and the leaf at its end.
     fn path<'p>(&self, pool: &'p BufferPool, target: Target<'_>) -> Result<(Path, LeafShared<'p>)> {
         let mut steps = Path::new();
         let found = self.at_level_noting::<SharedPage<'p>>(pool, target, 0, &mut |step| {
-            if step.page == self.root {
+            if step.page == self.root || step.is_promoted_root() {
                 steps.clear();
             }
-            steps.push(step);
+            if !step.is_promoted_root() {
+                steps.push(step);
+            }
         })?;
         let leaf = LeafShared { page: found.expect("every tree has level 0") };
-        if leaf.page_id() == self.root_id() {
+        if leaf.page_id() == self.root_id() || page::is_promoted_root(leaf.bytes()) {
             steps.clear();
         }
         let at = match target {
@@ -93,7 +95,7 @@ impl Tree {
         Ok((steps, leaf))
     }
 
-    /// Entries with `lo <= key < hi` (`hi` empty: to the end): two descents, and a few leaves read when the ends are close.
+    /// Entries with `lo <= key < hi` (`hi` empty: to the end), keys of one index or of a whole tree: two descents, and a few leaves read when the ends are close.
     /// Exact then.
     ///
     /// # Errors
@@ -109,7 +111,9 @@ impl Tree {
         drop(leaf);
         // The leaf with the keys just below `hi`, so that a range that ends at a fence does not touch one more.
         let high_target = if hi.is_empty() { Target::Last } else { Target::Before(hi) };
-        let (high_path, leaf) = self.path(pool, high_target)?;
+        // Both ways from the same root. A range that begins in a promoted index ends there.
+        let tree = Tree { space: self.space, root: low_path[0].page };
+        let (high_path, leaf) = tree.path(pool, high_target)?;
         sample.add(&leaf);
         drop(leaf);
         let (low_end, high_end) = (low_path[low_path.len() - 1], high_path[high_path.len() - 1]);
@@ -196,6 +200,10 @@ impl Tree {
     /// # Errors
     /// The pool's.
     pub fn sample_leaves(&self, pool: &BufferPool, lo: &[u8], hi: &[u8], pages: usize) -> Result<Vec<Vec<u8>>> {
+        let owner = self.owner(pool, lo)?;
+        if owner != *self {
+            return owner.sample_leaves(pool, lo, hi, pages);
+        }
         let top = {
             let root = pool.fix_shared(self.root_id())?;
             page::level(&root)
@@ -223,6 +231,11 @@ impl Tree {
         let mut at = lo.to_vec();
         loop {
             let Some(latched) = self.at_level::<SharedPage<'_>>(pool, Target::At(&at), level)? else { return Ok(()) };
+            // The end of a promoted index: its last fence may be a shorter form of `hi`.
+            if !page::covers(&latched, &at) {
+                keys.pop();
+                return Ok(());
+            }
             for slot in 0..page::count(&latched) {
                 let key = page::key(&latched, slot);
                 if !hi.is_empty() && &key[..] >= hi {

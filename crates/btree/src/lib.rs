@@ -22,6 +22,7 @@ mod leaf;
 mod merge;
 pub mod overflow;
 pub mod page;
+mod promote;
 mod read_ahead;
 pub mod redo;
 mod remove;
@@ -38,5 +39,7 @@ pub use tree::{RemoveProgress, Tree};
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod promote_tests;
 #[cfg(test)]
 mod tests;

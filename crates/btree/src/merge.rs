@@ -1,14 +1,15 @@
 //! Giving back room: merges.
 //!
 //! A merge is one mini-transaction: parent X, two neighbours under it X from left to right, bitmap. An inner root with one
-//! child takes over the child's content and level.
+//! child takes over the child's content and level. The root of a promoted index is never merged: its neighbours are other
+//! indexes' pages.
 
 use crate::alloc;
-use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST};
+use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
-use crate::tree::Tree;
+use crate::tree::{Owner, Tree};
 use myriad_base::Result;
-use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef, SharedPage};
+use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef};
 
 /// Whether a page is worth a look at its neighbours.
 fn is_sparse(p: &[u8]) -> bool {
@@ -22,42 +23,75 @@ impl Tree {
     /// # Errors
     /// The pool's.
     pub fn merge_if_sparse(&self, pool: &BufferPool, key: &[u8]) -> Result<()> {
-        {
-            let Some(leaf) = self.at_level::<SharedPage<'_>>(pool, Target::At(key), 0)? else { return Ok(()) };
-            if leaf.id() == self.root_id() || !is_sparse(&leaf) {
-                return Ok(());
-            }
-        }
-        let mut level = 0;
-        while self.merge_at(pool, key, level)? {
-            level += 1;
-        }
-        Ok(())
+        self.merge_upwards(pool, key).map(|_| ())
     }
 
-    /// Merges the page of `level` that covers `key` with a neighbour if they fit. Returns whether the level above wants the
-    /// same.
-    fn merge_at(&self, pool: &BufferPool, key: &[u8], level: u8) -> Result<bool> {
-        let mut mtr = Mtr::start(pool)?;
-        let Some(parent) = self.at_level::<ExclusivePage<'_>>(pool, Target::At(key), level + 1)? else {
+    /// As [`Tree::merge_if_sparse`]; whether anything was merged.
+    pub(crate) fn merge_upwards(&self, pool: &BufferPool, key: &[u8]) -> Result<bool> {
+        let (leaf, owner) = self.leaf_and_owner(pool, key)?;
+        if leaf.id() == owner.tree.root_id() || !is_sparse(&leaf) {
             return Ok(false);
+        }
+        drop(leaf);
+        let mut any = false;
+        for level in 0.. {
+            match owner.merge_at(pool, key, level)? {
+                Merge::None => break,
+                Merge::Above => {}
+                Merge::Done { upwards } => {
+                    any = true;
+                    if !upwards {
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(any)
+    }
+}
+
+impl Owner {
+    /// Merges the page of `level` that covers `key` with a neighbour if they fit.
+    fn merge_at(&self, pool: &BufferPool, key: &[u8], level: u8) -> Result<Merge> {
+        let mut mtr = Mtr::start(pool)?;
+        let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(key), level + 1)? else {
+            return Ok(Merge::None);
         };
-        let parent_is_root = parent.id() == self.root_id();
+        let Some(parent_is_root) = self.is_root(parent.id(), &parent) else { return Ok(Merge::None) };
+        if !parent_is_root && page::is_promoted_root(&parent) {
+            // Promoted since the tree's owner was looked for: whoever comes next merges.
+            return Ok(Merge::None);
+        }
         let parent = mtr.adopt(parent);
         let n = page::count(mtr.page(parent));
         if n == 0 {
-            return if parent_is_root { self.collapse_root(mtr, parent) } else { Ok(true) };
+            return if parent_is_root { self.collapse_root(mtr, parent) } else { Ok(Merge::Above) };
         }
-        let at = page::route(&Latched(mtr.page(parent)), Target::At(key)).min(n - 1);
-        let (left_id, right_id) = {
+        let covering = page::route(&Latched(mtr.page(parent)), Target::At(key));
+        let mut at = covering.min(n - 1);
+        let (left_id, left, right_id, right) = loop {
             let p = mtr.page(parent);
-            (self.id(page::child(p, at)), self.id(page::child(p, at + 1)))
+            let (left_id, right_id) = (self.tree.id(page::child(p, at)), self.tree.id(page::child(p, at + 1)));
+            let (left, right) = (mtr.fix(left_id)?, mtr.fix(right_id)?);
+            if page::is_promoted_root(mtr.page(left)) {
+                return Ok(Merge::None);
+            }
+            if !page::is_promoted_root(mtr.page(right)) {
+                break (left_id, left, right_id, right);
+            }
+            if at != covering || at == 0 {
+                return Ok(Merge::None);
+            }
+            // Not with the neighbour to the right, but with the one to the left.
+            mtr.release_unchanged(right);
+            mtr.release_unchanged(left);
+            at -= 1;
         };
-        let left = mtr.fix(left_id)?;
-        self.expect(mtr.page(left), left_id, level)?;
-        let right = mtr.fix(right_id)?;
-        self.expect(mtr.page(right), right_id, level)?;
-        let Some(plan) = Plan::new(mtr.page(parent), at, mtr.page(left), mtr.page(right)) else { return Ok(false) };
+        self.tree.expect(mtr.page(left), left_id, level)?;
+        self.tree.expect(mtr.page(right), right_id, level)?;
+        let Some(plan) = Plan::new(mtr.page(parent), at, mtr.page(left), mtr.page(right)) else {
+            return Ok(Merge::None);
+        };
         let freeing = alloc::prepare_free(&mut mtr, if plan.keep_right { left_id } else { right_id })?;
         if plan.keep_right {
             mtr.apply(right, redo::REFENCE, &plan.refence)?;
@@ -75,20 +109,26 @@ impl Tree {
         let p = mtr.page(parent);
         let upwards = page::count(p) == 0 || !parent_is_root && is_sparse(p);
         mtr.commit()?;
-        Ok(upwards)
+        Ok(Merge::Done { upwards })
     }
 
     /// The root has a single child: it takes over its content, until it has more than one or is a leaf.
-    fn collapse_root(&self, mut mtr: Mtr<'_>, root: PageRef) -> Result<bool> {
+    fn collapse_root(&self, mut mtr: Mtr<'_>, root: PageRef) -> Result<Merge> {
         let pool = mtr.pool();
-        let child_id = self.id(page::left_child(mtr.page(root)));
+        let child_id = self.tree.id(page::left_child(mtr.page(root)));
         let level = page::level(mtr.page(root)) - 1;
         let child = mtr.fix(child_id)?;
-        self.expect(mtr.page(child), child_id, level)?;
+        if page::is_promoted_root(mtr.page(child)) {
+            return Ok(Merge::None);
+        }
+        self.tree.expect(mtr.page(child), child_id, level)?;
         let freeing = alloc::prepare_free(&mut mtr, child_id)?;
+        let own = mtr.page(root)[page::OFF_FLAGS] & ROOT;
         let p = mtr.page(child);
         let mut content = Vec::with_capacity(p.len());
-        redo::push_bounds(&mut content, &Bounds { level, left: page::left_child(p), fences: page::fences(p) });
+        let fences = page::fences(p);
+        let fences = Fences { flags: fences.flags | own, ..fences };
+        redo::push_bounds(&mut content, &Bounds { level, left: page::left_child(p), fences });
         redo::push_slots(&mut content, p, 0..page::count(p), page::prefix_len(p));
         mtr.apply(root, redo::LOAD, &content)?;
         mtr.apply(child, redo::RELEASE, &[])?;
@@ -96,13 +136,23 @@ impl Tree {
         mtr.commit()?;
         // Again, unless somebody has given the root more children meanwhile.
         let mut mtr = Mtr::start(pool)?;
-        let root = mtr.fix(self.root_id())?;
+        let root = mtr.fix(self.tree.root_id())?;
         let p = mtr.page(root);
-        if page::level(p) > 0 && page::count(p) == 0 {
+        if page::level(p) > 0 && page::count(p) == 0 && self.is_root(self.tree.root_id(), p).is_some() {
             return self.collapse_root(mtr, root);
         }
-        Ok(false)
+        Ok(Merge::Done { upwards: false })
     }
+}
+
+/// What [`Tree::merge_at`] did.
+enum Merge {
+    /// Nothing.
+    None,
+    /// Nothing here, as there is no neighbour under this parent; perhaps the level above gets one.
+    Above,
+    /// Two pages became one; whether the level above wants the same.
+    Done { upwards: bool },
 }
 
 /// How two neighbours become one.

@@ -35,7 +35,7 @@ impl Tree {
             if budget == 0 {
                 return Ok(RemoveProgress::More);
             }
-            let dropped = self.remove_leaves(pool, &at, lo, hi, on_entry)?;
+            let dropped = self.owner(pool, &at)?.remove_leaves(pool, &at, lo, hi, on_entry)?;
             if dropped > 0 {
                 budget = budget.saturating_sub(dropped);
                 continue;
@@ -195,7 +195,14 @@ fn remove_payload(slot: usize, n: usize) -> [u8; 4] {
 fn prepare_free_all(mtr: &mut Mtr<'_>, ids: &mut [PageId]) -> Result<Vec<alloc::Freeing>> {
     // Bitmap pages are latched in their order.
     ids.sort_unstable();
-    ids.iter().map(|&id| alloc::prepare_free(mtr, id)).collect()
+    let mut all: Vec<alloc::Freeing> = Vec::new();
+    for &id in ids.iter() {
+        let one = alloc::prepare_free(mtr, id)?;
+        if !all.last_mut().is_some_and(|last| last.join(&one)) {
+            all.push(one);
+        }
+    }
+    Ok(all)
 }
 
 fn report(p: &[u8], slots: std::ops::Range<usize>, key: &mut Vec<u8>, on_entry: &mut OnEntry<'_>) {

@@ -5,9 +5,9 @@
 //! content into a new child and becomes that child's parent, so that its page number stays.
 
 use crate::alloc::{self, Candidate, Found};
-use crate::page::{self, Direction, Fences, Latched, Target, LEFTMOST, RIGHTMOST};
+use crate::page::{self, Direction, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
-use crate::tree::Tree;
+use crate::tree::{Owner, Tree};
 use myriad_base::limits::key_bytes_max;
 use myriad_base::page::PageKind;
 use myriad_base::{Error, PageId, PageNo, Result};
@@ -45,10 +45,30 @@ impl<'k> Need<'k> {
 }
 
 /// Where a page is to be split: `left_end` slots stay; the new page has those from `right_first` on.
-struct SplitPoint {
-    left_end: usize,
-    right_first: usize,
-    separator: Vec<u8>,
+pub(crate) struct SplitPoint {
+    pub left_end: usize,
+    pub right_first: usize,
+    pub separator: Vec<u8>,
+}
+
+/// How [`Tree::make_room_at`] ended.
+#[derive(Clone, Copy, Debug)]
+enum Room {
+    /// There is room. `leaves` is that of [`Tree::make_room`].
+    Made { leaves: u32 },
+    /// The key's index has a root of its own by now: begin again there.
+    Moved,
+}
+
+/// What [`Tree::grow_root`] found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Root {
+    /// There is room.
+    Fits,
+    /// There is a level more now.
+    Raised,
+    /// The root is of another level, or the tree has lost it.
+    OtherLevel,
 }
 
 impl Tree {
@@ -56,10 +76,14 @@ impl Tree {
     /// entry that exists, the same call makes the room. The caller holds no latch and no mini-transaction, and seeks
     /// again afterwards (others may have used the room meanwhile: loop).
     ///
+    /// Returns how many leaves the key's index has beside the leaf that was split, as far as their parent shows it
+    /// (`u32::MAX` if that has no other index's): the moment to think of [`Tree::promote`]. 0 where the index has a root of
+    /// its own, or no leaf was split.
+    ///
     /// # Errors
     /// [`myriad_base::Error::TooLong`] beyond [`crate::page::entry_bytes_max`]; [`myriad_base::Error::DiskFull`] before
     /// anything is changed; the pool's.
-    pub fn make_room(&self, pool: &BufferPool, key: &[u8], value_len: usize) -> Result<()> {
+    pub fn make_room(&self, pool: &BufferPool, key: &[u8], value_len: usize) -> Result<u32> {
         let (key_max, max) = (key_bytes_max(pool.page_size()), page::entry_bytes_max(pool.page_size()));
         if key.len() > key_max {
             return Err(Error::TooLong { what: "key", len: key.len(), max: key_max });
@@ -67,42 +91,66 @@ impl Tree {
         if key.len() + value_len > max {
             return Err(Error::TooLong { what: "index entry", len: key.len() + value_len, max });
         }
-        self.make_room_at(pool, 0, Need::Entry { key, value_len })
+        loop {
+            let owner = self.owner_of(pool, key)?;
+            if let Room::Made { leaves } = owner.make_room_at(pool, 0, Need::Entry { key, value_len })? {
+                return Ok(leaves);
+            }
+        }
     }
 
-    fn make_room_at(&self, pool: &BufferPool, level: u8, need: Need<'_>) -> Result<()> {
+    /// This tree, which is not a promoted index's or cannot be dropped meanwhile.
+    pub(crate) fn as_owner(&self) -> Owner {
+        Owner { tree: *self, home_level: None }
+    }
+}
+
+impl Owner {
+    fn make_room_at(&self, pool: &BufferPool, level: u8, need: Need<'_>) -> Result<Room> {
+        let mut leaves = 0;
         loop {
             let mut mtr = Mtr::start(pool)?;
-            let Some(parent) = self.at_level::<ExclusivePage<'_>>(pool, Target::At(need.key()), level + 1)? else {
+            let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(need.key()), level + 1)? else {
                 drop(mtr);
-                if self.grow_root(pool, level, |p| need.fits(p))? {
-                    return Ok(());
+                match self.grow_root(pool, level, |p| need.fits(p))? {
+                    Root::Fits => return Ok(Room::Made { leaves }),
+                    Root::Raised => continue,
+                    Root::OtherLevel => return Ok(Room::Moved),
                 }
-                continue;
             };
             let parent = mtr.adopt(parent);
             let child_at = page::route(&Latched(mtr.page(parent)), Target::At(need.key()));
-            let child_id = self.id(page::child(mtr.page(parent), child_at));
+            let child_id = self.tree.id(page::child(mtr.page(parent), child_at));
             let child = mtr.fix(child_id)?;
-            self.expect(mtr.page(child), child_id, level)?;
+            if page::is_promoted_root(mtr.page(child))
+                || self.home_level.is_some() && !page::covers(mtr.page(child), need.key())
+            {
+                return Ok(Room::Moved);
+            }
+            self.tree.expect(mtr.page(child), child_id, level)?;
             if need.fits(mtr.page(child))? {
-                return Ok(());
+                return Ok(Room::Made { leaves });
             }
             let Some(point) = choose(mtr.page(child), need) else {
                 return Err(Error::corrupt(child_id, "the page cannot be split"));
             };
             if !page::fits_inner(mtr.page(parent), point.separator.len()) {
                 drop(mtr);
-                self.make_room_at(pool, level + 1, Need::Separator { key: &point.separator })?;
-                continue;
+                match self.make_room_at(pool, level + 1, Need::Separator { key: &point.separator })? {
+                    Room::Made { .. } => continue,
+                    Room::Moved => return Ok(Room::Moved),
+                }
             }
-            match alloc::find(&mut mtr, self.space, Some(child_id.page))? {
+            match alloc::find(&mut mtr, self.tree.space, Some(child_id.page))? {
                 Found::Grow(growth) => {
                     drop(mtr);
-                    alloc::grow(pool, self.space, growth)?;
+                    alloc::grow(pool, self.tree.space, growth)?;
                 }
                 Found::Page(candidate) => {
                     split(&mut mtr, parent, child_at, child, candidate, &point)?;
+                    if level == 0 && self.tree.root == alloc::PACK_ROOT {
+                        leaves = leaves_of_index(mtr.page(parent), need.key());
+                    }
                     mtr.commit()?;
                 }
             }
@@ -111,7 +159,9 @@ impl Tree {
 
     /// Splits until a separator fits the page of `level` that covers it.
     pub(crate) fn make_room_for_separator(&self, pool: &BufferPool, level: u8, separator: &[u8]) -> Result<()> {
-        self.make_room_at(pool, level, Need::Separator { key: separator })
+        // Where the index has moved the caller finds out when it begins again.
+        self.make_room_at(pool, level, Need::Separator { key: separator })?;
+        Ok(())
     }
 
     /// Puts a level above the root, if that is a page of `level`.
@@ -120,23 +170,22 @@ impl Tree {
         Ok(())
     }
 
-    /// Puts a level above the root, if that is a page of `level` and `fits` says no. Returns what `fits` said; false also
-    /// when the root is no longer of that level.
-    fn grow_root(&self, pool: &BufferPool, level: u8, fits: impl Fn(&[u8]) -> Result<bool>) -> Result<bool> {
+    /// Puts a level above the root, if that is a page of `level` and `fits` says no.
+    fn grow_root(&self, pool: &BufferPool, level: u8, fits: impl Fn(&[u8]) -> Result<bool>) -> Result<Root> {
         loop {
             let mut mtr = Mtr::start(pool)?;
-            let root = mtr.fix(self.root_id())?;
-            if page::level(mtr.page(root)) != level {
-                return Ok(false);
+            let root = mtr.fix(self.tree.root_id())?;
+            if page::level(mtr.page(root)) != level || self.is_root(self.tree.root_id(), mtr.page(root)).is_none() {
+                return Ok(Root::OtherLevel);
             }
             if fits(mtr.page(root))? {
-                return Ok(true);
+                return Ok(Root::Fits);
             }
-            let candidate = match alloc::find(&mut mtr, self.space, Some(self.root))? {
+            let candidate = match alloc::find(&mut mtr, self.tree.space, Some(self.tree.root))? {
                 Found::Page(candidate) => candidate,
                 Found::Grow(growth) => {
                     drop(mtr);
-                    alloc::grow(pool, self.space, growth)?;
+                    alloc::grow(pool, self.tree.space, growth)?;
                     continue;
                 }
             };
@@ -144,7 +193,8 @@ impl Tree {
             let p = mtr.page(root);
             let mut content = Vec::with_capacity(p.len());
             let fences = page::fences(p);
-            redo::push_bounds(&mut content, &Bounds { level, left: page::left_child(p), fences });
+            let below = Fences { flags: fences.flags & !ROOT, ..fences };
+            redo::push_bounds(&mut content, &Bounds { level, left: page::left_child(p), fences: below });
             redo::push_slots(&mut content, p, 0..page::count(p), page::prefix_len(p));
             let mut above = Vec::with_capacity(64);
             redo::push_bounds(&mut above, &Bounds { level: level + 1, left: child_no, fences });
@@ -152,13 +202,25 @@ impl Tree {
             mtr.apply(child, redo::LOAD, &content)?;
             mtr.apply(root, redo::FORMAT, &above)?;
             mtr.commit()?;
-            return Ok(false);
+            return Ok(Root::Raised);
         }
     }
 }
 
+/// What [`Tree::make_room`] returns, from the parent of the leaf that was split.
+fn leaves_of_index(parent: &[u8], key: &[u8]) -> u32 {
+    let Some(id) = key.first_chunk::<4>() else { return 0 };
+    if page::prefix(parent).starts_with(id) {
+        return u32::MAX;
+    }
+    let Some(next) = u32::from_be_bytes(*id).checked_add(1) else { return 0 };
+    let first = page::route(&Latched(parent), Target::At(id));
+    let last = page::route(&Latched(parent), Target::Before(&next.to_be_bytes()));
+    last.saturating_sub(first) as u32
+}
+
 /// Splits `child`, the child number `child_at` of `parent`, which has the room.
-fn split(
+pub(crate) fn split(
     mtr: &mut Mtr<'_>,
     parent: PageRef,
     child_at: usize,

@@ -35,6 +35,23 @@ pub enum RemoveProgress {
     More,
 }
 
+/// The tree that holds a key: see [`Tree::owner_of`].
+#[derive(Clone, Copy)]
+pub(crate) struct Owner {
+    pub tree: Tree,
+    /// Of a promoted index: the level that its root has in the eyes of the pack tree, which stays. The root may cease to be
+    /// one at any moment, as the index may be dropped: whoever treats a page as that root sees to the flag.
+    pub home_level: Option<u8>,
+}
+
+impl Owner {
+    /// Whether this page, which is latched, is the tree's root; `None` if it was and is none any more.
+    pub fn is_root(&self, id: PageId, p: &[u8]) -> Option<bool> {
+        let is_root = id == self.tree.root_id();
+        (!is_root || self.home_level.is_none() || page::is_promoted_root(p)).then_some(is_root)
+    }
+}
+
 impl Tree {
     /// The pack tree of a tablespace, made by [`crate::alloc::create_space_layout`].
     pub const fn pack(space: SpaceId) -> Tree {
@@ -140,7 +157,7 @@ impl Tree {
         self.at_level_noting(pool, target, level, &mut |_| ())
     }
 
-    /// As [`Tree::at_level`]; `note` sees each step of the way. A root among them means that the way began anew.
+    /// As [`Tree::at_level`]; `note` sees each step of the way. The tree's root among them means that the way began anew.
     #[inline]
     pub(crate) fn at_level_noting<'p, P: Latch<'p>>(
         &self,
@@ -199,19 +216,31 @@ impl Tree {
                     return Ok(Descent::Restart);
                 }
                 let latched = latched?;
-                self.expect(&latched, id, here)?;
-                return Ok(Descent::Found(latched));
+                if !is_root_of_other_level(&latched, level) {
+                    self.expect(&latched, id, here)?;
+                    note_if_promoted(&latched, id, here, note);
+                    return Ok(Descent::Found(latched));
+                }
             }
             let next = pool.optimistic(id);
             if !page.validate() {
                 return Ok(Descent::Restart);
             }
             let next = next?;
-            let (kind, level_found) = (next.u8(OFF_KIND), next.u8(page::OFF_LEVEL));
+            let [kind, level_found, flags, _] = next.u32(OFF_KIND).to_le_bytes();
             if !next.validate() {
                 return Ok(Descent::Restart);
             }
-            if kind != PageKind::Index as u8 || level_found != here {
+            if flags & page::ROOT != 0 && kind == PageKind::Index as u8 {
+                note(Step::promoted_root(id.page, here));
+                here = level_found;
+                if here < level {
+                    return Ok(Descent::TooLow);
+                }
+                if here == level {
+                    return Ok(P::upgrade(next).map_or(Descent::Restart, Descent::Found));
+                }
+            } else if kind != PageKind::Index as u8 || level_found != here {
                 return Err(wrong_page(id, kind, level_found, here));
             }
             page = next;
@@ -251,11 +280,30 @@ impl Tree {
                 here -= 1;
                 if here == level {
                     let latched = P::fix(pool, id)?;
-                    self.expect(&latched, id, here)?;
-                    return Ok(Some(latched));
+                    if !is_root_of_other_level(&latched, level) {
+                        self.expect(&latched, id, here)?;
+                        note_if_promoted(&latched, id, here, note);
+                        return Ok(Some(latched));
+                    }
                 }
                 let next = pool.fix_shared(id)?;
-                self.expect(&next, id, here)?;
+                if page::is_promoted_root(&next) && next[OFF_KIND] == PageKind::Index as u8 {
+                    note(Step::promoted_root(id.page, here));
+                    here = page::level(&next);
+                    if here < level {
+                        return Ok(None);
+                    }
+                    if here == level {
+                        drop(next);
+                        let root = P::fix(pool, id)?;
+                        if page::level(&root) == level && page::is_promoted_root(&root) {
+                            return Ok(Some(root));
+                        }
+                        break;
+                    }
+                } else {
+                    self.expect(&next, id, here)?;
+                }
                 page = next;
             }
         }
@@ -271,6 +319,20 @@ impl Tree {
     }
 }
 
+/// Whether a page that a parent calls one of `level` is the root of a promoted index, which is of a level of its own.
+#[inline]
+fn is_root_of_other_level(p: &[u8], level: u8) -> bool {
+    page::level(p) != level && page::is_promoted_root(p) && p[OFF_KIND] == PageKind::Index as u8
+}
+
+/// No leaf is a promoted root in the eyes of its parent: [`Tree::promote`] takes inner pages.
+#[inline]
+fn note_if_promoted(p: &[u8], id: PageId, level: u8, note: &mut impl FnMut(Step)) {
+    if level > 0 && page::is_promoted_root(p) {
+        note(Step::promoted_root(id.page, level));
+    }
+}
+
 #[cold]
 fn wrong_page(id: PageId, kind: u8, found: u8, expected: u8) -> Error {
     Error::corrupt(id, format!("kind {kind} level {found}, where an index page of level {expected} belongs"))
@@ -283,6 +345,19 @@ pub(crate) struct Step {
     /// The number of the child taken, and of how many; in a leaf the slot, and of how many.
     pub at: usize,
     pub of: usize,
+}
+
+impl Step {
+    /// The way enters a promoted index, whose root takes the place of a page of `level` in the pack tree.
+    fn promoted_root(page: PageNo, level: u8) -> Step {
+        Step { page, at: usize::from(level), of: 0 }
+    }
+
+    /// Whether this is no step but the root of a promoted index, from where the levels are that index's own; `at` is then
+    /// the level that it would have in the pack tree.
+    pub fn is_promoted_root(&self) -> bool {
+        self.of == 0
+    }
 }
 
 /// Outcome of an optimistic descent.

@@ -21,6 +21,8 @@ pub type Reporter = Arc<dyn Fn(Level, &str) + Send + Sync>;
 pub struct PoolConfig {
     /// Memory for pages in bytes; rounded down to whole pages, at least [`PoolConfig::FRAMES_MIN`] of them.
     pub bytes: usize,
+    /// Largest size that [`crate::BufferPool::resize`] may be asked for; below `bytes` it means `bytes`. Costs address space.
+    pub bytes_max: usize,
     /// Partitions of free lists, clock hands and dirty lists; 0 picks a number.
     pub instances: usize,
     /// Page size in bytes: a power of two from 4 to 64 KiB.
@@ -41,12 +43,18 @@ pub struct PoolConfig {
 impl PoolConfig {
     /// Smallest number of frames of a pool.
     pub const FRAMES_MIN: usize = 32;
+
+    /// Frames of the pool as it starts.
+    pub(crate) fn frames(&self) -> usize {
+        (self.bytes / self.page_size).max(PoolConfig::FRAMES_MIN)
+    }
 }
 
 impl Default for PoolConfig {
     fn default() -> PoolConfig {
         PoolConfig {
             bytes: 128 << 20,
+            bytes_max: 0,
             instances: 0,
             page_size: myriad_base::limits::PAGE_SIZE_DEFAULT,
             page_cleaners: 2,
@@ -63,6 +71,12 @@ impl Default for PoolConfig {
 pub struct PoolStats {
     /// Frames in all.
     pub frames: u64,
+    /// Frames that there can be without a restart.
+    pub frames_max: u64,
+    /// Frames that the pool is on the way to; 0 when it is not shrinking.
+    pub frames_shrinking_to: u64,
+    /// Frames beyond these that are still in use.
+    pub frames_to_free: u64,
     /// Bytes of a frame.
     pub page_size: u64,
     /// Frames without a page.

@@ -6,7 +6,7 @@
 
 use crate::config::Level;
 use crate::doublewrite::BATCH_PAGES;
-use crate::frame::{STATE_WRITING, USAGE_COLD};
+use crate::frame::STATE_WRITING;
 use crate::pool::BufferPool;
 use crate::recovery::{spaces_of, PageRedo};
 use crate::stats::Counter;
@@ -16,7 +16,7 @@ use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use myriad_io::{AlignedBuf, File, IoRequest};
 use myriad_space::Space;
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -174,10 +174,10 @@ impl BufferPool {
             .collect();
         self.io.submit(&mut requests);
         let results: Vec<Result<usize>> = requests.into_iter().map(|r| r.result).collect();
-        let mut synced: Vec<Option<Result<()>>> = vec![None; files.list.len()];
+        let synced =
+            self.sync_files(&files, runs.iter().zip(&results).filter(|(_, r)| r.is_ok()).map(|(run, _)| run.file));
         for (run, result) in runs.iter().zip(results) {
-            let result =
-                result.and_then(|_| synced[run.file].get_or_insert_with(|| files.list[run.file].1.sync()).clone());
+            let result = result.and_then(|_| synced[run.file].clone());
             match result {
                 Ok(()) => {
                     batch[run.first..run.first + run.count].iter_mut().for_each(|c| c.outcome = Outcome::Durable);
@@ -187,6 +187,19 @@ impl BufferPool {
             }
         }
         first_error.map_or(Ok(()), Err)
+    }
+
+    /// Syncs those files of a batch that `written` names, all at the same time: a device flushes once for all who ask
+    /// together. A result for each file; for those that were not named it means nothing.
+    fn sync_files(&self, files: &Files, written: impl Iterator<Item = usize>) -> Vec<Result<()>> {
+        let mut results = vec![Ok(()); files.list.len()];
+        let wanted: BTreeSet<usize> = written.collect();
+        let mut requests: Vec<IoRequest<'_>> = wanted.iter().map(|&i| IoRequest::sync(&*files.list[i].1)).collect();
+        self.io.submit(&mut requests);
+        for (&i, request) in wanted.iter().zip(requests) {
+            results[i] = request.result.map(|_| ());
+        }
+        results
     }
 
     /// The open files of a batch. Pages of dropped tablespaces count as durable: nobody will read them.
@@ -248,9 +261,10 @@ impl BufferPool {
         runs
     }
 
-    /// Reads the pages of `ids` that are not in memory, all at once, as cold pages. Takes only frames that are free now.
-    /// Failures are left to whoever fixes the page.
-    pub(crate) fn load_batch(&self, ids: &[PageId]) {
+    /// Reads the pages of `ids` that are not in memory, all at once, with usage mark `usage`. Takes only frames that are
+    /// free now. Failures are left to whoever fixes the page. Returns how many came in.
+    pub(crate) fn load_batch(&self, ids: &[PageId], usage: u8) -> usize {
+        let mut loaded = 0;
         // Files first: to open one may mean to read the catalog, and no latch may be held then.
         let sources: HashMap<SpaceId, Source> = spaces_of(ids)
             .into_iter()
@@ -277,13 +291,15 @@ impl BufferPool {
                     !read || results.next().expect("a result for each request").is_ok_and(|n| n == self.page_size());
                 self.counters.add_many(Counter::Reads, u64::from(read));
                 if whole && self.finish_fill(id, at, pending).is_ok() {
-                    self.publish(at, USAGE_COLD);
+                    self.publish(at, usage);
+                    loaded += 1;
                     self.frames().get(at).latch.unlock_exclusive();
                 } else {
                     self.withdraw(id, at);
                 }
             }
         }
+        loaded
     }
 
     fn source_of(&self, id: SpaceId) -> Result<Source> {
@@ -296,7 +312,7 @@ impl BufferPool {
     /// Takes a frame for a page to be read ahead, unless that is pointless or frames are scarce.
     fn start_loading(&self, id: PageId, sources: &HashMap<SpaceId, Source>) -> Option<Loading> {
         let source = sources.get(&id.space)?;
-        if self.is_resident(id) || self.free_frames.load(Ordering::Relaxed) < self.background.free_low {
+        if self.is_resident(id) || self.free_frames.load(Ordering::Relaxed) < self.background.free.low() {
             return None;
         }
         let pending = self.pending.get(id).ok()?;

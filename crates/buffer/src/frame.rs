@@ -1,14 +1,20 @@
-//! Frames: one mapped region of page-sized slots, and a descriptor of one cache line for each.
+//! Frames: a region of page-sized slots, and a descriptor of one cache line for each. Address space is reserved for the
+//! largest pool there may be; memory is taken as the pool grows and given back as it shrinks.
 
 use myriad_base::latch::{HybridLatch, LatchClass};
 use myriad_base::page::PageKind;
 use myriad_base::{Error, PageId, Result};
+use rustix::mm::{madvise, mmap_anonymous, mprotect, munmap, Advice, MapFlags, MprotectFlags, ProtFlags};
+use std::mem::size_of;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 /// A frame's number within the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameNo(pub u32);
 
+/// Granule of memory protection and advice.
+const KERNEL_PAGE: usize = 4096;
 /// "No frame" in links and chains.
 pub(crate) const NIL: u32 = u32::MAX;
 /// "No page" in a frame: page number [`myriad_base::PageNo::NONE`] of a tablespace that never exists.
@@ -125,43 +131,86 @@ impl Frame {
 
 const _: () = assert!(LatchClass::IndexPage as u8 == 0 && LatchClass::UndoPage as u8 == 1);
 
-/// The region and its descriptors.
+/// The region and its descriptors: two reservations of address space, of which the frames in use have memory.
 pub(crate) struct Frames {
-    base: *mut u8,
-    region_bytes: usize,
+    pages: Reservation,
+    descriptors: Reservation,
     page_size: usize,
     page_shift: u32,
-    all: Box<[Frame]>,
+    /// Frames that the reservations have room for.
+    max: usize,
+    /// Descriptors made, from the first on. They stay for good: whoever remembers a frame may look at its latch's version.
+    made: AtomicU32,
+    /// Frames in use.
+    count: AtomicU32,
 }
 
-// SAFETY: the region is plain memory, owned until drop; who may touch which bytes is governed by the frames' latches.
-unsafe impl Send for Frames {}
-// SAFETY: as above.
-unsafe impl Sync for Frames {}
-
 impl Frames {
-    /// Maps `count` frames of `page_size` bytes (a power of two). The kernel gives memory at first touch.
-    pub fn new(count: usize, page_size: usize) -> Result<Frames> {
+    /// Maps `count` frames of `page_size` bytes (a power of two), and reserves address space for `max` if that can be had.
+    /// The kernel gives memory at first touch.
+    pub fn new(count: usize, max: usize, page_size: usize) -> Result<Frames> {
         assert!(page_size.is_power_of_two() && count > 0 && count < NIL as usize / 2);
-        let region_bytes =
-            count.checked_mul(page_size).ok_or_else(|| Error::invalid("buffer pool size beyond the address space"))?;
-        use rustix::mm::{mmap_anonymous, MapFlags, ProtFlags};
-        // SAFETY: a new anonymous private mapping at an address of the kernel's choice aliases nothing.
-        let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), region_bytes, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        }
-        .map_err(|e| Error::io("mmap", "buffer pool", e.raw_os_error()))?
-        .cast::<u8>();
-        // SAFETY: the range is the mapping just made; the advice changes no contents. Huge pages save TLB misses; where
-        // the kernel refuses them nothing is lost.
-        let _ = unsafe { rustix::mm::madvise(base.cast(), region_bytes, rustix::mm::Advice::LinuxHugepage) };
-        let all = (0..count).map(|_| Frame::new()).collect();
-        Ok(Frames { base, region_bytes, page_size, page_shift: page_size.trailing_zeros(), all })
+        let reserve = |frames: usize| {
+            let bytes = frames.checked_mul(page_size);
+            let bytes = bytes.ok_or_else(|| Error::invalid("buffer pool size beyond the address space"))?;
+            Ok((Reservation::new(bytes)?, Reservation::new(frames * size_of::<Frame>())?))
+        };
+        let max = max.clamp(count, NIL as usize / 2 - 1);
+        // Where address space is rationed the pool does with what it needs now.
+        let ((pages, descriptors), max) = match reserve(max) {
+            Ok(both) => (both, max),
+            Err(_) if max > count => (reserve(count)?, count),
+            Err(error) => return Err(error),
+        };
+        let frames = Frames {
+            pages,
+            descriptors,
+            page_size,
+            page_shift: page_size.trailing_zeros(),
+            max,
+            made: AtomicU32::new(0),
+            count: AtomicU32::new(0),
+        };
+        frames.grow(count)?;
+        Ok(frames)
     }
 
+    /// Gives memory to the frames up to `count`. One caller at a time.
+    pub fn grow(&self, count: usize) -> Result<()> {
+        assert!(count >= self.len() && count <= self.max, "{count} frames");
+        let old = self.len();
+        self.pages.open(old * self.page_size..count * self.page_size)?;
+        let made = self.made.load(Ordering::Relaxed) as usize;
+        if count > made {
+            self.descriptors.open(made * size_of::<Frame>()..count * size_of::<Frame>())?;
+            for at in made..count {
+                // SAFETY: the slot lies in the range just opened and nobody knows of it yet.
+                unsafe { self.descriptors.base.cast::<Frame>().add(at).write(Frame::new()) };
+            }
+            self.made.store(count as u32, Ordering::Release);
+        }
+        self.count.store(count as u32, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives the memory of the frames from `count` on back. None of them holds a page, and none is given one from here on;
+    /// a reader that was led astray to one sees zeros.
+    pub fn shrink(&self, count: usize) {
+        let old = self.len();
+        assert!(count <= old, "{count} frames");
+        self.count.store(count as u32, Ordering::Release);
+        self.pages.give_back(count * self.page_size..old * self.page_size);
+    }
+
+    /// Frames in use.
     #[inline]
     pub fn len(&self) -> usize {
-        self.all.len()
+        self.count.load(Ordering::Acquire) as usize
+    }
+
+    /// Frames that there can be.
+    pub fn max(&self) -> usize {
+        self.max
     }
 
     #[inline]
@@ -171,15 +220,17 @@ impl Frames {
 
     #[inline]
     pub fn get(&self, frame: u32) -> &Frame {
-        &self.all[frame as usize]
+        assert!(frame < self.made.load(Ordering::Relaxed), "frame {frame} does not exist");
+        // SAFETY: the descriptor was made, and stays until drop.
+        unsafe { &*self.descriptors.base.cast::<Frame>().add(frame as usize) }
     }
 
     /// Address of the frame's page.
     #[inline]
     pub fn ptr(&self, frame: u32) -> *mut u8 {
-        debug_assert!((frame as usize) < self.all.len());
-        // SAFETY: the frame number is below the count, so the slot lies inside the mapping.
-        unsafe { self.base.add((frame as usize) << self.page_shift) }
+        debug_assert!(frame < self.made.load(Ordering::Relaxed));
+        // SAFETY: a frame that was made lies inside the reservation.
+        unsafe { self.pages.base.add((frame as usize) << self.page_shift) }
     }
 
     /// The frame's page.
@@ -204,10 +255,66 @@ impl Frames {
     }
 }
 
-impl Drop for Frames {
+/// Address space of which parts have memory.
+struct Reservation {
+    base: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: plain memory, owned until drop; who may touch which bytes is the business of whoever reserved it.
+unsafe impl Send for Reservation {}
+// SAFETY: as above.
+unsafe impl Sync for Reservation {}
+
+impl Reservation {
+    fn new(bytes: usize) -> Result<Reservation> {
+        // SAFETY: a new anonymous private mapping at an address of the kernel's choice aliases nothing.
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        };
+        let base = base.map_err(|e| Error::io("mmap", "buffer pool", e.raw_os_error()))?.cast();
+        Ok(Reservation { base, bytes })
+    }
+
+    /// The range, widened to the kernel's pages; a part of one that is shared with a neighbour is open already or soon.
+    fn kernel_pages(&self, range: Range<usize>) -> (*mut std::ffi::c_void, usize) {
+        let start = range.start / KERNEL_PAGE * KERNEL_PAGE;
+        let end = range.end.next_multiple_of(KERNEL_PAGE);
+        assert!(range.end <= self.bytes, "{range:?} of {}", self.bytes);
+        // SAFETY: inside the reservation.
+        (unsafe { self.base.add(start) }.cast(), end - start)
+    }
+
+    fn open(&self, range: Range<usize>) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (at, len) = self.kernel_pages(range);
+        // SAFETY: the range is ours; opening it for access harms nobody.
+        unsafe { mprotect(at, len, MprotectFlags::READ | MprotectFlags::WRITE) }
+            .map_err(|e| Error::io("mprotect", "buffer pool", e.raw_os_error()))?;
+        // SAFETY: as above; the advice changes no contents. Huge pages save TLB misses; where the kernel refuses them
+        // nothing is lost.
+        let _ = unsafe { madvise(at, len, Advice::LinuxHugepage) };
+        Ok(())
+    }
+
+    fn give_back(&self, range: Range<usize>) {
+        if range.is_empty() {
+            return;
+        }
+        let (at, len) = self.kernel_pages(range);
+        // SAFETY: the range is ours, and the caller promises that its contents are no longer wanted. Anonymous private
+        // memory reads as zero afterwards.
+        let given = unsafe { madvise(at, len, Advice::LinuxDontNeed) };
+        debug_assert!(given.is_ok());
+    }
+}
+
+impl Drop for Reservation {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours, and every guard borrows the pool that owns this.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.cast(), self.region_bytes) };
+        // SAFETY: the mapping is ours, and whoever looked into it borrowed the owner.
+        let unmapped = unsafe { munmap(self.base.cast(), self.bytes) };
         debug_assert!(unmapped.is_ok());
     }
 }

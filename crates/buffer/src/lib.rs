@@ -10,6 +10,7 @@
 //! change them; [`BufferPool::checkpoint_now`], [`BufferPool::stop_background`] to shut down.
 
 mod background;
+mod cleaner;
 mod config;
 mod doublewrite;
 mod flush;
@@ -19,10 +20,13 @@ mod memory;
 mod mtr;
 mod ops;
 mod pool;
+mod provider;
 mod recovery;
+mod resize;
 mod shard;
 mod stats;
 mod table;
+mod warm_up;
 
 pub use config::{Level, PoolConfig, PoolStats, Reporter};
 pub use frame::FrameNo;

@@ -1,7 +1,10 @@
 //! Pages of in-memory tables: tablespace [`SpaceId::MEMORY`](myriad_base::SpaceId::MEMORY). They live in frames alone: never
 //! logged, never dirty, never evicted, and a page that is freed gives its frame back. So the frames they hold are bounded.
 
+use crate::frame::USAGE_WARM;
 use crate::pool::BufferPool;
+use myriad_base::latch::LatchClass;
+use myriad_base::page::OFF_KIND;
 use myriad_base::{Error, PageId, Result};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -102,6 +105,33 @@ impl BufferPool {
         } else {
             latch.unlock_exclusive_unchanged();
         }
+    }
+
+    /// Moves a page of an in-memory table to another frame, since the pool shrinks and nothing else can empty this one.
+    /// Whether it has.
+    pub(crate) fn move_memory_page(&self, at: u32) -> bool {
+        let old = self.frames().get(at);
+        if !old.latch.try_exclusive() {
+            return false;
+        }
+        let id = old.page();
+        let Some(to) = Some(id).filter(|id| id.is_in_memory()).and_then(|id| self.try_alloc_frame(id)) else {
+            old.latch.unlock_exclusive_unchanged();
+            return false;
+        };
+        let new = self.frames().get(to);
+        // Only a reader that was led astray can hold it, and that waits for nothing.
+        new.latch.lock_exclusive(LatchClass::OtherPage);
+        // SAFETY: both frames' X latches are held, and no reference is lent.
+        let (from, bytes) = unsafe { (self.frames().bytes(at), self.frames().bytes_mut(to)) };
+        bytes.copy_from_slice(from);
+        new.set_kind(bytes[OFF_KIND]);
+        new.usage.store(USAGE_WARM, Ordering::Relaxed);
+        self.table().replace(self.frames(), id, at, to);
+        new.latch.unlock_exclusive();
+        old.latch.unlock_exclusive();
+        self.free_frame(at);
+        true
     }
 }
 

@@ -9,9 +9,11 @@ use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
 use crate::memory::MemoryPages;
 use crate::ops::RedoTable;
 use crate::recovery::Pending;
-use crate::shard::Shard;
+use crate::resize::Resize;
+use crate::shard::{shard_no, Shard, RUN_FRAMES};
 use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
+use crate::warm_up::WarmUp;
 use myriad_base::latch::LatchClass;
 use myriad_base::page::{self, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
@@ -29,7 +31,6 @@ pub struct BufferPool {
     frames: Frames,
     table: PageTable,
     pub(crate) shards: Box<[Shard]>,
-    frames_per_shard: u32,
     /// Frames without a page, in all partitions.
     pub(crate) free_frames: AtomicUsize,
     pub(crate) config: PoolConfig,
@@ -47,6 +48,8 @@ pub struct BufferPool {
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) pending: Pending,
     pub(crate) memory: MemoryPages,
+    pub(crate) resize: Resize,
+    pub(crate) warm_up: WarmUp,
     /// Dropped tablespaces that may have dirty pages, with the log's end when they were dropped.
     discarded: Mutex<HashMap<SpaceId, Lsn>>,
 }
@@ -71,11 +74,11 @@ impl BufferPool {
         if !size.is_power_of_two() || !(PAGE_SIZE_MIN..=PAGE_SIZE_MAX).contains(&size) {
             return Err(Error::invalid(format!("page size {size}")));
         }
-        let count = (config.bytes / size).max(PoolConfig::FRAMES_MIN);
+        let count = config.frames();
         if count >= u32::MAX as usize / 2 {
             return Err(Error::invalid(format!("a buffer pool of {count} pages")));
         }
-        let frames = Frames::new(count, size)?;
+        let frames = Frames::new(count, config.bytes_max / size, size)?;
         let shards = make_shards(count, config.instances);
         // Copies made by an earlier run count even if this one makes none.
         let doublewrite = if config.doublewrite || io.exists(&Doublewrite::path(dir))? {
@@ -85,7 +88,6 @@ impl BufferPool {
         };
         Ok(Arc::new(BufferPool {
             table: PageTable::new(count),
-            frames_per_shard: shards[0].frames.len() as u32,
             shards,
             free_frames: AtomicUsize::new(count),
             background: Background::new(&config),
@@ -93,6 +95,8 @@ impl BufferPool {
             doublewrite,
             pending: Pending::new(),
             memory: MemoryPages::default(),
+            resize: Resize::new(count),
+            warm_up: WarmUp::new(dir.join("#myriad")),
             discarded: Mutex::default(),
             counters: Counters::new(),
             poisoned: AtomicBool::new(false),
@@ -113,6 +117,10 @@ impl BufferPool {
         &self.frames
     }
 
+    pub(crate) fn table(&self) -> &PageTable {
+        &self.table
+    }
+
     pub(crate) fn redo_table(&self) -> &RedoTable {
         &self.redo
     }
@@ -123,7 +131,7 @@ impl BufferPool {
 
     #[inline]
     pub(crate) fn shard_of(&self, frame: u32) -> &Shard {
-        &self.shards[((frame / self.frames_per_shard) as usize).min(self.shards.len() - 1)]
+        &self.shards[shard_no(frame, self.shards.len() as u32) as usize]
     }
 
     /// Bytes of a page.
@@ -422,10 +430,13 @@ impl BufferPool {
 
     /// Puts a frame without page and latch on its free list.
     pub(crate) fn free_frame(&self, at: u32) {
+        if self.retire_if_beyond(at) {
+            return;
+        }
         // Counted first: the count is never below what the lists hold.
         self.free_frames.fetch_add(1, Ordering::AcqRel);
         self.shard_of(at).push_free(at);
-        self.background.frame_freed();
+        self.serve_waiters();
     }
 
     /// A free frame, from the partition of the page's extent if that has one.
@@ -436,15 +447,32 @@ impl BufferPool {
         }
     }
 
+    /// Number of the partition that the page's extent is to be in.
+    fn home(&self, id: PageId) -> usize {
+        (id.extent_hash() >> 32) as usize % self.shards.len()
+    }
+
+    pub(crate) fn home_shard(&self, id: PageId) -> &Shard {
+        &self.shards[self.home(id)]
+    }
+
     pub(crate) fn try_alloc_frame(&self, id: PageId) -> Option<u32> {
+        self.pop_any_free(self.home(id))
+    }
+
+    /// A free frame, from the partition `home` or the next one that has any.
+    pub(crate) fn pop_any_free(&self, home: usize) -> Option<u32> {
         let count = self.shards.len();
-        let home = (id.extent_hash() >> 32) as usize % count;
-        let at = (0..count).find_map(|i| self.shards[(home + i) % count].pop_free())?;
-        let left = self.free_frames.fetch_sub(1, Ordering::AcqRel) - 1;
-        if left < self.background.free_low {
-            self.background.wake_provider();
+        loop {
+            let at = (0..count).find_map(|i| self.shards[(home + i) % count].pop_free())?;
+            let left = self.free_frames.fetch_sub(1, Ordering::AcqRel) - 1;
+            if left < self.background.free.low() {
+                self.background.wake_provider();
+            }
+            if !self.retire_if_beyond(at) {
+                return Some(at);
+            }
         }
-        Some(at)
     }
 
     /// Takes the page out of a frame that is clean, cold and not latched. Returns whether that worked.
@@ -517,14 +545,6 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Changes the pool's memory.
-    ///
-    /// # Errors
-    /// [`Error::NotSupported`] for now.
-    pub fn resize(&self, _bytes: usize) -> Result<()> {
-        Err(Error::NotSupported { what: "resizing the buffer pool online".into() })
-    }
-
     #[inline]
     pub(crate) fn count_mtr(&self) {
         self.counters.add(Counter::Mtrs);
@@ -538,8 +558,12 @@ impl BufferPool {
     /// Figures.
     pub fn stats(&self) -> PoolStats {
         let c = &self.counters;
+        let shrinking = self.shrinking_to();
         PoolStats {
             frames: self.frames.len() as u64,
+            frames_max: self.frames.max() as u64,
+            frames_to_free: shrinking.map_or(0, |(_, left)| left as u64),
+            frames_shrinking_to: shrinking.map_or(0, |(to, _)| to as u64),
             page_size: self.page_size() as u64,
             free_frames: self.free_frames.load(Ordering::Relaxed) as u64,
             dirty_pages: self.dirty_pages() as u64,
@@ -566,11 +590,9 @@ impl BufferPool {
 /// Partitions of `count` frames: `wanted`, or one for each 4,096 frames, at most 16; never below 32 frames each.
 fn make_shards(count: usize, wanted: usize) -> Box<[Shard]> {
     let automatic = (count >> 12).clamp(1, 16);
-    let shards = if wanted == 0 { automatic } else { wanted }.clamp(1, 64).min((count / 32).max(1));
-    let each = count.div_ceil(shards);
-    (0..shards)
-        .map(|i| (i * each, ((i + 1) * each).min(count)))
-        .filter(|(start, end)| start < end)
-        .map(|(start, end)| Shard::new(start as u32..end as u32))
-        .collect()
+    let shards =
+        if wanted == 0 { automatic } else { wanted }.clamp(1, 64).min((count / RUN_FRAMES as usize).max(1)) as u32;
+    let made: Box<[Shard]> = (0..shards).map(|number| Shard::new(number, shards)).collect();
+    (0..count as u32).for_each(|frame| made[shard_no(frame, shards) as usize].push_free(frame));
+    made
 }

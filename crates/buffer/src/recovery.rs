@@ -8,12 +8,14 @@
 //! use of it gives the error, and it no longer bounds the checkpoint. Other pages are not affected.
 
 use crate::config::Level;
+use crate::frame::USAGE_COLD;
 use crate::ops::{replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::page::{page_lsn, set_page_lsn};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -35,20 +37,26 @@ pub struct RecoverySummary {
     pub doublewrite_copies: u64,
 }
 
-/// A record to redo: where its payload lies in the retained bodies.
+/// A record to redo: where its payload lies in the retained log.
 struct RedoRecord {
     end: Lsn,
-    body: u32,
+    chunk: u32,
     start: u32,
     len: u32,
     op: u8,
 }
 
+/// Log bodies, many in a chunk: a long log has millions.
+type Chunks = Vec<Vec<u8>>;
+
+/// Bytes of a chunk; a longer body has one of its own.
+const CHUNK_BYTES: usize = 1 << 20;
+
 /// The records of one page, oldest first.
 pub(crate) struct PageRedo {
     first: Lsn,
     records: Vec<RedoRecord>,
-    bodies: Arc<Vec<Box<[u8]>>>,
+    chunks: Arc<Chunks>,
 }
 
 impl PageRedo {
@@ -219,13 +227,13 @@ impl Pending {
     }
 
     fn install(&self, analysis: Analysis, end: Lsn) {
-        let bodies = Arc::new(analysis.bodies);
+        let chunks = Arc::new(analysis.chunks);
         let mut order: Vec<(Lsn, PageId)> = Vec::with_capacity(analysis.pages.len());
         self.recovered_end.store(end.0, Ordering::Relaxed);
         self.count.store(analysis.pages.len(), Ordering::Release);
         for (id, (first, records)) in analysis.pages {
             order.push((first, id));
-            self.shard(id).lock().insert(id, Arc::new(PageRedo { first, records, bodies: Arc::clone(&bodies) }));
+            self.shard(id).lock().insert(id, Arc::new(PageRedo { first, records, chunks: Arc::clone(&chunks) }));
         }
         order.sort_unstable();
         *self.order.lock() = Order { list: order, ..Order::default() };
@@ -235,17 +243,26 @@ impl Pending {
 /// The log, sorted by page.
 #[derive(Default)]
 struct Analysis {
-    bodies: Vec<Box<[u8]>>,
-    pages: HashMap<PageId, (Lsn, Vec<RedoRecord>)>,
+    chunks: Chunks,
+    pages: FxHashMap<PageId, (Lsn, Vec<RedoRecord>)>,
     mtrs: u64,
     records: u64,
 }
 
 impl Analysis {
+    /// The chunk that the next body goes to, and where it begins there.
+    fn place(&mut self, len: usize) -> (u32, usize) {
+        let room = self.chunks.last().map_or(0, |chunk| chunk.capacity() - chunk.len());
+        if room < len || self.chunks.is_empty() {
+            self.chunks.push(Vec::with_capacity(len.max(CHUNK_BYTES)));
+        }
+        let at = self.chunks.len() - 1;
+        (at as u32, self.chunks[at].len())
+    }
+
     /// Adds a mini-transaction.
     fn add(&mut self, pool: &BufferPool, start: Lsn, end: Lsn, body: &[u8]) -> Result<()> {
-        let at = u32::try_from(self.bodies.len())
-            .map_err(|_| Error::CorruptLog { lsn: start, reason: "too many mini-transactions".into() })?;
+        let (chunk, base) = self.place(body.len());
         for record in Records::new(body) {
             let record = record.map_err(|e| at_lsn(e, start))?;
             if !pool.redo_table().knows(record.op) {
@@ -258,11 +275,11 @@ impl Analysis {
                 *page = (start, Vec::new());
             }
             // Bodies are far below 4 GiB: the log's buffer bounds them.
-            let (payload, len) = (record.payload.start as u32, record.payload.len() as u32);
-            page.1.push(RedoRecord { end, body: at, start: payload, len, op: record.op });
+            let (payload, len) = ((base + record.payload.start) as u32, record.payload.len() as u32);
+            page.1.push(RedoRecord { end, chunk, start: payload, len, op: record.op });
             self.records += 1;
         }
-        self.bodies.push(body.into());
+        self.chunks[chunk as usize].extend_from_slice(body);
         self.mtrs += 1;
         Ok(())
     }
@@ -335,7 +352,7 @@ impl BufferPool {
             if record.end <= base {
                 continue;
             }
-            let body = &pending.bodies[record.body as usize];
+            let body = &pending.chunks[record.chunk as usize];
             let payload = &body[record.start as usize..(record.start + record.len) as usize];
             if let Err(error) = self.redo_table().redo(id, record.op, bytes, payload) {
                 let error = at_lsn(error, record.end);
@@ -362,7 +379,7 @@ impl BufferPool {
         let mut work = self.pending.take_work(max);
         work.sort_unstable();
         let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
-        self.load_batch(&ids);
+        self.load_batch(&ids, USAGE_COLD);
         let mut missing: BTreeMap<SpaceId, (usize, Error)> = BTreeMap::new();
         for &(id, failures) in &work {
             if !self.pending.contains(id) {

@@ -1,11 +1,11 @@
-//! Partitions: each owns a range of frames, with their free list, dirty list and clock hand.
+//! Partitions: each owns every n-th run of [`RUN_FRAMES`] frames, with their free list, dirty list and clock hand. So all
+//! of them grow and shrink with the pool.
 
 use crate::frame::{Frames, NIL, STATE_SECOND, STATE_WRITING};
 use myriad_base::latch::{count_acquired, count_contended, LatchClass};
 use myriad_base::Lsn;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -21,26 +21,37 @@ pub(crate) fn lock_counted<T>(mutex: &Mutex<T>, class: LatchClass) -> MutexGuard
     guard
 }
 
+/// Consecutive frames that belong to one partition.
+pub(crate) const RUN_FRAMES: u32 = 32;
+
+/// The number of the partition, of `shards`, that a frame belongs to.
+#[inline]
+pub(crate) fn shard_no(frame: u32, shards: u32) -> u32 {
+    frame / RUN_FRAMES % shards
+}
+
 /// A partition.
 #[repr(align(128))]
 pub(crate) struct Shard {
-    /// Its frames.
-    pub frames: Range<u32>,
+    /// Its number, and how many there are.
+    number: u32,
+    shards: u32,
     /// Frames without a page, the longest free first: a reader that was led astray to a frame is gone before the frame
     /// is used again.
     free: Mutex<VecDeque<u32>>,
     dirty: Mutex<DirtyList>,
+    /// Which of its frames is next.
     hand: AtomicU32,
 }
 
 impl Shard {
-    /// A partition of `frames`, all free.
-    pub fn new(frames: Range<u32>) -> Shard {
-        let free = frames.clone().collect();
+    /// Partition `number` of `shards`, without free frames.
+    pub fn new(number: u32, shards: u32) -> Shard {
         Shard {
-            hand: AtomicU32::new(frames.start),
-            frames,
-            free: Mutex::new(free),
+            number,
+            shards,
+            hand: AtomicU32::new(0),
+            free: Mutex::new(VecDeque::new()),
             dirty: Mutex::new(DirtyList { head: NIL, tail: NIL, len: 0 }),
         }
     }
@@ -57,12 +68,23 @@ impl Shard {
         lock_counted(&self.dirty, LatchClass::DirtyList)
     }
 
-    /// Moves the clock hand by one; the frame it pointed at.
-    pub fn next_by_hand(&self) -> u32 {
-        let at = self.hand.load(Ordering::Relaxed);
-        let next = if at + 1 >= self.frames.end { self.frames.start } else { at + 1 };
-        self.hand.store(next, Ordering::Relaxed);
-        at
+    /// Takes the frames from `limit` on off the free list; how many there were.
+    pub fn drain_free(&self, limit: u32) -> usize {
+        let mut free = lock_counted(&self.free, LatchClass::FreeList);
+        let before = free.len();
+        free.retain(|&at| at < limit);
+        before - free.len()
+    }
+
+    /// Moves the clock hand by one, over the partition's part of the pool's first `frames` frames; the frame it pointed at.
+    pub fn next_by_hand(&self, frames: u32) -> u32 {
+        let frame_of = |place: u32| (place / RUN_FRAMES * self.shards + self.number) * RUN_FRAMES + place % RUN_FRAMES;
+        let mut place = self.hand.load(Ordering::Relaxed);
+        if frame_of(place) >= frames {
+            place = 0;
+        }
+        self.hand.store(place + 1, Ordering::Relaxed);
+        frame_of(place)
     }
 }
 
@@ -228,11 +250,28 @@ mod tests {
     use myriad_base::random::Random;
     use std::collections::BTreeMap;
 
+    #[test]
+    fn the_hands_meet_every_frame_of_a_pool_that_changes() {
+        let shards: Vec<Shard> = (0..3).map(|i| Shard::new(i, 3)).collect();
+        for frames in [96u32, 1000, 97, 640] {
+            let mut seen = std::collections::BTreeMap::new();
+            for (i, shard) in shards.iter().enumerate() {
+                for _ in 0..2 * frames {
+                    let at = shard.next_by_hand(frames);
+                    assert_eq!(shard_no(at, 3), i as u32);
+                    *seen.entry(at).or_insert(0) += 1;
+                }
+            }
+            assert!((0..frames).all(|at| seen.contains_key(&at)), "{frames}");
+            assert_eq!(seen.len(), frames as usize);
+        }
+    }
+
     /// The list against a model: order by recovery LSN, changes during a write remembered.
     #[test]
     fn dirty_list_keeps_order_and_changes_during_a_write() {
-        let frames = Frames::new(40, 4096).unwrap();
-        let shard = Shard::new(0..40);
+        let frames = Frames::new(40, 40, 4096).unwrap();
+        let shard = Shard::new(0, 1);
         let mut random = Random::from_seed(7);
         let mut model: BTreeMap<u32, (u64, bool, u64)> = BTreeMap::new(); // frame -> (recovery, writing, again)
         for step in 1..50_000u64 {

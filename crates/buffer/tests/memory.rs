@@ -132,3 +132,26 @@ fn reading_ahead_leaves_them_alone() {
     rig.pool.prefetch(&[memory(1), memory(2)]);
     assert_eq!(rig.pool.stats().memory_pages, 0);
 }
+
+#[test]
+fn a_shrinking_pool_moves_them() {
+    let rig = create(6, &small(256));
+    let pool = &rig.pool;
+    for page in 0..64 {
+        put(pool, memory(page), u64::from(page)).unwrap();
+    }
+    for page in 1..=100 {
+        put(pool, id(page), 1).unwrap();
+    }
+    assert!(matches!(pool.resize(70 * 4096), Err(Error::Invalid { .. })), "too small for what they hold");
+    pool.resize(100 * 4096).unwrap();
+    assert_eq!((pool.stats().frames, pool.stats().memory_pages), (100, 64));
+    for page in 0..64 {
+        assert_eq!(get(pool, memory(page)), Ok(u64::from(page)));
+        put(pool, memory(page), 1000).unwrap();
+    }
+    pool.resize(256 * 4096).unwrap();
+    for page in 0..64 {
+        assert_eq!(get(pool, memory(page)), Ok(1000));
+    }
+}

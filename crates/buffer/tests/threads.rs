@@ -113,6 +113,143 @@ fn no_update_is_lost() {
     assert_eq!(sum(&rig.pool), expected);
 }
 
+/// The pool grows and shrinks under its users; nothing is lost, and memory follows.
+#[test]
+fn the_pool_changes_its_size_under_load() {
+    let config = PoolConfig { bytes_max: 4096 * 400, ..config() };
+    let rig = create(3, &config);
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        mtr.init(id(page as u32), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    let (added, running) = (AtomicU64::new(0), std::sync::atomic::AtomicBool::new(true));
+    let settled = |frames: u64| {
+        let begin = std::time::Instant::now();
+        while rig.pool.stats().frames != frames || rig.pool.stats().frames_shrinking_to != 0 {
+            assert!(begin.elapsed().as_secs() < 60, "{:?}", rig.pool.stats());
+            std::thread::yield_now();
+        }
+    };
+    std::thread::scope(|scope| {
+        for t in 0..3 {
+            let (rig, added, running) = (&rig, &added, &running);
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                while running.load(Ordering::Relaxed) {
+                    look(&rig.pool, &mut random);
+                    add(&rig.pool, &mut random);
+                    added.fetch_add(2, Ordering::Relaxed);
+                }
+            });
+        }
+        for frames in [400u64, 64, 333, 70, 400, 64] {
+            rig.pool.resize(frames as usize * 4096).unwrap();
+            settled(frames);
+            std::thread::sleep(std::time::Duration::from_millis(30));
+        }
+        running.store(false, Ordering::Relaxed);
+    });
+    assert_eq!(sum(&rig.pool), added.load(Ordering::Relaxed));
+    for (bytes, why) in [(4096 * 63, "too small"), (4096 * 401, "reserved at the start"), (0, "too small")] {
+        let message = rig.pool.resize(bytes).unwrap_err().to_string();
+        assert!(message.contains(why), "{message}");
+    }
+    rig.pool.checkpoint_now().unwrap();
+    let stats = rig.pool.stats();
+    assert_eq!((stats.frames, stats.dirty_pages), (64, 0));
+    rig.pool.stop_background();
+}
+
+#[test]
+fn a_pool_without_threads_changes_its_size_at_once_or_not_at_all() {
+    let config = PoolConfig { bytes_max: 4096 * 200, ..small(100) };
+    let rig = create(4, &config);
+    let pool = &rig.pool;
+    for page in 1..=90 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.write(mtr.find(id(page)).unwrap(), AT, &[page as u8]);
+        mtr.commit().unwrap();
+    }
+    // Somebody holds a page beyond the new end.
+    let held: Vec<_> = (1..=90).map(|page| pool.fix_shared(id(page)).unwrap()).filter(|p| p.frame().0 >= 64).collect();
+    assert!(!held.is_empty());
+    assert!(matches!(pool.resize(64 * 4096), Err(myriad_base::Error::BufferPoolExhausted)));
+    assert_eq!((pool.stats().frames, pool.stats().frames_shrinking_to), (100, 0));
+    drop(held);
+    pool.resize(64 * 4096).unwrap();
+    assert_eq!((pool.stats().frames, pool.stats().frames_to_free), (64, 0));
+    assert!((1..=90).all(|page| pool.fix_shared(id(page)).unwrap()[AT] == page as u8));
+    pool.resize(200 * 4096).unwrap();
+    assert!((1..=90).all(|page| pool.fix_shared(id(page)).unwrap()[AT] == page as u8));
+    assert!((1..=90).all(|page| pool.is_resident(id(page))));
+    assert_eq!(pool.stats().free_frames, 110);
+}
+
+/// Pages in use are read again after a restart; a damaged list is ignored; what a stop kept from being read is not lost.
+#[test]
+fn pages_in_use_are_read_again_after_a_restart() {
+    use std::path::Path;
+    let config = PoolConfig { bytes: 4096 * 512, ..config() };
+    let restarted = |rig: rig::Rig| {
+        rig.pool.checkpoint_now().unwrap();
+        rig.pool.save_hot_pages().unwrap();
+        rig.pool.stop_background();
+        let sim = rig.sim.crash(1);
+        drop(rig);
+        open(sim, &config).unwrap()
+    };
+    let resident = |pool: &BufferPool| (1..=PAGES).filter(|&p| pool.is_resident(id(p as u32))).count();
+    let wait_for = |pool: &BufferPool, pages: usize| {
+        let begin = std::time::Instant::now();
+        while resident(pool) != pages {
+            assert!(begin.elapsed().as_secs() < 30, "{} of {pages} pages", resident(pool));
+            std::thread::yield_now();
+        }
+    };
+    let rig = create(5, &config);
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        mtr.init(id(page as u32), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    let rig = restarted(rig);
+    assert_eq!(resident(&rig.pool), 0);
+    // Stopped before it began: the list of the next start is that of this one.
+    rig.pool.stop_warm_up();
+    rig.pool.start_warm_up();
+    rig.pool.stop_background();
+    assert_eq!(resident(&rig.pool), 0);
+    let sim = rig.sim.crash(1);
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    rig.pool.start_warm_up();
+    wait_for(&rig.pool, PAGES as usize);
+    let rig = restarted(rig);
+    rig.pool.start_warm_up();
+    wait_for(&rig.pool, PAGES as usize);
+    assert!(rig.messages.lock().unwrap().iter().all(|(level, _)| *level == myriad_buffer::Level::Info));
+    let rig = restarted(rig);
+    let path = Path::new(rig::DIR).join("#myriad/hot_pages");
+    let io: &dyn myriad_io::Io = &rig.sim;
+    io.open(&path, myriad_io::OpenMode::WRITE).unwrap().write_at(b"?", 40).unwrap();
+    rig.pool.start_warm_up();
+    let begin = std::time::Instant::now();
+    while !rig
+        .messages
+        .lock()
+        .unwrap()
+        .iter()
+        .any(|(_, text)| text.contains("hot_pages is ignored: its pages are damaged"))
+    {
+        assert!(begin.elapsed().as_secs() < 30);
+        std::thread::yield_now();
+    }
+    assert_eq!(resident(&rig.pool), 0);
+    rig.pool.stop_background();
+}
+
 #[test]
 fn optimistic_reads_equal_latched_reads() {
     let rig = create(2, &config());

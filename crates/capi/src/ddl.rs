@@ -5,7 +5,7 @@ use crate::engine::placement;
 use crate::error::guard;
 use crate::types::{bytes, name, CIndexSpec, CTableSpec, EngineHandle, Status, TextFn};
 use myriad::{Error, IndexSpec, Result, TableSpec};
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_void, CString};
 
 /// # Safety
 /// `specs` must be valid for `count` elements.
@@ -88,6 +88,76 @@ pub unsafe extern "C" fn myriad_drop_database(e: *mut EngineHandle, db: *const c
         if !dropped.is_null() {
             // SAFETY: valid by contract.
             unsafe { *dropped = n };
+        }
+        Ok(Status::Ok)
+    })
+}
+
+/// Whether a table of the template may be copied: its name, and its image if it is the first of its shape.
+type AcceptFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const u8, usize) -> bool;
+/// Sees a copied database's note, name and folder.
+type CloneFn = unsafe extern "C" fn(*mut c_void, u32, *const c_char, *const u8, usize);
+
+/// Makes a database an empty copy of another.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_clone_database(
+    e: *mut EngineHandle,
+    from: *const c_char,
+    to: *const c_char,
+    folder: *const u8,
+    folder_len: usize,
+    accept: Option<AcceptFn>,
+    arg: *mut c_void,
+    note: *mut u32,
+    tables: *mut u64,
+) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || {
+        // SAFETY: valid names and bytes by contract.
+        let (from, to, folder) = unsafe { (name(from)?, name(to)?, bytes(folder, folder_len)) };
+        let cloned = e.engine.clone_database(from, to, folder, &mut |table, image| {
+            let c_table = CString::new(table).map_err(|_| Error::invalid("table name"))?;
+            let (ptr, len) = image.map_or((std::ptr::null(), 0), |i| (i.as_ptr(), i.len()));
+            // SAFETY: the callback is the caller's.
+            match accept.is_none_or(|accept| unsafe { accept(arg, c_table.as_ptr(), ptr, len) }) {
+                true => Ok(()),
+                false => Err(Error::NotSupported { what: format!("a copy of {from}/{table}") }),
+            }
+        })?;
+        // SAFETY: valid by contract.
+        unsafe {
+            *note = cloned.note;
+            *tables = cloned.tables;
+        }
+        Ok(Status::Ok)
+    })
+}
+
+/// The copied database's folder is there.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_finish_clone(e: *mut EngineHandle, note: u32) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || e.engine.finish_clone(note).map(|()| Status::Ok))
+}
+
+/// Copied databases whose folders may be missing.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_unfinished_clones(
+    e: *mut EngineHandle,
+    visit: Option<CloneFn>,
+    arg: *mut c_void,
+) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || {
+        for clone in e.engine.unfinished_clones()? {
+            let database = CString::new(clone.database).map_err(|_| Error::invalid("database name"))?;
+            if let Some(visit) = visit {
+                // SAFETY: the callback is the caller's.
+                unsafe { visit(arg, clone.id, database.as_ptr(), clone.folder.as_ptr(), clone.folder.len()) };
+            }
         }
         Ok(Status::Ok)
     })
@@ -210,10 +280,10 @@ pub unsafe extern "C" fn myriad_list_tables(
         // SAFETY: a valid name by contract.
         let db = unsafe { name(db) }?;
         let Some(visit) = visit else { return Ok(Status::Ok) };
-        let mut names = std::ffi::CString::default();
+        let mut names = CString::default();
         // NUL-terminated for callers that treat it as a C string all the same.
         e.engine.list_tables(db, &mut |table| {
-            names = std::ffi::CString::new(table).unwrap_or_default();
+            names = CString::new(table).unwrap_or_default();
             // SAFETY: the callback is the caller's.
             unsafe { visit(arg, names.as_ptr(), table.len()) }
         })?;

@@ -53,6 +53,9 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.duplicate_check_light = c.duplicate_check_light;
     config.duplicate_check_fadvise = c.duplicate_check_fadvise;
     config.report = reporter(c.report);
+    config.warm_up = c.buffer_pool_warm_up;
+    // SAFETY: NUL-terminated by contract.
+    config.background_cpus = unsafe { name(c.background_cpus) }?.into();
     config.commit_order = commit_order(c);
     Ok(config)
 }
@@ -111,7 +114,8 @@ pub unsafe extern "C" fn myriad_engine_set(e: *mut EngineHandle, setting: u32, v
             5 => Setting::MaxOpenFiles(small(value) as usize),
             6 => Setting::Placement(placement(value)?),
             7 => Setting::Doublewrite(value != 0),
-            8 => Setting::MemoryTablesBytes(value),
+            8 => Setting::BufferPoolBytesCheck(value),
+            9 => Setting::MemoryTablesBytes(value),
             other => return Err(Error::invalid(format!("setting {other}"))),
         };
         e.engine.set(setting).map(|()| Status::Ok)

@@ -64,6 +64,8 @@ pub struct Config {
     pub deadlock_detect: bool,
     pub max_open_files: u32,
     pub tablespace_per: u32,
+    pub background_cpus: *const c_char,
+    pub buffer_pool_warm_up: bool,
     pub duplicate_check: u32,
     pub duplicate_check_threads: i32,
     pub duplicate_check_light: bool,

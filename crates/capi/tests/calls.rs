@@ -32,6 +32,8 @@ fn config(dir: &CStr) -> Config {
         deadlock_detect: true,
         max_open_files: 100,
         tablespace_per: 0,
+        background_cpus: c"".as_ptr(),
+        buffer_pool_warm_up: false,
         duplicate_check: 1,
         duplicate_check_threads: -1,
         duplicate_check_light: true,

@@ -23,7 +23,7 @@ pub enum IndexSource {
 }
 
 /// What the server calls tables that it makes to take another's place.
-const COPY_PREFIX: &str = "#sql";
+pub(crate) const COPY_PREFIX: &str = "#sql";
 
 fn table_key(name: &str) -> Result<Vec<u8>> {
     let mut key = Vec::new();
@@ -342,7 +342,7 @@ impl Catalog {
         if def.temporary {
             return Ok(());
         }
-        self.note_contents(def.id)
+        self.note_new_contents(std::iter::once(def.id))
     }
 
     /// An id for an index to be built for a table. What is built is reclaimed unless it is adopted by
@@ -412,6 +412,7 @@ impl Catalog {
             found = cursor.next(trx)?;
         }
         self.take_guests_off(trx, guests_less)?;
+        self.drop_clone_notes(trx, prefix)?;
         if let (Some(space), Some(row)) = (space, row.take()) {
             apply_one(trx, OpKind::Delete, &index(rows::DATABASES), prefix, &[])?;
             if whole {
@@ -437,7 +438,7 @@ impl Catalog {
     }
 }
 
-fn exists(e: Error, name: &str) -> Error {
+pub(crate) fn exists(e: Error, name: &str) -> Error {
     match e {
         Error::DuplicateKey { .. } => Error::TableExists { name: name.into() },
         e => e,

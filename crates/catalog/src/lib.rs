@@ -15,6 +15,7 @@
 //! [`Catalog::reclaim_step`]. Design: `docs/catalog.md`.
 
 mod cache;
+mod clone;
 mod ddl;
 mod def;
 mod punch;
@@ -24,8 +25,10 @@ mod shapes;
 mod spaces;
 mod store;
 
+pub use clone::{Accept, Cloned};
 pub use ddl::{Changed, IndexSource, INDEXES_MAX};
 pub use def::{IndexDef, IndexSpec, Placement, TableDef, TableRef, TableSpec};
+pub use rows::CloneNote;
 pub use store::{Catalog, CatalogConfig};
 
 use myriad_base::{IndexId, SpaceId};

@@ -99,7 +99,11 @@ impl Catalog {
         if !done {
             return Ok(());
         }
-        let own_root = root != PACK_ROOT && self.space_exists(space)?;
+        let exists = self.space_exists(space)?;
+        let own_root = root != PACK_ROOT && exists;
+        if root == PACK_ROOT && exists {
+            Tree { space, root }.demote(&self.pool, id)?;
+        }
         if own_root {
             self.trx.put_unversioned(&index(rows::DESTROYED), &id.0.to_be_bytes(), &[])?;
             self.destroyed.store(true, Ordering::Release);

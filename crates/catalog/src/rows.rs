@@ -10,7 +10,7 @@
 //! | 2 | shapes | shape id u32 | image, bytes 66..82 zeroed if it has them |
 //! | 3 | tablespaces | tablespace id u32 | state u8, UUID 16 bytes, guests, path, database |
 //! | 4 | databases | database, 0 | tablespace |
-//! | 5 | pending work | kind u8, id u32 | kind 1: tablespace, root page; others: nothing |
+//! | 5 | pending work | kind u8, id u32 | kind 1: tablespace, root page; kind 4: database, folder; others: nothing |
 //! | 6 | counters | counter u8 | next value to give |
 //! | 7 | shapes by content | hash u64, shape id u32 | nothing |
 //! | 8 | destroyed indexes that had a root of their own | index id u32 | nothing |
@@ -359,6 +359,57 @@ impl Pending {
             Pending::SPACE_DROP => Pending::SpaceDrop(SpaceId(id)),
             _ => return None,
         })
+    }
+}
+
+/// A database whose tables were copied while its folder perhaps is not there yet: kind 4 of the pending work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloneNote {
+    /// One of the copy's table ids.
+    pub id: u32,
+    /// The new database, in file name encoding.
+    pub database: String,
+    /// What the server wants in the folder (the contents of its db.opt).
+    pub folder: Vec<u8>,
+}
+
+impl CloneNote {
+    /// First byte of its key.
+    pub const KIND: u8 = 4;
+
+    /// The key of the note with this id.
+    pub fn key_of(id: u32) -> [u8; 5] {
+        let mut key = [CloneNote::KIND, 0, 0, 0, 0];
+        key[1..].copy_from_slice(&id.to_be_bytes());
+        key
+    }
+
+    /// Its key.
+    pub fn key(&self) -> [u8; 5] {
+        CloneNote::key_of(self.id)
+    }
+
+    /// Its value.
+    pub fn value(&self) -> Vec<u8> {
+        let mut out = vec![ROW_VERSION];
+        push_bytes(&mut out, self.database.as_bytes());
+        push_bytes(&mut out, &self.folder);
+        out
+    }
+
+    /// Reads it back.
+    ///
+    /// # Errors
+    /// As [`decode_table`].
+    pub fn decode(key: &[u8], value: &[u8]) -> Result<CloneNote> {
+        let r = versioned(value, "copied database")?;
+        Self::fields(key, r).ok_or_else(|| corrupt("copied database"))
+    }
+
+    fn fields(key: &[u8], mut r: Reader<'_>) -> Option<CloneNote> {
+        let id = u32::from_be_bytes(key.strip_prefix(&[CloneNote::KIND])?.try_into().ok()?);
+        let database = String::from_utf8(r.bytes()?.to_vec()).ok()?;
+        Some(CloneNote { id, database, folder: r.bytes()?.to_vec() })
     }
 }
 

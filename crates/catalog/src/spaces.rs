@@ -111,12 +111,7 @@ impl Catalog {
     /// with [`Catalog::abandon_space`].
     pub(crate) fn create_space_file(&self, database: &str) -> Result<(SpaceId, SpaceRow)> {
         let space = SpaceId(self.allocate(Counter::Space, 1)?);
-        let mut uuid = [0; 16];
-        {
-            let mut random = self.random.lock();
-            uuid[..8].copy_from_slice(&random.next_u64().to_le_bytes());
-            uuid[8..].copy_from_slice(&random.next_u64().to_le_bytes());
-        }
+        let uuid = self.random_bytes();
         let stem = if database == rows::SHARED_DATABASE { "server" } else { database };
         let row = SpaceRow {
             state: SpaceState::Creating,
@@ -139,6 +134,15 @@ impl Catalog {
             return Err(e);
         }
         Ok((space, row))
+    }
+
+    /// A random UUID's worth of bytes.
+    pub(crate) fn random_bytes(&self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        let mut random = self.random.lock();
+        bytes[..8].copy_from_slice(&random.next_u64().to_le_bytes());
+        bytes[8..].copy_from_slice(&random.next_u64().to_le_bytes());
+        bytes
     }
 
     /// Makes a new tablespace part of the catalog, as part of the transaction.

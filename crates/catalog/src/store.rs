@@ -71,6 +71,14 @@ impl Counter {
     }
 }
 
+/// See [`Catalog::contents_since`].
+#[derive(Default)]
+struct Contents {
+    tables: HashMap<u32, Csn>,
+    /// Number of tables at which those that no snapshot is too old for are looked for again.
+    prune_at: usize,
+}
+
 /// Table definitions and where everything is. One for an open data directory.
 pub struct Catalog {
     pub(crate) trx: Arc<TrxSystem>,
@@ -88,7 +96,7 @@ pub struct Catalog {
     readers: Mutex<Vec<Trx>>,
     /// Tables whose contents were replaced as a whole, and the first snapshot that may read them, see
     /// [`Catalog::contents_since`].
-    contents: Mutex<HashMap<u32, Csn>>,
+    contents: Mutex<Contents>,
     /// Indexes being built: noted as pending, not to be reclaimed yet.
     pub(crate) building: Mutex<HashSet<u32>>,
     /// First index id of this run; those below were given before the last start.
@@ -101,6 +109,8 @@ pub struct Catalog {
 /// Longest wait of a definition change for another one, in seconds.
 const DDL_LOCK_WAIT_S: u64 = 50;
 const READERS_MAX: usize = 64;
+/// Tables with new contents that may be remembered without need.
+const CONTENTS_MIN: usize = 64;
 
 impl Catalog {
     /// The catalog of an open data directory. Reads nothing. The system tablespace's layout must be there
@@ -125,7 +135,7 @@ impl Catalog {
             batches: Default::default(),
             placement: AtomicU8::new(config.placement as u8),
             readers: Mutex::new(Vec::new()),
-            contents: Mutex::new(HashMap::new()),
+            contents: Mutex::default(),
             building: Mutex::new(HashSet::new()),
             new_indexes_from: AtomicU32::new(rows::FIRST_INDEX),
             punching: Mutex::default(),
@@ -240,24 +250,29 @@ impl Catalog {
         Ok(Some(def))
     }
 
-    /// The table's contents are new as a whole (created, emptied, copied, an index built): entries without versions, which
-    /// every snapshot would see. So older snapshots must not read it. Called after the change was committed; kept while
+    /// The tables' contents are new as a whole (created, emptied, copied, an index built): entries without versions, which
+    /// every snapshot would see. So older snapshots must not read them. Called after the change was committed; kept while
     /// there are such snapshots, so in memory only.
-    pub(crate) fn note_contents(&self, id: TableId) -> Result<()> {
+    pub(crate) fn note_new_contents(&self, ids: impl Iterator<Item = TableId>) -> Result<()> {
         let since = self.read(|trx| {
             trx.open_snapshot();
             Ok(trx.snapshot_csn().expect("just opened"))
         })?;
         let oldest = self.trx.oldest_snapshot();
         let mut contents = self.contents.lock();
-        contents.retain(|_, since| *since > oldest);
-        contents.insert(id.0, since);
+        contents.tables.extend(ids.map(|id| (id.0, since)));
+        // Only when it has doubled: looking through all of them at each change would be quadratic while a snapshot stays.
+        if contents.tables.len() > contents.prune_at {
+            contents.tables.retain(|_, since| *since > oldest);
+            contents.tables.shrink_to_fit();
+            contents.prune_at = (2 * contents.tables.len()).max(CONTENTS_MIN);
+        }
         Ok(())
     }
 
     /// The oldest snapshot that may read the table.
     pub fn contents_since(&self, id: TableId) -> Csn {
-        self.contents.lock().get(&id.0).copied().unwrap_or_default()
+        self.contents.lock().tables.get(&id.0).copied().unwrap_or_default()
     }
 
     /// Forgets a cached definition; call after its change was committed or rolled back.

@@ -96,8 +96,14 @@ pub struct EngineConfig {
     pub duplicate_check_light: bool,
     /// Whether it tells the kernel not to read ahead.
     pub duplicate_check_fadvise: bool,
+    /// An index with about so many bytes of leaves in its tablespace's shared tree gets a root of its own.
+    pub promote_bytes: u64,
     /// Error log.
     pub report: Reporter,
+    /// CPUs of the engine's own threads, such as `0,2-3`; empty: any. Read by [`myriad_io::CpuList::parse`].
+    pub background_cpus: String,
+    /// Whether pages in use before the last stop are read again in the background.
+    pub warm_up: bool,
     /// Who fixes the order of commits; its numbers are the owners given to [`crate::Engine::session_for`].
     pub commit_order: Arc<dyn CommitOrder>,
     /// Whether the engine has threads of its own. Without them (simulation) [`crate::Engine::background_step`] does their
@@ -135,7 +141,10 @@ impl EngineConfig {
             duplicate_check_threads: -1,
             duplicate_check_light: true,
             duplicate_check_fadvise: true,
+            promote_bytes: 1 << 20,
             report: Arc::new(|_, _| {}),
+            background_cpus: String::new(),
+            warm_up: false,
             commit_order: Arc::new(Unordered),
             background_threads: true,
             definition_cache_bytes: 16 << 20,
@@ -158,6 +167,8 @@ pub enum Setting {
     DeadlockDetect(bool),
     /// Bytes.
     BufferPoolBytes(u64),
+    /// Changes nothing: says whether [`Setting::BufferPoolBytes`] would be refused now.
+    BufferPoolBytesCheck(u64),
     /// Bytes; see [`EngineConfig::memory_tables_bytes`].
     MemoryTablesBytes(u64),
     /// Files.

@@ -4,7 +4,7 @@ use crate::build::IndexBuild;
 use crate::engine::Engine;
 use crate::table::Table;
 use myriad_base::{Error, Result};
-use myriad_catalog::{Changed, IndexSource, IndexSpec, TableSpec};
+use myriad_catalog::{Accept, Changed, CloneNote, Cloned, IndexSource, IndexSpec, TableSpec};
 use std::sync::Arc;
 
 impl Engine {
@@ -61,6 +61,35 @@ impl Engine {
         self.shares().outdate_database(db);
         self.wake_reclaimer();
         Ok(dropped)
+    }
+
+    /// Makes database `to` an empty copy of database `from`, in one durable transaction: definitions, indexes and placement
+    /// of its tables, no rows. `accept` sees each table's name, and the server's image for the first of each shape. `folder`
+    /// is kept for [`Engine::unfinished_clones`] until [`Engine::finish_clone`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`] if there is nothing to copy, [`Error::TableExists`] if `to` has tables, those of `accept` and
+    /// of writing. Nothing has changed then.
+    pub fn clone_database(&self, from: &str, to: &str, folder: &[u8], accept: Accept<'_>) -> Result<Cloned> {
+        self.pool().check_poison()?;
+        self.catalog().clone_database(from, to, folder, accept)
+    }
+
+    /// Whatever goes with the tables of a copied database (a server's folder) is there: forgets its note.
+    ///
+    /// # Errors
+    /// Those of writing the catalog.
+    pub fn finish_clone(&self, note: u32) -> Result<()> {
+        self.pool().check_poison()?;
+        self.catalog().finish_clone(note)
+    }
+
+    /// Copied databases that [`Engine::finish_clone`] was not called for, in this run or before a crash.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn unfinished_clones(&self) -> Result<Vec<CloneNote>> {
+        self.catalog().unfinished_clones()
     }
 
     /// New image, same indexes.

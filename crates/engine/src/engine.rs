@@ -89,7 +89,12 @@ impl Engine {
         if !self.parts.config.background_threads || self.closed.load(Ordering::Acquire) {
             return;
         }
+        // The list was good when the engine was opened.
+        let _cpus = crate::open::background_cpus(&self.parts.config);
         self.parts.trx.start_background();
+        if self.parts.config.warm_up {
+            self.parts.pool.start_warm_up();
+        }
         self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
         self.checker.start();
     }
@@ -117,7 +122,11 @@ impl Engine {
         }
         self.checker.stop();
         self.reclaimer.stop();
+        self.parts.pool.stop_warm_up();
         let stopped = self.stop(mode);
+        if stopped.is_ok() && self.parts.config.warm_up {
+            self.parts.pool.save_hot_pages_or_report();
+        }
         self.parts.pool.stop_background();
         stopped
     }
@@ -157,6 +166,9 @@ impl Engine {
             Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
             Setting::BufferPoolBytes(bytes) => {
                 return self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX));
+            }
+            Setting::BufferPoolBytesCheck(bytes) => {
+                return self.parts.pool.check_size(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ());
             }
             Setting::MemoryTablesBytes(bytes) => self.parts.pool.set_memory_limit(bytes),
             Setting::MaxOpenFiles(files) => self.parts.spaces.set_max_open_files(files),

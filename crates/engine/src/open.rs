@@ -13,7 +13,7 @@ use myriad_base::random::Random;
 use myriad_base::{Error, Result, SpaceId};
 use myriad_buffer::{BufferPool, Level, PoolConfig, RedoTable};
 use myriad_catalog::{Catalog, CatalogConfig};
-use myriad_io::Io;
+use myriad_io::{CpuList, Io, OnCpus};
 use myriad_log::{Log, LogConfig};
 use myriad_space::SpaceRegistry;
 use myriad_txn::{TrxConfig, TrxSystem};
@@ -81,6 +81,8 @@ impl Engine {
         if !format::valid_page_size(config.page_size) {
             return Err(Error::invalid(format!("page size {}", config.page_size)));
         }
+        // Every thread of ours is started by this one, here or in `start_background`, or by one that was.
+        let _cpus = background_cpus(&config)?;
         let io = match io {
             Some(io) => io,
             None => open_io(&config)?,
@@ -134,6 +136,14 @@ impl Engine {
     }
 }
 
+/// Keeps this thread on the CPUs for background threads, if there are any such.
+pub(crate) fn background_cpus(config: &EngineConfig) -> Result<Option<OnCpus>> {
+    match config.background_cpus.trim() {
+        "" => Ok(None),
+        list => CpuList::parse(list)?.enter().map(Some),
+    }
+}
+
 /// The operating system's files, by the configured method; the error log hears of it when that was left to us and is not
 /// the faster one.
 fn open_io(config: &EngineConfig) -> Result<Arc<dyn Io>> {
@@ -163,6 +173,7 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
     spaces.set_direct(true);
     let pool_config = PoolConfig {
         bytes: usize::try_from(config.buffer_pool_bytes).unwrap_or(usize::MAX),
+        bytes_max: usize::try_from(myriad_io::memory_bytes()).unwrap_or(usize::MAX),
         instances: config.buffer_pool_instances,
         page_size: format.page_size,
         page_cleaners: config.page_cleaners,
@@ -264,6 +275,7 @@ pub(crate) fn open_transactions(
             purge_threads: 0,
             deadlock_detect: config.deadlock_detect,
             commit_order: Arc::clone(&config.commit_order),
+            promote_bytes: config.promote_bytes,
             clock: Arc::clone(&config.clock),
             reporter: Arc::clone(&config.report),
         },

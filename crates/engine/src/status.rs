@@ -164,6 +164,16 @@ impl Engine {
         title(out, "BUFFER POOL AND I/O");
         let s = self.pool().stats();
         line!(out, "Frames {} of {} bytes; free {}, dirty {}", s.frames, s.page_size, s.free_frames, s.dirty_pages);
+        match s.frames_shrinking_to {
+            0 => line!(out, "Size {} bytes; can grow to {}", s.frames * s.page_size, s.frames_max * s.page_size),
+            to => line!(
+                out,
+                "Size {} bytes; being reduced to {}, {} pages to go",
+                s.frames * s.page_size,
+                to * s.page_size,
+                s.frames_to_free
+            ),
+        }
         line!(out, "Hits {}, misses {} (hit rate {:.2} %)", s.hits, s.misses, percent(s.hits, s.hits + s.misses));
         line!(
             out,
@@ -283,6 +293,7 @@ impl Engine {
             ("checkpoints", pool.checkpoints),
             ("pages_redone", pool.redone_pages),
             ("mini_transactions", pool.mtrs),
+            ("promotions", self.trx_system().promotions()),
             ("purged_records", purge.records_purged),
             ("purged_entries", purge.entries_removed),
             ("lock_waits", locks.waits),

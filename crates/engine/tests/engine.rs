@@ -591,11 +591,12 @@ fn data_files_pass_the_systems_cache_by() {
 /// What a dropped and an emptied table leave in their database's file goes back to the file system; its neighbours stay.
 #[test]
 fn space_of_dropped_tables_goes_back_to_the_file_system() {
+    const ROWS: usize = 8_000;
     let big = |engine: &Arc<Engine>, name: &str| {
         engine.create_table(name, &spec()).unwrap();
         let table = engine.open_table(name).unwrap();
         let mut session = engine.session();
-        for i in 0..3_000u32 {
+        for i in 0..ROWS as u32 {
             session.insert(&table, &i.to_be_bytes(), &[i as u8; 1000]).unwrap();
         }
         session.commit().unwrap();
@@ -617,22 +618,105 @@ fn space_of_dropped_tables_goes_back_to_the_file_system() {
     engine.truncate_table("d/c", 1).unwrap();
     settle(&engine);
     let after = used(&engine);
-    assert!(after + (4 << 20) <= before, "two tables with 3 MB of rows each: {before} bytes, now {after}");
+    assert!(after + (13 << 20) <= before, "two tables with 8 MB of rows each: {before} bytes, now {after}");
     drop(engine); // As a crash: the pages are left to recovery.
     let engine = open();
-    assert_eq!((rows(&engine, "d/b").len(), rows(&engine, "d/c").len()), (3_000, 0));
+    assert_eq!((rows(&engine, "d/b").len(), rows(&engine, "d/c").len()), (ROWS, 0));
     // The holes are used again, and given back when the engine is closed.
     big(&engine, "d/e");
     settle(&engine);
-    assert_eq!((rows(&engine, "d/b").len(), rows(&engine, "d/e").len()), (3_000, 3_000));
+    assert_eq!((rows(&engine, "d/b").len(), rows(&engine, "d/e").len()), (ROWS, ROWS));
     let before = used(&engine);
     engine.drop_table("d/e").unwrap();
     engine.close(CloseMode::Purged).unwrap();
     drop(engine);
     let engine = open();
     let after = used(&engine);
-    assert!(after + (2 << 20) <= before, "{before} bytes, now {after}");
-    assert_eq!(rows(&engine, "d/b").len(), 3_000);
+    assert!(after + (6 << 20) <= before, "{before} bytes, now {after}");
+    assert_eq!(rows(&engine, "d/b").len(), ROWS);
+}
+
+/// A table that outgrows the shared tree, under an open cursor and an older snapshot; then a crash, a rollback across it,
+/// TRUNCATE and DROP, each interrupted.
+#[test]
+fn a_promoted_table_is_a_table_like_any_other() {
+    let config = || EngineConfig { page_size: 4096, promote_bytes: 64 << 10, ..sim_config() };
+    let promotions = |engine: &Arc<Engine>| {
+        let mut found = None;
+        engine.metrics(&mut |name, value, _| found = found.or((name == "promotions").then_some(value)));
+        found.unwrap()
+    };
+    let mut io = SimIo::new(3);
+    let mut engine = open_sim(&io, config()).unwrap();
+    for name in ["d/a", "d/b", "d/c"] {
+        engine.create_table(name, &spec()).unwrap();
+        fill(&engine, name, 100);
+    }
+    let table = engine.open_table("d/b").unwrap();
+    let mut reader = engine.session();
+    reader.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    let options = CursorOptions::default();
+    let mut cursor = Cursor::open(&mut reader, &table, 0, options).unwrap();
+    assert!(cursor.seek(&mut reader, Seek::First, b"").unwrap().is_some());
+    let before = promotions(&engine);
+    let mut writer = engine.session();
+    for i in 100..4_000u32 {
+        writer.insert(&table, &i.to_be_bytes(), &[7; 60]).unwrap();
+    }
+    writer.commit().unwrap();
+    assert!(promotions(&engine) > before, "4,000 rows are more than 64 KiB");
+    let mut seen = 1;
+    while cursor.next(&mut reader).unwrap().is_some() {
+        seen += 1;
+    }
+    assert_eq!(seen, 100, "the snapshot is older than the rows");
+    drop(cursor);
+    reader.statement_end();
+    reader.commit().unwrap();
+    // Not committed: recovery rolls it back in the promoted tree.
+    for i in 0..4_000u32 {
+        if i % 2 == 0 {
+            writer.remove(&table, &i.to_be_bytes()).unwrap();
+        } else {
+            writer.insert(&table, &(i + 4_000).to_be_bytes(), &[8; 60]).unwrap();
+        }
+    }
+    engine.flush_log().unwrap();
+    let crash = |io: &mut SimIo, engine: Arc<Engine>, seed: u64| {
+        *io = io.crash(seed);
+        drop(engine);
+        open_sim(io, config()).unwrap()
+    };
+    drop((table, reader, writer));
+    engine = crash(&mut io, engine, 1);
+    while engine.background_step().unwrap() {}
+    let table = engine.open_table("d/b").unwrap();
+    table.check(&mut |finding| panic!("{finding}")).unwrap();
+    assert_eq!(rows(&engine, "d/b").len(), 4_000);
+    let stats = table.info().unwrap();
+    assert!((2_000..8_000).contains(&stats.rows), "{stats:?}");
+    let n = table.records_in_range(0, Some(&1_000u32.to_be_bytes()), Some(&1_999u32.to_be_bytes())).unwrap();
+    assert!((500..2_000).contains(&n), "{n}");
+    drop(table);
+    // The tree goes step by step; the work goes on after each crash.
+    engine.truncate_table("d/b", 1).unwrap();
+    let mut steps = 0;
+    while engine.background_step().unwrap() {
+        steps += 1;
+        engine.flush_log().unwrap();
+        engine = crash(&mut io, engine, steps);
+        assert!(steps < 1_000);
+    }
+    assert!(steps > 1);
+    assert!(rows(&engine, "d/b").is_empty());
+    fill(&engine, "d/b", 3_000);
+    engine.drop_table("d/b").unwrap();
+    while engine.background_step().unwrap() {}
+    for name in ["d/a", "d/c"] {
+        assert_eq!(rows(&engine, name).len(), 100);
+        engine.open_table(name).unwrap().check(&mut |finding| panic!("{finding}")).unwrap();
+    }
+    engine.close(CloseMode::Purged).unwrap();
 }
 
 #[test]
@@ -645,4 +729,114 @@ fn the_error_log_says_why_there_is_no_io_uring() {
     engine.close(CloseMode::Clean).unwrap();
     let told = messages.lock().unwrap().iter().any(|m| m.contains("without io_uring: "));
     assert_eq!(told, myriad_io::UringIo::probe().is_err());
+}
+
+fn names(engine: &Arc<Engine>, db: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    engine
+        .list_tables(db, &mut |name| {
+            names.push(name.to_string());
+            true
+        })
+        .unwrap();
+    names
+}
+
+/// A template of several shapes and placements, with rows that a copy must not have.
+fn template(engine: &Arc<Engine>) {
+    let frm: Vec<u8> = (0..500u32).map(|i| i as u8).collect();
+    for (name, placement) in [("plain", None), ("own", Some(Placement::Table)), ("also", None)] {
+        let spec = TableSpec { frm: &frm, placement, auto_increment_next: Some(77), ..spec() };
+        engine.create_table(&format!("tmpl/{name}"), &spec).unwrap();
+        fill(engine, &format!("tmpl/{name}"), 10);
+    }
+    engine.create_table("tmpl/no image", &spec()).unwrap();
+    engine.create_table("tmpl/#sql-alter-1", &spec()).unwrap();
+}
+
+#[test]
+fn a_database_is_copied_empty() {
+    let io = SimIo::new(31);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    template(&engine);
+    let mut seen = Vec::new();
+    let cloned = engine
+        .clone_database("tmpl", "new", b"options", &mut |table, image| {
+            seen.push((table.to_string(), image.map(<[u8]>::len)));
+            Ok(())
+        })
+        .unwrap();
+    assert_eq!(cloned.tables, 4);
+    let seen: Vec<_> = seen.iter().map(|(name, image)| (name.as_str(), *image)).collect();
+    assert_eq!(seen, [("also", Some(500)), ("no image", Some(0)), ("own", None), ("plain", None)]);
+    assert_eq!(names(&engine, "new"), ["also", "no image", "own", "plain"]);
+    let (old, new) = (engine.frm("tmpl/plain").unwrap(), engine.frm("new/plain").unwrap());
+    assert_eq!((&old[..66], &old[82..]), (&new[..66], &new[82..]));
+    assert_ne!(old[66..82], new[66..82], "each definition has an id of its own");
+    for table in ["plain", "own", "also", "no image"] {
+        assert_eq!(rows(&engine, &format!("new/{table}")).len(), 0);
+        fill(&engine, &format!("new/{table}"), 3);
+    }
+    let notes = engine.unfinished_clones().unwrap();
+    assert_eq!((notes.len(), notes[0].database.as_str(), notes[0].folder.as_slice()), (1, "new", &b"options"[..]));
+    assert_eq!(notes[0].id, cloned.note);
+
+    let taken = engine.clone_database("tmpl", "new", b"", &mut |_, _| Ok(()));
+    assert!(matches!(taken, Err(Error::TableExists { .. })));
+    let nothing = engine.clone_database("nowhere", "other", b"", &mut |_, _| Ok(()));
+    assert!(matches!(nothing, Err(Error::NoSuchTable { .. })));
+    let refused = engine.clone_database("tmpl", "other", b"", &mut |_, _| Err(Error::ShuttingDown));
+    assert!(matches!(refused, Err(Error::ShuttingDown)));
+    assert_eq!(names(&engine, "other"), [""; 0]);
+
+    // Unfinished after a crash, too; a clone of the clone; finished; dropped with its note.
+    let io = io.crash(7);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(rows(&engine, "new/own").len(), 3);
+    assert_eq!(engine.unfinished_clones().unwrap().len(), 1);
+    let second = engine.clone_database("new", "second", b"x", &mut |_, _| Ok(())).unwrap();
+    engine.finish_clone(cloned.note).unwrap();
+    assert_eq!(engine.unfinished_clones().unwrap()[0].id, second.note);
+    assert_eq!(engine.drop_database("second").unwrap(), 4);
+    assert!(engine.unfinished_clones().unwrap().is_empty());
+    assert_eq!(engine.drop_database("new").unwrap(), 4);
+    while engine.background_step().unwrap() {}
+    assert_eq!(rows(&engine, "tmpl/plain").len(), 10);
+    // The template's two files are left.
+    assert_eq!(engine.spaces().unwrap().iter().filter(|s| s.space_id >= 16).count(), 2);
+}
+
+#[test]
+fn a_copy_is_there_wholly_or_not_at_all() {
+    let (mut whole, mut nothing) = (0, 0);
+    for nth in 1.. {
+        let io = SimIo::new(nth);
+        let engine = open_sim(&io, sim_config()).unwrap();
+        template(&engine);
+        io.power_off_after(nth);
+        let done = engine.clone_database("tmpl", "new", b"options", &mut |_, _| Ok(()));
+        let off = io.is_off();
+        let io = io.crash(nth);
+        let engine = open_sim(&io, sim_config()).unwrap();
+        let notes = engine.unfinished_clones().unwrap();
+        match names(&engine, "new").len() {
+            0 => {
+                assert!(done.is_err() && notes.is_empty(), "lost at call {nth}");
+                assert_eq!(engine.spaces().unwrap().iter().filter(|s| s.space_id >= 16).count(), 2, "call {nth}");
+                nothing += 1;
+            }
+            n => {
+                assert_eq!((n, notes.len()), (4, 1), "torn at call {nth}");
+                whole += 1;
+            }
+        }
+        assert_eq!(rows(&engine, "tmpl/own").len(), 10);
+        // The name can be used all the same.
+        engine.drop_database("new").unwrap();
+        engine.clone_database("tmpl", "new", b"", &mut |_, _| Ok(())).unwrap();
+        if !off {
+            break;
+        }
+    }
+    assert!(nothing > 5 && whole > 0, "{nothing} times nothing, {whole} times whole");
 }

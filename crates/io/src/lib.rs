@@ -14,6 +14,7 @@
 //! Entry points: [`open_io`], [`Io::submit`], [`SimIo::new`].
 
 mod aligned;
+mod machine;
 mod os;
 #[cfg(test)]
 mod os_tests;
@@ -23,6 +24,7 @@ mod threads;
 mod uring;
 
 pub use aligned::AlignedBuf;
+pub use machine::{memory_bytes, CpuList, OnCpus};
 pub use overlay::OverlayIo;
 pub use sim::{CallKind, Fault, SimIo};
 pub use threads::ThreadIo;
@@ -107,6 +109,10 @@ pub trait File: Send + Sync {
     /// # Errors
     /// [`myriad_base::Error::Io`].
     fn punch_hole(&self, off: u64, len: u64) -> Result<()>;
+    /// Announces that a range will be read soon, where the page cache can make use of it. Never fails, promises nothing.
+    fn will_need(&self, off: u64, len: u64) {
+        let _ = (off, len);
+    }
     /// Its path.
     fn path(&self) -> &Path;
     /// Whether it passes the page cache by: addresses, offsets and lengths must then be multiples of
@@ -126,9 +132,11 @@ pub enum IoBuf<'a> {
     Read(&'a mut [u8]),
     /// Write these bytes.
     Write(&'a [u8]),
+    /// Nothing: make what was written to the file before the batch durable, as [`File::sync`].
+    Sync,
 }
 
-/// A read or write of a batch.
+/// A read, write or sync of a batch. Requests of a batch run in any order: a sync says nothing of writes beside it.
 pub struct IoRequest<'a> {
     /// The file.
     pub file: &'a dyn File,
@@ -136,7 +144,8 @@ pub struct IoRequest<'a> {
     pub off: u64,
     /// The bytes.
     pub buf: IoBuf<'a>,
-    /// Filled in by [`Io::submit`]: bytes moved (fewer only for a read at the file's end), or why not.
+    /// Filled in by [`Io::submit`]: bytes moved (fewer only for a read at the file's end, 0 by a sync), or
+    /// why not.
     pub result: Result<usize>,
 }
 
@@ -151,11 +160,17 @@ impl<'a> IoRequest<'a> {
         IoRequest { file, off, buf: IoBuf::Write(buf), result: Err(not_run(file)) }
     }
 
+    /// A sync of what was written before.
+    pub fn sync(file: &'a dyn File) -> IoRequest<'a> {
+        IoRequest { file, off: 0, buf: IoBuf::Sync, result: Err(not_run(file)) }
+    }
+
     /// Does it now, by the file's own calls.
     pub(crate) fn run(&mut self) {
         self.result = match &mut self.buf {
             IoBuf::Read(buf) => self.file.read_at(buf, self.off),
             IoBuf::Write(buf) => self.file.write_at(buf, self.off).map(|()| buf.len()),
+            IoBuf::Sync => self.file.sync().map(|()| 0),
         };
     }
 }

@@ -122,6 +122,13 @@ impl File for OsFile {
         }
     }
 
+    fn will_need(&self, offset: u64, len: u64) {
+        if let (false, Some(len)) = (self.direct, std::num::NonZeroU64::new(len)) {
+            // Only advice: what it fails to do, the read does.
+            let _ = fs::fadvise(&self.fd, offset, Some(len), fs::Advice::WillNeed);
+        }
+    }
+
     fn punch_hole(&self, offset: u64, len: u64) -> Result<()> {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         match uninterrupted(|| fs::fallocate(&self.fd, flags, offset, len)) {

@@ -115,6 +115,22 @@ fn batches_larger_than_a_ring_each_request_with_its_own_result() {
 }
 
 #[test]
+fn files_of_a_batch_are_synced_each_with_its_own_result() {
+    for_each(|io, dir| {
+        let files: Vec<_> = (0..5).map(|i| io.open(&dir.join(format!("s{i}")), OpenMode::NEW).unwrap()).collect();
+        for f in &files {
+            f.write_at(b"text", 0).unwrap();
+        }
+        let pipe = io.open(Path::new("/proc/self/stat"), OpenMode::READ).unwrap();
+        let mut batch: Vec<_> = files.iter().map(|f| IoRequest::sync(&**f)).collect();
+        batch.push(IoRequest::sync(&*pipe));
+        io.submit(&mut batch);
+        assert!(batch[..5].iter().all(|r| r.result == Ok(0)));
+        assert!(matches!(batch[5].result, Err(Error::Io { op: "fdatasync", .. })), "{:?}", batch[5].result);
+    });
+}
+
+#[test]
 fn many_threads_submit_at_once() {
     for_each(|io, dir| {
         let f = io.open(&dir.join("f"), OpenMode::NEW).unwrap();

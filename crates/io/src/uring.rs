@@ -26,7 +26,7 @@ pub struct UringIo {
 }
 
 impl UringIo {
-    /// Whether this kernel gives us a ring that reads and writes.
+    /// Whether this kernel gives us a ring that reads, writes and syncs.
     ///
     /// # Errors
     /// [`Error::NotSupported`] with the reason.
@@ -60,8 +60,8 @@ fn new_ring() -> Result<IoUring> {
     let ring = IoUring::new(RING_ENTRIES).map_err(|e| refused(format!("io_uring: the kernel gives no ring: {e}")))?;
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(|e| refused(format!("io_uring: cannot be asked: {e}")))?;
-    if !probe.is_supported(opcode::Read::CODE) || !probe.is_supported(opcode::Write::CODE) {
-        return Err(refused("io_uring: this kernel's rings do not read and write".into()));
+    if ![opcode::Read::CODE, opcode::Write::CODE, opcode::Fsync::CODE].iter().all(|code| probe.is_supported(*code)) {
+        return Err(refused("io_uring: this kernel's rings do not read, write and sync".into()));
     }
     Ok(ring)
 }
@@ -78,6 +78,7 @@ fn entry(request: &mut IoRequest<'_>, number: usize) -> Option<squeue::Entry> {
             let len = buf.len().min(REQUEST_BYTES_MAX) as u32;
             opcode::Write::new(fd, buf.as_ptr(), len).offset(request.off).build()
         }
+        IoBuf::Sync => opcode::Fsync::new(fd).flags(types::FsyncFlags::DATASYNC).build(),
     };
     Some(entry.user_data(number as u64))
 }
@@ -88,9 +89,13 @@ fn finish(request: &mut IoRequest<'_>, answer: i32) {
     const EAGAIN: i32 = 11;
     let done = match usize::try_from(answer) {
         Ok(done) => done,
-        Err(_) if answer == -EINTR || answer == -EAGAIN => 0,
+        Err(_) if answer == -EINTR || answer == -EAGAIN => return request.run(),
         Err(_) => {
-            let op = if matches!(request.buf, IoBuf::Read(_)) { "read" } else { "write" };
+            let op = match request.buf {
+                IoBuf::Read(_) => "read",
+                IoBuf::Write(_) => "write",
+                IoBuf::Sync => "fdatasync",
+            };
             request.result = Err(Error::io(op, request.file.path().display().to_string(), -answer));
             return;
         }
@@ -125,7 +130,7 @@ fn run(ring: &mut IoUring, batch: &mut [IoRequest<'_>]) {
     }
     while in_flight > 0 {
         // An error (a signal, or no memory for the moment) leaves the entries where they are; only answers count.
-        if ring.submit_and_wait(1).is_err() {
+        if ring.submit_and_wait(in_flight).is_err() {
             std::thread::yield_now();
         }
         for answer in ring.completion() {

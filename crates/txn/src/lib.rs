@@ -23,6 +23,7 @@ mod get;
 mod index;
 mod overtaken;
 mod place;
+mod promote;
 mod purge;
 mod read;
 mod rollback;

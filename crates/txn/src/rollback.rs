@@ -207,7 +207,7 @@ impl TrxSystem {
                 drop(leaf);
                 drop(mtr);
                 let _room = BeyondLimit::new();
-                tree.make_room(self.pool(), key, value.len())?;
+                self.make_room(tree, key, value.len())?;
                 continue;
             }
             let chain = chain.filter(|_| restored.overflow() != entry.overflow());

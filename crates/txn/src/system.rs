@@ -2,6 +2,7 @@
 
 use crate::commit_table::{CommitTable, ANCIENT, CHUNK_IDS};
 use crate::lock::{CommitOrder, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
+use crate::promote::Promotion;
 use crate::purge::PurgeControl;
 use crate::snapshot::{SnapshotSlot, Snapshots};
 use crate::trx::{Isolation, Trx, TrxInfo, TrxShared, TrxState};
@@ -63,6 +64,8 @@ pub struct TrxConfig {
     pub deadlock_detect: bool,
     /// Who fixes the order of commits.
     pub commit_order: Arc<dyn CommitOrder>,
+    /// An index that has about so many bytes of leaves in its tablespace's pack tree gets a root of its own.
+    pub promote_bytes: u64,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Error log.
@@ -118,6 +121,7 @@ pub struct TrxSystem {
     unique_guards: Box<[Mutex<()>]>,
     pub(crate) undo: UndoSpace,
     pub(crate) purge: PurgeControl,
+    pub(crate) promotion: Promotion,
     pub(crate) losers: Mutex<Vec<Work>>,
     prepared: Mutex<Vec<Work>>,
     sessions: Mutex<Vec<Weak<TrxShared>>>,
@@ -137,6 +141,7 @@ impl TrxSystem {
         let next = limit;
         let active: Vec<TrxId> = unfinished.iter().map(|u| u.log.trx).collect();
         let locks = LockTable::new(Arc::clone(&config.clock), config.deadlock_detect, Arc::clone(&config.commit_order));
+        let promotion = Promotion::new(config.promote_bytes, pool.page_size());
         let system = Arc::new(TrxSystem {
             pool,
             flush: AtomicU8::new(config.flush as u8),
@@ -151,6 +156,7 @@ impl TrxSystem {
             unique_guards: (0..UNIQUE_GUARDS).map(|_| Mutex::default()).collect(),
             undo,
             purge: PurgeControl::new(config.purge_threads),
+            promotion,
             losers: Mutex::default(),
             prepared: Mutex::default(),
             sessions: Mutex::default(),

@@ -266,7 +266,7 @@ impl Writer<'_> {
                 Step::Room(len) => {
                     // A deletion makes room in the end.
                     let _room = (op.kind == OpKind::Delete).then(BeyondLimit::new);
-                    tree.make_room(pool, &self.scratch.key, len)?;
+                    sys.make_room(tree, &self.scratch.key, len)?;
                 }
                 Step::Edge(fence) => self.scratch.edge.find(sys, tree, op.index.id, &fence, &mut |_| {})?,
                 Step::WideCheck => match self.wide_check(op, prefix.unwrap_or(4))? {
@@ -711,7 +711,7 @@ impl TrxSystem {
                     if what != Plain::Remove && !leaf.fits_replace(slot, value.len()) {
                         drop(leaf);
                         drop(mtr);
-                        tree.make_room(pool, key, value.len())?;
+                        self.make_room(tree, key, value.len())?;
                         continue;
                     }
                     let leaf = leaf.into_mtr(&mut mtr);
@@ -725,7 +725,7 @@ impl TrxSystem {
                     if !leaf.fits(key.len(), value.len()) {
                         drop(leaf);
                         drop(mtr);
-                        tree.make_room(pool, key, value.len())?;
+                        self.make_room(tree, key, value.len())?;
                         continue;
                     }
                     leaf.into_mtr(&mut mtr).insert(&mut mtr, slot, key, value)?;

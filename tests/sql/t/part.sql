@@ -60,3 +60,14 @@ SELECT * FROM co;
 SELECT * FROM cy;
 DROP TABLE cy, co, pa, pl;
 SHOW TABLES;
+# A second handler for each partition (batched key access).
+CREATE TABLE mrr (tp INT, a INT, b INT NOT NULL, c VARCHAR(12), KEY a(a, b)) PARTITION BY LIST (tp) (PARTITION p0 VALUES IN (0, 1), PARTITION p1 VALUES IN (2, 3), PARTITION p2 VALUES IN (4));
+INSERT INTO mrr SELECT seq MOD 5, seq MOD 50, seq, CONCAT('c', seq) FROM seq_1_to_2000;
+CREATE TABLE keys_of (a INT);
+INSERT INTO keys_of VALUES (3), (4), (49), (77);
+SET join_cache_level = 6, optimizer_switch = 'mrr=on,mrr_sort_keys=on,mrr_cost_based=off,join_cache_bka=on';
+-- sort
+SELECT STRAIGHT_JOIN k.a, m.b, m.c FROM keys_of k JOIN mrr m FORCE INDEX (a) ON m.a = k.a WHERE m.b < 300;
+SELECT COUNT(*), SUM(b), MIN(c) FROM mrr FORCE INDEX (a) WHERE a IN (1, 7, 30) AND c > 'c1';
+SET join_cache_level = DEFAULT, optimizer_switch = DEFAULT;
+DROP TABLE mrr, keys_of;

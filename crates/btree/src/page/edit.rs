@@ -61,7 +61,7 @@ pub fn format(p: &mut [u8], level: u8, left: PageNo, f: Fences<'_>) -> Result<()
     if f.low.len() > max || f.high.len() > max {
         return refuse("fence beyond the longest key");
     }
-    if f.flags & !(LEFTMOST | RIGHTMOST) != 0 || !f.high.is_empty() && f.low >= f.high {
+    if f.flags & !(LEFTMOST | RIGHTMOST | ROOT) != 0 || !f.high.is_empty() && f.low >= f.high {
         return refuse("fences out of order");
     }
     if f.high.is_empty() && f.flags & RIGHTMOST == 0 {

@@ -3,7 +3,7 @@
 //! | offset | bytes | field |
 //! |---|---|---|
 //! | 13 | 1 | level; 0 = leaf |
-//! | 14 | 1 | flags: 1 = the tree's leftmost page of its level, 2 = rightmost |
+//! | 14 | 1 | flags: 1 = the tree's leftmost page of its level, 2 = rightmost, 4 = root of an index promoted out of the pack tree |
 //! | 24 | 2 | number of slots |
 //! | 26 | 2 | bytes of the prefix that all keys of the page share: the beginning of the low fence |
 //! | 28 | 4 | heap top: offset of the lowest byte of the heap |
@@ -71,6 +71,8 @@ pub const SLOT_BYTES: usize = 8;
 pub const LEFTMOST: u8 = 1;
 /// Flag: no page of this level follows.
 pub const RIGHTMOST: u8 = 2;
+/// Flag: the root of a promoted index, at whatever level (see [`crate::Tree::promote`]).
+pub const ROOT: u8 = 4;
 
 const _: () = assert!(SLOTS & 7 == 0 && OFF_LEFT & 3 == 0 && OFF_HEAP_TOP & 3 == 0);
 const _: () = assert!(OFF_COUNT == myriad_base::page::HEADER_BYTES);
@@ -87,7 +89,7 @@ pub struct Fences<'a> {
     pub low: &'a [u8],
     /// Every key of the page is below, unless empty.
     pub high: &'a [u8],
-    /// [`LEFTMOST`] and [`RIGHTMOST`].
+    /// [`LEFTMOST`], [`RIGHTMOST`] and [`ROOT`].
     pub flags: u8,
 }
 
@@ -195,6 +197,12 @@ pub fn is_leftmost(p: &[u8]) -> bool {
 #[inline]
 pub fn is_rightmost(p: &[u8]) -> bool {
     p[OFF_FLAGS] & RIGHTMOST != 0
+}
+
+/// Whether the page is the root of a promoted index.
+#[inline]
+pub fn is_promoted_root(p: &[u8]) -> bool {
+    p[OFF_FLAGS] & ROOT != 0
 }
 
 /// The low fence; empty where nothing precedes.

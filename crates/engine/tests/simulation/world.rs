@@ -50,6 +50,8 @@ pub struct World {
     pub(crate) next_xid: u32,
     pub(crate) crashes: u64,
     pub(crate) page_size: usize,
+    /// So small that most tables are promoted; or out of reach.
+    pub(crate) promote_bytes: u64,
 }
 
 /// What a step ends with.
@@ -65,6 +67,7 @@ impl World {
         let io = SimIo::new(random.next_u64());
         World {
             page_size: if random.one_in(4) { 16 << 10 } else { 4 << 10 },
+            promote_bytes: [1, 16 << 10, 1 << 20][random.below(3) as usize],
             random,
             loud,
             io,
@@ -102,6 +105,7 @@ impl World {
             log_capacity_bytes: 2 << 20,
             log_buffer_bytes: 256 << 10,
             page_size: self.page_size,
+            promote_bytes: self.promote_bytes,
             background_threads: false,
             clock: Arc::new(ManualClock::default()),
             seed: Some(seed),

@@ -64,7 +64,8 @@ impl LockTable {
     /// The victim of a pinned cycle: whom the owner of the transactions prefers, else the lightest, else the requester.
     fn choose<'c>(&self, cycle: &'c [Node]) -> &'c Node {
         let mut victim = &cycle[0];
-        for n in &cycle[1..] {
+        // Twice: a member whom the owner does not care about may stand between two whom it does.
+        for n in cycle[1..].iter().chain(cycle) {
             let preferred = match self.order.victim(victim.trx.thd(), n.trx.thd()) {
                 Some(victim) => victim == Victim::Second,
                 None => n.trx.weight() < victim.trx.weight(),

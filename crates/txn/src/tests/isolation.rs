@@ -184,6 +184,31 @@ fn locked_rows_can_be_skipped_or_read_as_committed() {
 }
 
 #[test]
+fn a_looked_up_row_can_be_let_go_at_read_committed() {
+    let rig = filled(3);
+    let mut row = RowBuf::new();
+    for (isolation, goes) in [(Isolation::ReadCommitted, true), (Isolation::RepeatableRead, false)] {
+        let (mut a, mut b) = (rig.trx_at(isolation), rig.trx());
+        for prefix in [false, true] {
+            assert!(a.get(&rig.rows, &key(10), prefix, Some(Strength::X), LockWait::Wait, &mut row).unwrap());
+            assert!(row.lock_is_new());
+            assert!(a.get(&rig.rows, &key(10), prefix, Some(Strength::X), LockWait::Wait, &mut row).unwrap());
+            assert!(!row.lock_is_new(), "it was locked before: not for this read alone");
+            a.unlock(&rig.rows, &key(10), Strength::X);
+            assert_eq!(is_blocked(rig.lock(&mut b, &key(10), Strength::X)), !goes);
+            b.rollback().unwrap();
+            if !goes {
+                a.rollback().unwrap();
+            }
+        }
+        rig.update(&mut a, &key(10), b"own").unwrap();
+        assert!(a.get(&rig.rows, &key(10), false, Some(Strength::X), LockWait::Wait, &mut row).unwrap());
+        assert!(!row.lock_is_new(), "its own change is its lock");
+        a.rollback().unwrap();
+    }
+}
+
+#[test]
 fn read_uncommitted_reads_what_is_there() {
     let rig = filled(2);
     let (mut a, mut b) = (rig.trx(), rig.trx_at(Isolation::ReadUncommitted));

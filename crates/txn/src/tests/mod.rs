@@ -76,6 +76,7 @@ fn try_open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Result<Ar
         purge_threads: 2,
         deadlock_detect: true,
         commit_order: Arc::new(crate::Unordered),
+        promote_bytes: 16 << 10,
         clock: Arc::new(SystemClock::new()),
         reporter,
     };

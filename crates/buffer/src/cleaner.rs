@@ -1,0 +1,291 @@
+//! The page cleaners keep the checkpoint's age in bounds and take checkpoints.
+//!
+//! Thresholds of the age (log end minus oldest change not durable in its file), as parts of the log's capacity:
+//!
+//! | from | writing |
+//! |---|---|
+//! | 0 | none, but when the log has not grown for a second: everything, at `io_capacity` |
+//! | [`AGE_EARLY`] | the oldest pages, at a rate between `io_capacity` and `io_capacity_max` that grows with the age |
+//! | [`AGE_LATE`] | the oldest pages, as fast as the device can |
+
+use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
+use crate::config::Level;
+use crate::doublewrite::BATCH_PAGES;
+use crate::pool::BufferPool;
+use crate::stats::Counter;
+use myriad_base::{Error, Lsn, Result};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Age at which old pages begin to be written, in 1/16 of the log's capacity.
+const AGE_EARLY: u64 = 4;
+/// Age from which nothing holds the cleaners back, in 1/16 of the log's capacity.
+const AGE_LATE: u64 = 9;
+/// Checkpoints are at least this far apart (1/64 of the log's capacity), unless the log is short or idle.
+const CHECKPOINT_STEP: u64 = 64;
+/// Pages a cleaner writes before it looks around again.
+pub(crate) const CLEANER_PAGES: usize = BATCH_PAGES;
+
+/// What a look at the checkpoint's age says.
+struct Duty {
+    /// Pages changed before this are to be written; `None`: nothing to do.
+    limit: Option<Lsn>,
+    /// Pages a second, or `None` for as fast as possible.
+    rate: Option<u64>,
+}
+
+impl BufferPool {
+    // ---- Before a mini-transaction
+
+    /// Checks that a mini-transaction may begin, wakes the cleaners if the log has grown enough, and waits for room in
+    /// the log.
+    #[inline]
+    pub(crate) fn before_mtr(&self) -> Result<()> {
+        self.check_poison()?;
+        if self.log().end_lsn().0 >= self.background.wake_lsn.load(Ordering::Relaxed) {
+            self.age_pressure()?;
+        }
+        self.log().reserve_check()
+    }
+
+    #[cold]
+    fn age_pressure(&self) -> Result<()> {
+        if self.background.has_threads() {
+            self.background.cleaner.signal();
+            return Ok(());
+        }
+        // Without threads whoever makes the log grow cleans up behind itself.
+        let capacity = self.log().capacity();
+        for _ in 0..INLINE_ROUNDS {
+            let end = self.log().end_lsn();
+            if end.0 - self.oldest_change().0.min(end.0) < capacity / 16 * AGE_EARLY {
+                break;
+            }
+            self.redo_if_started();
+            let limit = Lsn(end.0 - capacity / 16 * (AGE_EARLY / 2));
+            self.write_oldest(limit, CLEANER_PAGES, false)?;
+        }
+        self.take_checkpoint()?;
+        self.set_wake_lsn();
+        Ok(())
+    }
+
+    /// Sets the log end at which the cleaners have to look again.
+    fn set_wake_lsn(&self) {
+        let step = self.log().capacity() / 16;
+        let oldest = self.oldest_change().0;
+        let age = self.log().end_lsn().0.saturating_sub(oldest);
+        let wake = match age {
+            _ if age < step * AGE_EARLY => oldest + step * AGE_EARLY,
+            _ if age < step * AGE_LATE => oldest + step * AGE_LATE,
+            // Beyond that the cleaners do not sleep; the pool without threads tries again before long.
+            _ => self.log().end_lsn().0 + step / 16,
+        };
+        self.background.wake_lsn.store(wake, Ordering::Relaxed);
+    }
+
+    // ---- Page cleaner
+
+    /// The LSN below which every change is durable in its file.
+    fn oldest_change(&self) -> Lsn {
+        // In this order. What is appended after the first look is no older than its result; a page that recovery
+        // redoes is put on its dirty list before its records go.
+        let mut oldest = self.log().contiguous_lsn();
+        if let Some(lsn) = self.pending.oldest() {
+            oldest = oldest.min(lsn);
+        }
+        for shard in &self.shards {
+            if let Some(lsn) = shard.dirty().oldest(self.frames()) {
+                oldest = oldest.min(lsn);
+            }
+        }
+        oldest
+    }
+
+    /// Bytes of log since the last checkpoint.
+    pub(crate) fn checkpoint_age(&self) -> u64 {
+        self.log().end_lsn().0.saturating_sub(self.background.last_checkpoint().0)
+    }
+
+    fn cleaner_duty(&self) -> Duty {
+        let step = (self.log().capacity() / 16).max(1);
+        let end = self.log().end_lsn().0;
+        let age = end.saturating_sub(self.oldest_change().0);
+        let (early, late) = (step * AGE_EARLY, step * AGE_LATE);
+        let normal = self.background.io_capacity.load(Ordering::Relaxed);
+        let max = self.background.io_capacity_max.load(Ordering::Relaxed).max(normal);
+        if age >= late {
+            return Duty { limit: Some(Lsn(end - early)), rate: None };
+        }
+        if age >= early {
+            let rate = normal + (max - normal) * (age - early) / (late - early);
+            return Duty { limit: Some(Lsn(end - early)), rate: Some(rate) };
+        }
+        let mut idle = self.background.idle.lock();
+        if idle.0 != end {
+            *idle = (end, Instant::now());
+        }
+        if idle.1.elapsed() >= IDLE && age > 0 {
+            return Duty { limit: Some(Lsn(u64::MAX)), rate: Some(normal) };
+        }
+        // Too much of the memory is dirty: evictions would have to wait for writes.
+        if self.dirty_pages() > self.frames().len() / 4 * 3 {
+            return Duty { limit: Some(Lsn(u64::MAX)), rate: Some(max) };
+        }
+        Duty { limit: None, rate: None }
+    }
+
+    /// One turn of a cleaner; how long it may sleep then.
+    pub(crate) fn cleaner_turn(&self) -> Duration {
+        if self.check_poison().is_err() {
+            return IDLE;
+        }
+        let duty = self.cleaner_duty();
+        let Some(limit) = duty.limit else {
+            let checkpointed = self.take_checkpoint_if_due(true);
+            self.set_wake_lsn();
+            return if checkpointed.is_err() { RETRY_PAUSE } else { IDLE };
+        };
+        if duty.rate.is_some() {
+            let wait = self.background.paced.lock().saturating_duration_since(Instant::now());
+            if !wait.is_zero() {
+                self.set_wake_lsn();
+                return wait.min(IDLE);
+            }
+        }
+        self.redo_if_started();
+        let wrote = self.write_oldest(limit, CLEANER_PAGES, false);
+        let checkpointed = self.take_checkpoint_if_due(false);
+        self.set_wake_lsn();
+        match (wrote, checkpointed) {
+            (Ok(0), Ok(())) => {
+                // All that is old is latched or on its way through another batch: wait for that.
+                self.wait_for_batch(Duration::from_millis(5));
+                // Nothing to write at all: only new commits or pending redo hold the checkpoint.
+                if self.dirty_pages() == 0 {
+                    IDLE.min(Duration::from_millis(100))
+                } else {
+                    Duration::ZERO
+                }
+            }
+            (Ok(pages), Ok(())) => {
+                if let Some(rate) = duty.rate {
+                    let mut paced = self.background.paced.lock();
+                    let from = (*paced).max(Instant::now());
+                    *paced = from + Duration::from_secs_f64(pages as f64 / rate as f64);
+                }
+                Duration::ZERO
+            }
+            _ => RETRY_PAUSE,
+        }
+    }
+
+    /// Writes up to `max` pages changed before `limit`, oldest first in each partition. Returns how many.
+    pub(crate) fn write_oldest(&self, limit: Lsn, max: usize, wait: bool) -> Result<usize> {
+        let mut frames = Vec::with_capacity(max);
+        let each = max.div_ceil(self.shards.len());
+        // Latched pages are skipped when written, so look at more than are wanted.
+        for shard in &self.shards {
+            shard.dirty().collect(self.frames(), limit, each, &mut frames);
+        }
+        if frames.is_empty() {
+            return Ok(0);
+        }
+        let result = self.write_pages(&mut frames, wait);
+        match result.error {
+            Some(error) => Err(error),
+            None => Ok(result.written),
+        }
+    }
+
+    pub(crate) fn wait_for_batch(&self, at_most: Duration) {
+        if self.background.has_threads() {
+            self.background.wait_for_batch(at_most);
+        }
+    }
+
+    // ---- Checkpoints
+
+    fn take_checkpoint_if_due(&self, idle: bool) -> Result<()> {
+        let oldest = self.oldest_change().0;
+        let gain = oldest.saturating_sub(self.background.last_checkpoint().0);
+        let capacity = self.log().capacity();
+        let short = self.checkpoint_age() > capacity / 16 * AGE_LATE;
+        let step = capacity / if short { CHECKPOINT_STEP * 4 } else { CHECKPOINT_STEP };
+        if gain > 0 && (idle || gain >= step) {
+            self.take_checkpoint()?;
+        }
+        Ok(())
+    }
+
+    /// Takes a checkpoint at the oldest change that is not durable in its file; false when that gains nothing.
+    pub(crate) fn take_checkpoint(&self) -> Result<bool> {
+        let _one = self.background.checkpoint.lock();
+        let lsn = self.oldest_change();
+        if lsn <= self.background.last_checkpoint() {
+            return Ok(false);
+        }
+        self.check_poison()?;
+        self.log().flush_to(lsn)?;
+        let (_, payload) = self.log().last_checkpoint();
+        self.log().checkpoint(lsn, &payload)?;
+        self.background.set_last_checkpoint(lsn);
+        self.counters.add(Counter::Checkpoints);
+        self.prune_discarded(lsn);
+        if let Some(doublewrite) = &self.doublewrite {
+            if self.pending.len() == 0 && lsn >= self.pending.recovered_end() {
+                doublewrite.forget_copies();
+            }
+        }
+        Ok(true)
+    }
+
+    /// Finishes redo, writes every page changed so far and takes a checkpoint; waits. After it, with no change since,
+    /// the log has nothing to redo. The caller holds no latch. Reports progress when it takes long.
+    ///
+    /// # Errors
+    /// When the log fails, or writes have kept failing for 30 s.
+    pub fn checkpoint_now(&self) -> Result<()> {
+        self.check_poison()?;
+        self.redo_all();
+        let target = self.log().end_lsn();
+        let start = Instant::now();
+        let mut last_progress = start;
+        let mut last_report = start;
+        let mut idle_rounds = 0;
+        while self.oldest_dirty().is_some_and(|oldest| oldest < target) {
+            self.check_poison()?;
+            // Latches are waited for only after trying without: the rest need not wait for one page.
+            match self.write_oldest(target, CLEANER_PAGES * 2, idle_rounds > 0) {
+                Ok(0) => {
+                    idle_rounds += 1;
+                    self.wait_for_batch(Duration::from_millis(10));
+                    if !self.background.has_threads() && idle_rounds > INLINE_ROUNDS {
+                        return Err(Error::BufferPoolExhausted);
+                    }
+                }
+                Ok(_) => {
+                    idle_rounds = 0;
+                    last_progress = Instant::now();
+                }
+                Err(error) => {
+                    if !self.background.has_threads() || last_progress.elapsed() >= PATIENCE {
+                        return Err(error);
+                    }
+                    std::thread::sleep(RETRY_PAUSE);
+                }
+            }
+            if last_report.elapsed() >= Duration::from_secs(5) {
+                last_report = Instant::now();
+                let left = self.dirty_pages();
+                self.report(Level::Info, &format!("checkpoint: {left} dirty pages left to write"));
+            }
+        }
+        self.take_checkpoint()?;
+        Ok(())
+    }
+
+    fn oldest_dirty(&self) -> Option<Lsn> {
+        self.shards.iter().filter_map(|s| s.dirty().oldest(self.frames())).min()
+    }
+}

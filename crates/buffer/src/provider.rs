@@ -1,0 +1,283 @@
+//! The page provider keeps frames free, so that a client that misses a page finds one at once.
+//!
+//! Its threads sweep the partitions' clock hands: a cold clean page is dropped, cold dirty ones are written in batches and
+//! then dropped. Several threads, so that one's sync does not keep the device idle: while one waits for the sync of its
+//! batch, the others' batches are written.
+//!
+//! A client that finds no free frame looks for a clean victim itself, which costs less than waking somebody; it never
+//! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting.
+
+use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
+use crate::doublewrite::BATCH_PAGES;
+use crate::frame::{NIL, NO_PAGE, USAGE_COLD};
+use crate::pool::BufferPool;
+use crate::shard::Shard;
+use crate::stats::Counter;
+use myriad_base::{Error, PageId, Result};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::sync::atomic::{fence, AtomicU32, AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+/// Threads that provide.
+pub(crate) const PROVIDERS: usize = 4;
+/// Dirty victims written at a time.
+const PROVIDER_PAGES: usize = BATCH_PAGES;
+/// Victims taken from a partition before the next one has its turn.
+const TURN_VICTIMS: usize = 16;
+/// Frames that a client without a frame looks at for a clean victim.
+const CLIENT_SWEEP: usize = 32;
+
+/// The provider is woken below the lower number of free frames and works up to the upper one.
+pub(crate) struct FreeBounds {
+    low: AtomicUsize,
+    target: AtomicUsize,
+    /// Counts turns: whose it is.
+    turn: AtomicUsize,
+}
+
+impl FreeBounds {
+    /// The bounds of a pool of `frames` frames: 1/32 and 1/16 of it.
+    pub fn of(frames: usize) -> FreeBounds {
+        let bounds = FreeBounds { low: AtomicUsize::new(0), target: AtomicUsize::new(0), turn: AtomicUsize::new(0) };
+        bounds.set(frames);
+        bounds
+    }
+
+    /// The pool has another number of frames now.
+    pub fn set(&self, frames: usize) {
+        let low = (frames / 32).clamp(4, 2048);
+        self.low.store(low, Ordering::Relaxed);
+        self.target.store(low * 2, Ordering::Relaxed);
+    }
+
+    #[inline]
+    pub fn low(&self) -> usize {
+        self.low.load(Ordering::Relaxed)
+    }
+
+    pub fn target(&self) -> usize {
+        self.target.load(Ordering::Relaxed)
+    }
+}
+
+/// A client that waits for a frame.
+struct FrameWaiter {
+    /// The frame it was given, or [`NIL`].
+    frame: AtomicU32,
+    thread: Thread,
+}
+
+/// Those who wait for a frame, the longest waiting first.
+#[derive(Default)]
+pub(crate) struct FrameQueue {
+    /// Length of the queue, so that nobody takes the lock for nothing.
+    waiting: AtomicUsize,
+    queue: Mutex<VecDeque<Arc<FrameWaiter>>>,
+}
+
+impl FrameQueue {
+    fn join(&self) -> Arc<FrameWaiter> {
+        let waiter = Arc::new(FrameWaiter { frame: AtomicU32::new(NIL), thread: std::thread::current() });
+        let mut queue = self.queue.lock();
+        queue.push_back(Arc::clone(&waiter));
+        self.waiting.store(queue.len(), Ordering::SeqCst);
+        waiter
+    }
+
+    /// Takes the waiter out; the frame that it was given before, if any.
+    fn leave(&self, waiter: &Arc<FrameWaiter>) -> Option<u32> {
+        let mut queue = self.queue.lock();
+        queue.retain(|w| !Arc::ptr_eq(w, waiter));
+        self.waiting.store(queue.len(), Ordering::SeqCst);
+        let given = waiter.frame.load(Ordering::Acquire);
+        (given != NIL).then_some(given)
+    }
+
+    /// Hands frames to those who wait, as long as `take` has any.
+    fn serve(&self, mut take: impl FnMut() -> Option<u32>) {
+        // Between the frame's way into its list and the look at the queue; the waiter has its fence between the two the
+        // other way round, so one of the two sees the other.
+        fence(Ordering::SeqCst);
+        while self.waiting.load(Ordering::SeqCst) != 0 {
+            let mut queue = self.queue.lock();
+            if queue.is_empty() {
+                return;
+            }
+            let Some(frame) = take() else { return };
+            let waiter = queue.pop_front().expect("the queue is not empty");
+            self.waiting.store(queue.len(), Ordering::SeqCst);
+            waiter.frame.store(frame, Ordering::Release);
+            drop(queue);
+            waiter.thread.unpark();
+        }
+    }
+
+    /// Lets all look around: the pool is poisoned or stops.
+    pub fn wake_all(&self) {
+        self.queue.lock().iter().for_each(|w| w.thread.unpark());
+    }
+}
+
+/// What a look at a frame under the clock hand led to.
+enum Look {
+    Freed,
+    Dirty,
+    Spared,
+}
+
+impl BufferPool {
+    /// One turn of a provider; how long it may sleep then.
+    pub(crate) fn provider_turn(&self) -> Duration {
+        if self.check_poison().is_err() {
+            return IDLE;
+        }
+        let shrink = self.shrink_turn();
+        if self.free_frames.load(Ordering::Acquire) >= self.background.free.target() {
+            return shrink.unwrap_or(IDLE);
+        }
+        match self.provide() {
+            Ok(0) => {
+                // Everything is latched or being written by others.
+                self.wait_for_batch(Duration::from_millis(5));
+                Duration::ZERO
+            }
+            Ok(_) => Duration::ZERO,
+            Err(_) => RETRY_PAUSE,
+        }
+    }
+
+    /// Sweeps the clock hands, a few victims from each partition in turn, until enough frames are free or every partition
+    /// has been round three times. Returns how many became free.
+    pub(crate) fn provide(&self) -> Result<usize> {
+        let mut freed = 0;
+        // Of a small pool only a part may be on its way to the files at a time.
+        let batch = (self.frames().len() / 32).clamp(8, PROVIDER_PAGES);
+        let mut dirty = Vec::with_capacity(batch);
+        let frames = self.frames().len() as u32;
+        let mut looks = 3 * frames;
+        while looks > 0 && self.free_frames.load(Ordering::Relaxed) < self.background.free.target() {
+            let turn = self.background.free.turn.fetch_add(1, Ordering::Relaxed);
+            let shard = &self.shards[turn % self.shards.len()];
+            let mut victims = 0;
+            for _ in 0..frames / self.shards.len() as u32 {
+                let at = shard.next_by_hand(frames);
+                looks = looks.saturating_sub(1);
+                match self.look_at_victim(at) {
+                    Look::Freed => freed += 1,
+                    Look::Dirty => dirty.push(at),
+                    Look::Spared => continue,
+                }
+                victims += 1;
+                if victims == TURN_VICTIMS || dirty.len() == batch {
+                    break;
+                }
+            }
+            if dirty.len() == batch {
+                freed += self.write_victims(&mut dirty)?;
+            }
+        }
+        Ok(freed + self.write_victims(&mut dirty)?)
+    }
+
+    /// Gives the frame another chance, or frees it if it is clean.
+    fn look_at_victim(&self, at: u32) -> Look {
+        let frame = self.frames().get(at);
+        let id = frame.page_id.load(Ordering::Relaxed);
+        if id == NO_PAGE || PageId::from_u64(id).is_in_memory() || frame.is_writing() {
+            return Look::Spared;
+        }
+        let usage = frame.usage.load(Ordering::Relaxed);
+        if usage != USAGE_COLD {
+            frame.usage.store(usage - 1, Ordering::Relaxed);
+            return Look::Spared;
+        }
+        if frame.is_dirty() {
+            return Look::Dirty;
+        }
+        if self.try_evict(at) {
+            Look::Freed
+        } else {
+            Look::Spared
+        }
+    }
+
+    /// Writes dirty victims, then frees those that nobody has touched meanwhile.
+    fn write_victims(&self, dirty: &mut Vec<u32>) -> Result<usize> {
+        if dirty.is_empty() {
+            return Ok(0);
+        }
+        let victims = dirty.clone();
+        let result = self.write_pages(dirty, false);
+        let freed = victims.into_iter().filter(|&at| self.try_evict(at)).count();
+        match result.error {
+            Some(error) if freed == 0 => Err(error),
+            _ => Ok(freed),
+        }
+    }
+
+    /// Drops a clean page for the caller's own need, if the clock hand meets one soon.
+    fn evict_clean(&self, shard: &Shard) -> bool {
+        let frames = self.frames().len() as u32;
+        (0..CLIENT_SWEEP).any(|_| matches!(self.look_at_victim(shard.next_by_hand(frames)), Look::Freed))
+    }
+
+    /// Hands free frames to those who wait for one.
+    #[inline]
+    pub(crate) fn serve_waiters(&self) {
+        self.background.frame_queue.serve(|| self.pop_any_free(0));
+    }
+
+    /// Brings a frame when the free lists are empty; may wait for it.
+    #[cold]
+    pub(crate) fn wait_for_frame(&self, id: PageId) -> Result<u32> {
+        let background = &self.background;
+        if !background.has_threads() {
+            self.counters.add(Counter::FreeWaits);
+            for _ in 0..INLINE_ROUNDS {
+                // A failed write may have left clean victims.
+                let provided = self.provide();
+                if let Some(at) = self.try_alloc_frame(id) {
+                    return Ok(at);
+                }
+                provided?;
+            }
+            return Err(Error::BufferPoolExhausted);
+        }
+        background.wake_provider();
+        if self.evict_clean(self.home_shard(id)) {
+            if let Some(at) = self.try_alloc_frame(id) {
+                return Ok(at);
+            }
+        }
+        self.counters.add(Counter::FreeWaits);
+        self.queue_for_frame()
+    }
+
+    fn queue_for_frame(&self) -> Result<u32> {
+        let queue = &self.background.frame_queue;
+        let start = Instant::now();
+        let waiter = queue.join();
+        fence(Ordering::SeqCst);
+        // What became free before we were in the queue.
+        self.serve_waiters();
+        let failed = loop {
+            let given = waiter.frame.load(Ordering::Acquire);
+            if given != NIL {
+                return Ok(given);
+            }
+            if let Err(error) = self.check_poison() {
+                break error;
+            }
+            if start.elapsed() >= PATIENCE {
+                break Error::BufferPoolExhausted;
+            }
+            self.background.wake_provider();
+            std::thread::park_timeout(Duration::from_millis(50));
+            self.serve_waiters();
+        };
+        queue.leave(&waiter).ok_or(failed)
+    }
+}

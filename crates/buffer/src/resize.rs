@@ -1,0 +1,222 @@
+//! Changing the pool's memory while it is in use.
+//!
+//! Growing is done when the call returns: frames are added at the end, the page table gets more buckets, the frames go to the
+//! free lists. Shrinking goes on behind it: frames beyond the new end are no longer handed out, and the page provider empties
+//! them, by writing what is dirty, whoever uses them; each that is empty is *retired*. When all are, their memory is given
+//! back. Partitions stay as many as they were. One change at a time.
+
+use crate::background::INLINE_ROUNDS;
+use crate::config::{Level, PoolConfig};
+use crate::doublewrite::BATCH_PAGES;
+use crate::frame::{NO_PAGE, USAGE_COLD};
+use crate::pool::BufferPool;
+use crate::shard::RUN_FRAMES;
+use myriad_base::{Error, Result};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// The state of a change of size.
+pub(crate) struct Resize {
+    /// Frames from this number on are not handed out; it is the pool's size but while it shrinks.
+    limit: AtomicU32,
+    /// Frames beyond the limit that are neither in use nor free.
+    retired: AtomicUsize,
+    /// The next frame to empty. The lock is held by whoever changes the size or empties frames.
+    hand: Mutex<u32>,
+}
+
+impl Resize {
+    pub fn new(frames: usize) -> Resize {
+        Resize { limit: AtomicU32::new(frames as u32), retired: AtomicUsize::new(0), hand: Mutex::new(0) }
+    }
+}
+
+impl BufferPool {
+    fn limit(&self) -> u32 {
+        self.resize.limit.load(Ordering::Acquire)
+    }
+
+    fn is_shrinking(&self) -> bool {
+        (self.limit() as usize) < self.frames().len()
+    }
+
+    /// Whether an empty frame must not be used again; then it counts as retired.
+    #[inline]
+    pub(crate) fn retire_if_beyond(&self, at: u32) -> bool {
+        let beyond = at >= self.limit();
+        if beyond {
+            self.resize.retired.fetch_add(1, Ordering::AcqRel);
+        }
+        beyond
+    }
+
+    /// The size that the pool is on the way to, and the frames still in use beyond it; `None` when it is not shrinking.
+    pub(crate) fn shrinking_to(&self) -> Option<(usize, usize)> {
+        let (limit, len) = (self.limit() as usize, self.frames().len());
+        (limit < len).then(|| (limit, (len - limit).saturating_sub(self.resize.retired.load(Ordering::Acquire))))
+    }
+
+    /// The number of frames that `bytes` make.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] with the reason when [`BufferPool::resize`] would refuse that size now.
+    pub fn check_size(&self, bytes: usize) -> Result<usize> {
+        let (size, frames) = (self.page_size(), bytes / self.page_size());
+        let least = PoolConfig::FRAMES_MIN.max(self.shards.len() * RUN_FRAMES as usize);
+        if frames < least {
+            return Err(Error::invalid(format!(
+                "a buffer pool of {bytes} bytes is too small: {} partitions take at least {}",
+                self.shards.len(),
+                least * size
+            )));
+        }
+        if self.memory.held() > frames / 4 * 3 {
+            return Err(Error::invalid(format!(
+                "a buffer pool of {bytes} bytes is too small: in-memory tables hold {} bytes, and may hold three quarters",
+                self.memory.held() * size
+            )));
+        }
+        if frames > self.frames().max() {
+            return Err(Error::invalid(format!(
+                "a buffer pool of {bytes} bytes is more than the {} that were reserved at the start (the machine's memory): \
+                 set it in the configuration file and restart",
+                self.frames().max() * size
+            )));
+        }
+        match self.shrinking_to() {
+            Some((to, left)) if frames != to => Err(Error::invalid(format!(
+                "the buffer pool is still being reduced to {} bytes, {left} pages to go: try again later",
+                to * size
+            ))),
+            _ => Ok(frames),
+        }
+    }
+
+    /// Changes the pool's memory. Growth is complete when this returns; reduction goes on in the background.
+    ///
+    /// # Errors
+    /// As [`BufferPool::check_size`]; [`Error::Io`] when the system gives no memory; without background threads
+    /// [`Error::BufferPoolExhausted`] when frames beyond the new size stay in use (the pool keeps its size then). On an
+    /// error nothing has changed.
+    pub fn resize(&self, bytes: usize) -> Result<()> {
+        let mut hand = self.resize.hand.lock();
+        let (from, to) = (self.frames().len(), self.check_size(bytes)?);
+        if self.is_shrinking() || to == from {
+            return Ok(());
+        }
+        *hand = to as u32;
+        if to > from {
+            self.grow_to(from, to)?;
+            drop(hand);
+            self.report_size(from, to);
+            return Ok(());
+        }
+        self.background.free.set(to);
+        self.resize.limit.store(to as u32, Ordering::Release);
+        if self.background.has_threads() {
+            drop(hand);
+            self.background.wake_provider();
+            return Ok(());
+        }
+        for _ in 0..INLINE_ROUNDS {
+            let emptied = self.empty_some(&mut hand, usize::MAX);
+            if !self.is_shrinking() {
+                return Ok(());
+            }
+            emptied?;
+        }
+        self.undo_shrink(to, from);
+        Err(Error::BufferPoolExhausted)
+    }
+
+    fn grow_to(&self, from: usize, to: usize) -> Result<()> {
+        self.frames().grow(to)?;
+        self.table().grow(self.frames(), to);
+        self.background.free.set(to);
+        self.resize.limit.store(to as u32, Ordering::Release);
+        for at in from as u32..to as u32 {
+            self.free_frame(at);
+        }
+        Ok(())
+    }
+
+    /// Takes the retired frames back into use. Without background threads: nobody frees frames meanwhile.
+    fn undo_shrink(&self, to: usize, from: usize) {
+        self.background.free.set(from);
+        self.resize.limit.store(from as u32, Ordering::Release);
+        self.resize.retired.store(0, Ordering::Release);
+        for at in to as u32..from as u32 {
+            if self.frames().get(at).page_id.load(Ordering::Acquire) == NO_PAGE {
+                self.free_frame(at);
+            }
+        }
+    }
+
+    /// A provider's part in shrinking: `None` when there is nothing to do or another one does it, else how long to wait
+    /// before the next part.
+    pub(crate) fn shrink_turn(&self) -> Option<Duration> {
+        if !self.is_shrinking() {
+            return None;
+        }
+        let mut hand = self.resize.hand.try_lock()?;
+        if !self.is_shrinking() {
+            return None;
+        }
+        Some(match self.empty_some(&mut hand, BATCH_PAGES) {
+            Ok(0) => Duration::from_millis(5),
+            Ok(_) => Duration::ZERO,
+            Err(_) => crate::background::RETRY_PAUSE,
+        })
+    }
+
+    /// Empties frames beyond the limit, until it has met `max` dirty ones or has been round once. Returns how many it
+    /// emptied.
+    fn empty_some(&self, hand: &mut u32, max: usize) -> Result<usize> {
+        let (limit, len) = (self.limit(), self.frames().len() as u32);
+        let drained: usize = self.shards.iter().map(|shard| shard.drain_free(limit)).sum();
+        self.free_frames.fetch_sub(drained, Ordering::AcqRel);
+        self.resize.retired.fetch_add(drained, Ordering::AcqRel);
+        let mut emptied = drained;
+        let mut dirty = Vec::new();
+        for _ in limit..len {
+            if dirty.len() >= max {
+                break;
+            }
+            let at = *hand;
+            *hand = if at + 1 < len { at + 1 } else { limit };
+            let frame = self.frames().get(at);
+            if frame.page_id.load(Ordering::Acquire) == NO_PAGE {
+                continue;
+            }
+            if frame.is_dirty() {
+                dirty.push(at);
+            } else {
+                emptied += usize::from(self.evict_whoever_uses_it(at));
+            }
+        }
+        let victims = dirty.clone();
+        let result = self.write_pages(&mut dirty, false);
+        emptied += victims.into_iter().filter(|&at| self.evict_whoever_uses_it(at)).count();
+        if self.resize.retired.load(Ordering::Acquire) == (len - limit) as usize {
+            self.resize.retired.store(0, Ordering::Release);
+            self.frames().shrink(limit as usize);
+            self.report_size(len as usize, limit as usize);
+        }
+        match result.error {
+            Some(error) if emptied == 0 => Err(error),
+            _ => Ok(emptied),
+        }
+    }
+
+    fn evict_whoever_uses_it(&self, at: u32) -> bool {
+        self.frames().get(at).usage.store(USAGE_COLD, Ordering::Relaxed);
+        self.try_evict(at) || self.move_memory_page(at)
+    }
+
+    fn report_size(&self, from: usize, to: usize) {
+        let size = self.page_size();
+        let text = format!("the buffer pool has {} bytes now, before it had {}", to * size, from * size);
+        self.report(Level::Info, &text);
+    }
+}

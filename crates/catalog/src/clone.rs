@@ -1,0 +1,235 @@
+//! Copying the definitions of a whole database: an empty copy of a template, in one transaction.
+//!
+//! The server keeps a folder for each database, which no transaction covers. So the transaction leaves a note
+//! ([`CloneNote`]) that says what the folder has to hold; who finds one at start makes the folder and removes the note.
+
+use crate::def::{IndexDef, Placement, TableDef};
+use crate::rows::{self, CloneNote, SpaceRow};
+use crate::spaces::{apply_one, get_locked, space_number};
+use crate::store::{index, Catalog, Counter};
+use myriad_base::{Error, IndexId, Result, ShapeId, SpaceId, TableId};
+use myriad_btree::alloc::PACK_ROOT;
+use myriad_txn::{OpKind, Strength, Trx};
+use std::collections::HashSet;
+
+/// Sees a table's name (its part after the database) and, for the first table of each shape, the server's image (empty if
+/// it has none). An error ends the copy.
+pub type Accept<'a> = &'a mut dyn FnMut(&str, Option<&[u8]>) -> Result<()>;
+
+/// What [`Catalog::clone_database`] has done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Cloned {
+    /// Names the note that waits for [`Catalog::finish_clone`].
+    pub note: u32,
+    /// Tables copied.
+    pub tables: u64,
+}
+
+/// Where the copy's tables go.
+enum Target {
+    /// The database has a tablespace, or all databases share one.
+    Known(SpaceId),
+    /// A tablespace made for the copy, known to nobody yet; is it the database's, or one table's?
+    Made { space: SpaceId, row: SpaceRow, own: bool },
+}
+
+impl Catalog {
+    /// Makes database `to` an empty copy of database `from`: every table with its definition, indexes and placement, no row,
+    /// AUTO_INCREMENT at 1. One durable transaction; `folder` is kept in its note until [`Catalog::finish_clone`]. Tables
+    /// that the server is about to rename (`#sql...`) are left out.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`] if there is nothing to copy, [`Error::TableExists`] if `to` has tables, those of `accept` and
+    /// of writing. Nothing has changed then.
+    pub fn clone_database(&self, from: &str, to: &str, folder: &[u8], accept: Accept<'_>) -> Result<Cloned> {
+        let mut key = Vec::new();
+        rows::push_database_key(&mut key, to)?;
+        if let Some(table) = self.first_table(to)? {
+            return Err(Error::TableExists { name: format!("{to}/{table}") });
+        }
+        let mut defs = self.template(from, accept)?;
+        if defs.is_empty() {
+            return Err(Error::NoSuchTable { name: format!("{from}/*") });
+        }
+        let mut made = Vec::new();
+        let cloned = self.prepare_copies(&mut defs, to, &key, &mut made).and_then(|()| {
+            let note = CloneNote { id: defs[0].id.0, database: to.into(), folder: folder.into() };
+            self.change(|trx| self.insert_copies(trx, &defs, &key, &made, &note))?;
+            Ok(Cloned { note: note.id, tables: defs.len() as u64 })
+        });
+        match &cloned {
+            Ok(_) => self.note_new_contents(defs.iter().filter(|d| !d.temporary).map(|d| d.id))?,
+            Err(_) => {
+                for target in made {
+                    if let Target::Made { space, .. } = target {
+                        self.abandon_space(space);
+                    }
+                }
+            }
+        }
+        // Whoever asked for one of the new names before learned nothing that is kept: only what exists is cached.
+        cloned
+    }
+
+    fn first_table(&self, db: &str) -> Result<Option<String>> {
+        let mut first = None;
+        self.list_tables(db, &mut |table| {
+            first = Some(table.to_string());
+            false
+        })?;
+        Ok(first)
+    }
+
+    /// The definitions to copy, as one snapshot has them.
+    fn template(&self, from: &str, accept: Accept<'_>) -> Result<Vec<TableDef>> {
+        let mut prefix = Vec::new();
+        rows::push_database_key(&mut prefix, from)?;
+        let mut defs = Vec::new();
+        self.scan(rows::TABLES, &prefix, &mut |key, value| {
+            let (db, table) = rows::parse_table_key(key)?;
+            if !table.starts_with(crate::ddl::COPY_PREFIX) {
+                defs.push(rows::decode_table(format!("{db}/{table}"), value)?);
+            }
+            Ok(true)
+        })?;
+        let mut seen: HashSet<ShapeId> = HashSet::new();
+        for def in &defs {
+            let table = def.name.split_once('/').map_or("", |(_, table)| table);
+            match seen.insert(def.shape) || def.frm_len == 0 {
+                true => accept(table, Some(&self.frm(def)?))?,
+                false => accept(table, None)?,
+            }
+        }
+        Ok(defs)
+    }
+
+    /// Turns the template's definitions into the copies', and makes the tablespaces that they need.
+    fn prepare_copies(&self, defs: &mut [TableDef], to: &str, key: &[u8], made: &mut Vec<Target>) -> Result<()> {
+        let ids: usize = defs.iter().map(|d| d.indexes.len() + usize::from(d.auto_increment.is_some())).sum();
+        let ids = u32::try_from(ids).map_err(|_| Error::invalid("more indexes than there are ids"))?;
+        let mut next = self.allocate(Counter::Index, ids)?;
+        let mut fresh = |unique| {
+            let id = IndexId(next);
+            next += 1;
+            IndexDef { id, root: PACK_ROOT, unique }
+        };
+        let create_time_s = self.clock.wall_us() / 1_000_000;
+        let mut shared = None;
+        for def in defs {
+            def.name = format!("{to}/{}", def.name.split_once('/').map_or("", |(_, table)| table));
+            def.indexes.iter_mut().for_each(|i| *i = fresh(i.unique));
+            def.auto_increment = def.auto_increment.map(|_| fresh(true));
+            def.id = TableId(def.indexes[0].id.0);
+            def.version = 1;
+            def.create_time_s = create_time_s;
+            def.frm_patch = self.random_bytes();
+            def.space = match (def.own_space, shared) {
+                _ if def.is_in_memory() => SpaceId::MEMORY,
+                (false, Some(space)) => space,
+                (false, None) => *shared.insert(self.target(to, key, made)?),
+                (true, _) => {
+                    let (space, row) = self.create_space_file(to)?;
+                    made.push(Target::Made { space, row, own: true });
+                    space
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// The tablespace of the copies that have none of their own.
+    fn target(&self, to: &str, key: &[u8], made: &mut Vec<Target>) -> Result<SpaceId> {
+        if self.placement() == Placement::Server {
+            let space = self.change(|trx| self.space_for(trx, to, Placement::Server))?;
+            made.push(Target::Known(space));
+            return Ok(space);
+        }
+        let mut value = Vec::new();
+        if self.trx.get_newest(&index(rows::DATABASES), key, &mut value)? {
+            let space = space_number(&value)?;
+            made.push(Target::Known(space));
+            return Ok(space);
+        }
+        let (space, row) = self.create_space_file(to)?;
+        made.push(Target::Made { space, row, own: false });
+        Ok(space)
+    }
+
+    fn insert_copies(
+        &self,
+        trx: &mut Trx,
+        defs: &[TableDef],
+        database: &[u8],
+        targets: &[Target],
+        note: &CloneNote,
+    ) -> Result<()> {
+        for target in targets {
+            match target {
+                Target::Made { space, row, own } => {
+                    self.finish_space(trx, *space, row)?;
+                    if !own {
+                        let number = rows::encode_number(u64::from(space.0));
+                        apply_one(trx, OpKind::Insert, &index(rows::DATABASES), database, &number).map_err(|e| {
+                            // Somebody else's first table came in between.
+                            match e {
+                                Error::DuplicateKey { .. } => {
+                                    Error::TableExists { name: format!("{}/*", note.database) }
+                                }
+                                e => e,
+                            }
+                        })?;
+                    }
+                }
+                Target::Known(space) => {
+                    let key = match self.placement() {
+                        Placement::Server => [rows::SHARED_DATABASE.as_bytes(), &[0]].concat(),
+                        _ => database.to_vec(),
+                    };
+                    let value = get_locked(trx, &index(rows::DATABASES), &key, Strength::S)?;
+                    if value.map(|v| space_number(&v)).transpose()? != Some(*space) {
+                        return Err(Error::DefinitionChanged { name: note.database.clone() });
+                    }
+                }
+            }
+        }
+        let mut key = Vec::new();
+        for def in defs {
+            key.clear();
+            rows::push_table_key(&mut key, &def.name)?;
+            apply_one(trx, OpKind::Insert, &index(rows::TABLES), &key, &rows::encode_table(def))
+                .map_err(|e| crate::ddl::exists(e, &def.name))?;
+        }
+        apply_one(trx, OpKind::Insert, &index(rows::PENDING), &note.key(), &note.value())
+    }
+
+    /// The folder of a copied database is there: forgets the note. What a crash undoes of this is done again.
+    ///
+    /// # Errors
+    /// Those of writing the catalog.
+    pub fn finish_clone(&self, note: u32) -> Result<()> {
+        self.trx.remove_unversioned(&index(rows::PENDING), &CloneNote::key_of(note)).map(|_| ())
+    }
+
+    /// Copies whose folder may be missing: `(note, database, folder)`, for the start. Reads a few pages.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn unfinished_clones(&self) -> Result<Vec<CloneNote>> {
+        let mut found = Vec::new();
+        self.scan(rows::PENDING, &[CloneNote::KIND], &mut |key, value| {
+            found.push(CloneNote::decode(key, value)?);
+            Ok(true)
+        })?;
+        Ok(found)
+    }
+
+    /// Forgets the notes of a database that is dropped, as part of the transaction.
+    pub(crate) fn drop_clone_notes(&self, trx: &mut Trx, database: &[u8]) -> Result<()> {
+        for note in self.unfinished_clones()? {
+            if Some(note.database.as_bytes()) == database.strip_suffix(&[0]) {
+                apply_one(trx, OpKind::Delete, &index(rows::PENDING), &note.key(), &[])?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,87 @@
+/* DROP DATABASE: all of a database's tables in one transaction of the catalog.
+
+   The server drops a database's tables one by one, with an entry and syncs in its log of DDL for each, in time
+   quadratic in their number. So it is told of those alone that have files of their own beside the catalog. */
+#include "drop_database.h"
+#include "session.h"
+#include "system_rows.h"
+#include "sql_statistics.h"
+#include "table_cache.h"
+#include <my_dir.h>
+#include <set>
+
+namespace {
+
+/* Encoded names of tables with triggers: their files go the server's way, or the folder could not be removed. */
+std::set<std::string> with_triggers(const MY_DIR *files) {
+  constexpr const char ending[] = ".TRG";
+  constexpr size_t length = sizeof ending - 1;
+  std::set<std::string> names;
+  for (size_t i = 0; files && i < files->number_of_files; i++) {
+    std::string name = files->dir_entry[i].name;
+    if (name.size() > length && !name.compare(name.size() - length, length, ending))
+      names.insert(name.substr(0, name.size() - length));
+  }
+  return names;
+}
+
+bool is_cached(THD *thd, const char *db, const char *table) {
+  TDC_element *element = tdc_lock_share(thd, db, table);
+  if (!element) return false;
+  if (element != MY_ERRPTR) tdc_unlock_share(element);
+  return true;
+}
+
+/* Waits for the users of a table that the server has in its cache, as DROP TABLE does, and takes it out of there. */
+bool close_table(THD *thd, const char *db, const char *table) {
+  MDL_request request;
+  MDL_REQUEST_INIT(&request, MDL_key::TABLE, db, table, MDL_EXCLUSIVE, MDL_TRANSACTION);
+  if (thd->mdl_context.acquire_lock(&request, thd->variables.lock_wait_timeout)) return true;
+  tdc_remove_table(thd, db, table);
+  PSI_CALL_drop_table_share(false, db, uint(strlen(db)), table, uint(strlen(table)));
+  return false;
+}
+
+/* Statistics that ANALYZE TABLE ... PERSISTENT stored: a later table of the same name must not find them. */
+void delete_statistics(THD *thd, const char *db) {
+  std::set<std::string> tables;
+  for (const char *kind : {"table_stats", "column_stats", "index_stats"})
+    for (std::string &name : myriad_system_rows(thd, kind, db, SIZE_MAX)) tables.insert(std::move(name));
+  LEX_CSTRING schema = {db, strlen(db)};
+  for (const std::string &table : tables) {
+    LEX_CSTRING name = {table.c_str(), table.size()};
+    delete_statistics_for_table(thd, &schema, &name);
+  }
+}
+
+}  // namespace
+
+bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vector<std::string> *names) {
+  std::set<std::string> triggers = with_triggers(files);
+  std::vector<std::string> left;
+  for (std::string &name : *names) {
+    char table[NAME_LEN + 1];
+    filename_to_tablename(name.c_str(), table, sizeof table, true);
+    if (triggers.count(name))
+      left.push_back(std::move(name));
+    else if (is_cached(thd, db, table) && close_table(thd, db, table))
+      return true;
+  }
+  names->swap(left);
+  return false;
+}
+
+void myriad_drop_database_hook(handlerton *, char *path) {
+  std::string name = myriad_name(path);
+  while (!name.empty() && name.back() == FN_LIBCHAR) name.pop_back();
+  uint64_t dropped = 0;
+  if (myriad_drop_database(myriad_core, name.c_str(), &dropped) != MYRIAD_OK) {
+    sql_print_error("MYRIAD: dropping database %s: %s", name.c_str(), myriad_last_error());
+    return;
+  }
+  THD *thd = current_thd;
+  if (!dropped || !thd || thd_sql_command(thd) != SQLCOM_DROP_DB) return;
+  char db[NAME_LEN + 1];
+  filename_to_tablename(name.c_str(), db, sizeof db, true);
+  delete_statistics(thd, db);
+}

@@ -1,0 +1,13 @@
+/* DROP DATABASE: all of a database's tables in one transaction of the catalog. */
+#ifndef MYRIAD_DROP_DATABASE_H
+#define MYRIAD_DROP_DATABASE_H
+#include "server.h"
+#include <string>
+#include <vector>
+
+/* DROP DATABASE asks for its tables: keeps those in `names` (file name encoding) that it must drop one by one. The
+   others go with myriad_drop_database_hook(). True on failure, reported. */
+bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vector<std::string> *names);
+/* handlerton::drop_database */
+void myriad_drop_database_hook(handlerton *hton, char *path);
+#endif
