@@ -22,7 +22,8 @@ import server  # noqa: E402
 
 PAGE = 16384
 ROWS = 5000
-OPTIONS = ["--loose-myriad-log-capacity=16777216", "--skip-log-bin"]
+# Without the warm-up: a case decides itself which tablespaces have been used.
+OPTIONS = ["--loose-myriad-log-capacity=16777216", "--loose-myriad-buffer-pool-warm-up=OFF", "--skip-log-bin"]
 CASES = []
 
 

@@ -61,20 +61,18 @@ impl LockTable {
         cycle.iter().all(|n| n.trx.wait.word() == n.word).then_some(guards)
     }
 
-    /// The victim of a pinned cycle: whom the owner of the transactions prefers, else the lightest, else the requester.
+    /// The victim of a pinned cycle, the same wherever the search began: of those whom the owner of the transactions would
+    /// rather see go than another, and of nobody else if there are such, the lightest; the requester among equals.
     fn choose<'c>(&self, cycle: &'c [Node]) -> &'c Node {
-        let mut victim = &cycle[0];
-        // Twice: a member whom the owner does not care about may stand between two whom it does.
-        for n in cycle[1..].iter().chain(cycle) {
-            let preferred = match self.order.victim(victim.trx.thd(), n.trx.thd()) {
-                Some(victim) => victim == Victim::Second,
-                None => n.trx.weight() < victim.trx.weight(),
-            };
-            if preferred {
-                victim = n;
-            }
-        }
-        victim
+        let prefers = |n: &Node, victim: Victim| {
+            let mut others = cycle.iter().filter(|other| !Arc::ptr_eq(&other.trx, &n.trx));
+            others.any(|other| self.order.victim(n.trx.thd(), other.trx.thd()) == Some(victim))
+        };
+        let rank = |n: &Node| {
+            let rank = if prefers(n, Victim::Second) { 2 } else { u8::from(!prefers(n, Victim::First)) };
+            (rank, n.trx.weight())
+        };
+        cycle.iter().min_by_key(|n| rank(n)).expect("a cycle has members")
     }
 
     /// What the members of a deadlock wait for, as it is shown to users.
