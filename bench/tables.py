@@ -357,7 +357,8 @@ def report(rows, engines, name):
             line += f"{limit:>11}" + ("  MISSED" if miss else "")
         lines.append(line)
     text = "\n".join(lines)
-    figures = [f for f in dict.fromkeys(f for _, f in keys) if any(w in f for w in ("a second", "start", ", us", "SIGKILL"))] or [keys[0][1]]
+    charted = ("a second", "start", ", us", "SIGKILL")
+    figures = [f for f in dict.fromkeys(f for _, f in keys) if any(w in f for w in charted)] or [keys[0][1]]
     groups = list(dict.fromkeys(r["tables"] for r in rows))
     measure.grid(f"{name}.png", figures, groups, engines, {(f, n, e): v for (n, f, e), v in value.items()},
                  "by number of tables")
