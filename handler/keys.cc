@@ -27,11 +27,6 @@ bool space_weight(CHARSET_INFO *cs, uint flags, uint8_t *unit, uint8_t *space) {
   return true;
 }
 
-/* True if all weights have two bytes and those of ASCII are below 0x80. */
-bool compact_weights(CHARSET_INFO *cs) {
-  return !strcmp(cs->coll_name.str, "utf8mb3_general_ci") || !strcmp(cs->coll_name.str, "utf8mb4_general_ci");
-}
-
 /* A weight of two bytes in an order-preserving, prefix-free code of one to three. */
 uchar *put_compact(const uchar *weight, uchar *to) {
   unsigned w = unsigned(weight[0]) << 8 | weight[1];
@@ -80,7 +75,7 @@ TextRules text_rules(CHARSET_INFO *cs, bool fixed_width) {
     }
   }
   if (rules.levels != 1 || rules.whole || !rules.pad) return rules;
-  rules.compact = rules.unit[0] == 2 && compact_weights(cs);
+  rules.compact = rules.unit[0] == 2 && is_utf8_general(cs);
   if (rules.compact || rules.unit[0] == 1) rules.letters = letters_of(cs);
   return rules;
 }

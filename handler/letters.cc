@@ -10,8 +10,7 @@ namespace {
 
 /* Collations known to weigh each character alone, ASCII in one weight of its own. */
 bool weighs_by_character(CHARSET_INFO *cs) {
-  if (cs->coll == my_charset_latin1.coll) return true; /* single byte, by a table */
-  return !strcmp(cs->coll_name.str, "utf8mb3_general_ci") || !strcmp(cs->coll_name.str, "utf8mb4_general_ci");
+  return cs->coll == my_charset_latin1.coll /* single byte, by a table */ || is_utf8_general(cs);
 }
 
 /* The weight of an ASCII character if it is below 256. */
@@ -50,6 +49,10 @@ std::unique_ptr<Letters> find_letters(CHARSET_INFO *cs) {
 }
 
 }  // namespace
+
+bool is_utf8_general(CHARSET_INFO *cs) {
+  return !strcmp(cs->coll_name.str, "utf8mb3_general_ci") || !strcmp(cs->coll_name.str, "utf8mb4_general_ci");
+}
 
 const Letters *letters_of(CHARSET_INFO *cs) {
   static std::mutex mutex;

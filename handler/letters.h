@@ -23,6 +23,9 @@ struct Letters {
   bool pack(const uchar *text, size_t length, Buffer *out) const;
 };
 
+/* utf8mb3_general_ci or utf8mb4_general_ci: each character has one weight of two bytes, below 0x80 for ASCII. */
+bool is_utf8_general(CHARSET_INFO *cs);
+
 /* The letters of a collation; null where it does not weigh so. Kept for the life of the process. */
 const Letters *letters_of(CHARSET_INFO *cs);
 
