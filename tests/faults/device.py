@@ -10,12 +10,11 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run  # noqa: E402
-from run import Place, ROWS, Skipped, expect, pymysql, server  # noqa: E402
+from run import Load, ROWS, Skipped, expect, server, wait_for  # noqa: E402
 
 CASES = []
 
@@ -51,58 +50,6 @@ class Fault:
         self.process.send_signal(signal.SIGINT)
         self.process.wait()
         self.process.stderr.close()
-
-
-class Load:
-    """Two clients that insert rows of about 600 bytes into d.t and remember what was acknowledged."""
-
-    def __init__(self, place):
-        self.place, self.acknowledged, self.tried, self.errors, self.stop = place, set(), set(), [], threading.Event()
-        self.threads = [threading.Thread(target=self.work, args=(i,), daemon=True) for i in (1, 2)]
-        for thread in self.threads:
-            thread.start()
-
-    def work(self, number):
-        key = number * 1000000
-        try:
-            connection = self.place.server.connect(database="d")
-            with connection, connection.cursor() as cursor:
-                while not self.stop.is_set():
-                    key += 1
-                    self.tried.add(key)
-                    try:
-                        cursor.execute("INSERT INTO t VALUES (%s, %s)", (key, (f"{key}-" * 40)[:300]))
-                        self.acknowledged.add(key)
-                    except pymysql.err.MySQLError as problem:
-                        self.errors.append(problem)
-                        if problem.args[0] in (2006, 2013):
-                            return
-                        time.sleep(0.05)
-        except (pymysql.err.MySQLError, OSError) as problem:
-            self.errors.append(problem)
-
-    def end(self):
-        self.stop.set()
-        for thread in self.threads:
-            thread.join(30)
-            expect(not thread.is_alive(), "a client hangs")
-
-    def check(self):
-        """After a restart: everything acknowledged is there, and nothing that was never asked for."""
-        found = {row[0] for row in self.place.server.query("SELECT id FROM d.t WHERE id >= 1000000")}
-        expect(not self.acknowledged - found, f"{len(self.acknowledged - found)} acknowledged rows are lost")
-        expect(not found - self.tried, "rows that nobody inserted")
-        self.place.good("d", ROWS + len(found))
-        self.place.good("e")
-
-
-def wait_for(condition, seconds=15):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return condition()
 
 
 @case

@@ -130,6 +130,59 @@ class Place:
         self.server.close()
 
 
+class Load:
+    """Two clients that insert rows of 300 bytes into d.t and remember what was acknowledged."""
+
+    def __init__(self, place):
+        self.place, self.acknowledged, self.tried, self.errors, self.stop = place, set(), set(), [], threading.Event()
+        self.threads = [threading.Thread(target=self.work, args=(i,), daemon=True) for i in (1, 2)]
+        for thread in self.threads:
+            thread.start()
+
+    def work(self, number):
+        key = number * 1000000
+        try:
+            connection = self.place.server.connect(database="d")
+            with connection, connection.cursor() as cursor:
+                while not self.stop.is_set():
+                    key += 1
+                    self.tried.add(key)
+                    try:
+                        cursor.execute("INSERT INTO t VALUES (%s, %s)", (key, (f"{key}-" * 40)[:300]))
+                        self.acknowledged.add(key)
+                    except pymysql.err.MySQLError as problem:
+                        self.errors.append(problem)
+                        if problem.args[0] in (2006, 2013):
+                            return
+                        time.sleep(0.05)
+        except (pymysql.err.MySQLError, OSError) as problem:
+            self.errors.append(problem)
+
+    def end(self):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(30)
+            expect(not thread.is_alive(), "a client hangs")
+
+    def check(self):
+        """After a restart: everything acknowledged is there, and nothing that was never asked for. The keys found."""
+        found = {row[0] for row in self.place.server.query("SELECT id FROM d.t WHERE id >= 1000000")}
+        expect(not self.acknowledged - found, f"{len(self.acknowledged - found)} acknowledged rows are lost")
+        expect(not found - self.tried, "rows that nobody inserted")
+        self.place.good("d", ROWS + len(found))
+        self.place.good("e")
+        return found
+
+
+def wait_for(condition, seconds=15):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.1)
+    return condition()
+
+
 def change(path, offset, data=None):
     """Writes `data` at `offset`, or flips one bit of the byte there."""
     with open(path, "r+b") as f:
@@ -678,26 +731,7 @@ def read_only_directory(_):
 def full_disk(_):
     place = on_small_disk(64)
     try:
-        acknowledged, errors, stop = set(), [], threading.Event()
-
-        def load(number):
-            key = number * 1000000
-            connection = place.server.connect(database="d")
-            with connection, connection.cursor() as cursor:
-                while not stop.is_set():
-                    key += 1
-                    try:
-                        cursor.execute("INSERT INTO t VALUES (%s, %s)", (key, f"{key}-" * 30))
-                        acknowledged.add(key)
-                    except pymysql.err.MySQLError as problem:
-                        errors.append(problem)
-                        if problem.args[0] in (2006, 2013):
-                            return
-                        time.sleep(0.05)
-
-        threads = [threading.Thread(target=load, args=(i,), daemon=True) for i in (1, 2)]
-        for thread in threads:
-            thread.start()
+        load = Load(place)
         time.sleep(0.5)
         filler = open(place.myriad + "/filler", "wb", buffering=0)
         try:
@@ -705,32 +739,22 @@ def full_disk(_):
                 pass
         except OSError:
             pass
-        deadline = time.monotonic() + 15
-        while time.monotonic() < deadline and not errors:
-            time.sleep(0.1)
+        told = wait_for(lambda: load.errors)
         expect(place.server.alive(), f"the server ended: {place.server.why()}")
-        expect(errors, "15 s of inserts on a full disk and no error")
-        expect(errors[0].args[0] in (1021, 1114),
-               f"unclear error: {errors[0]}")
+        expect(told, "15 s of inserts on a full disk and no error")
+        expect(load.errors[0].args[0] in (1021, 1114), f"unclear error: {load.errors[0]}")
         got, problem = place.ask("SELECT COUNT(*) FROM e.t")
         expect(not problem and got[0][0] == ROWS, f"reads fail on a full disk: {problem}")
         expect("[ERROR]" in place.log() or "[Warning] MYRIAD" in place.log(), "the error log does not tell of the full disk")
         filler.close()
         os.remove(place.myriad + "/filler")
-        before, deadline = len(acknowledged), time.monotonic() + 15
-        while len(acknowledged) < before + 100 and time.monotonic() < deadline:
-            time.sleep(0.1)
-        expect(len(acknowledged) >= before + 100, f"no work after room was made: {errors[-1]}")
+        before = len(load.acknowledged)
+        expect(wait_for(lambda: len(load.acknowledged) >= before + 100), f"no work after room was made: {load.errors[-1]}")
         place.server.kill()
-        stop.set()
-        for thread in threads:
-            thread.join(10)
+        load.end()
         place.server.start()
-        found = {row[0] for row in place.server.query("SELECT id FROM d.t WHERE id > 900000")}
-        expect(not acknowledged - found, f"{len(acknowledged - found)} acknowledged rows are lost")
-        expect(len(found - acknowledged) <= 2 + len(errors), "rows that were never acknowledged")
-        place.good("d", ROWS + len(found))
-        place.good("e")
+        found = load.check()
+        expect(len(found - load.acknowledged) <= 2 + len(load.errors), "rows that were never acknowledged")
     finally:
         place.close()
 
