@@ -180,12 +180,6 @@ def charts(rows, formats, name):
                                    ("cpu_us_per_file", min, "CPU a file in microseconds, by threads"))]
 
 
-def write_page(name, head, text, pictures):
-    with open(os.path.join(measure.RESULTS, f"{name}.html"), "w") as f:
-        f.write(f"<!doctype html><meta charset=utf-8><title>{name}</title><h1>Tablespace check</h1><p>{head}</p>"
-                f"<pre>{text}</pre>" + "".join(f"<p><img src={os.path.basename(p)}></p>" for p in pictures))
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--files", type=int, default=200000)
@@ -208,9 +202,8 @@ def main():
         tablespaces.make_folder(folders[fmt], fmt, args.files, *real[fmt])
     if not shutil.which("fio"):
         print("fio is not installed, so the device's limit is not measured: apt-get install fio", file=sys.stderr)
-    head = (f"{measure.machine()}; {args.files} files, caches dropped by {drop_caches(args.folder)}, "
-            f"median of {args.rounds}")
-    print(head, flush=True)
+    note = f"{args.files} files, caches dropped by {drop_caches(args.folder)}, median of {args.rounds}"
+    print(f"{measure.machine()}; {note}", flush=True)
     rows, limits = [], []
     for number in range(args.rounds):
         limits.append(fio_best(args.folder))
@@ -227,7 +220,7 @@ def main():
     path = measure.write_csv(f"{args.name}.csv", rows)
     text = table(rows, formats, fio) + "\n" + verdicts(rows, formats, fio)
     print(text)
-    write_page(args.name, head, text, charts(rows, formats, args.name))
+    measure.write_page(args.name, "Tablespace check", note, text, charts(rows, formats, args.name))
     print(f"results in {os.path.relpath(path)} and beside it")
     return 0
 

@@ -119,11 +119,8 @@ def main():
                            {(r["stage"], "", r["engine"]): r[v] or 0 for r in rows}, label)
               for v, label in (("rate", "rows or queries a second"), ("p99_ms", "99th percentile of a commit, ms"),
                                ("written_kb", "KB written a row"))]
-    with open(os.path.join(measure.RESULTS, f"{args.name}.html"), "w") as f:
-        f.write(f"<!doctype html><meta charset=utf-8><title>{args.name}</title><h1>Insert benchmark</h1><p>"
-                f"{measure.machine()}; {int(args.rows * args.scale)} rows, {args.commit_rows} a commit, pool "
-                f"{max(6, int(args.pool_mib * args.scale))} MiB</p><pre>{text}</pre>"
-                + "".join(f"<p><img src={os.path.basename(c)}></p>" for c in charts))
+    measure.write_page(args.name, "Insert benchmark", f"{int(args.rows * args.scale)} rows, {args.commit_rows} a commit, "
+                       f"pool {max(6, int(args.pool_mib * args.scale))} MiB", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
     return 0
 

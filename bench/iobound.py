@@ -194,12 +194,9 @@ def main():
                                 ("worst_share", "worst second as a share of the mean"),
                                 ("p99_ms", "99th percentile of latency, ms"),
                                 ("written_kb", "KB written a query"), ("cpu_us", "server CPU a query, us"))]
-    with open(os.path.join(measure.RESULTS, f"{args.name}.html"), "w") as f:
-        f.write(f"<!doctype html><meta charset=utf-8><title>{args.name}</title><h1>Data larger than memory</h1>"
-                f"<p>{measure.machine()}; {args.tables} tables of {args.rows} rows, pool "
-                f"{max(6, int(args.pool_mib * args.scale))} MiB, log {int(args.log_mib * args.scale)} MiB, {args.seconds} s a "
-                f"cell after {args.warm}, median of {args.rounds}</p><pre>{text}</pre>"
-                + "".join(f"<p><img src={os.path.basename(c)}></p>" for c in charts))
+    measure.write_page(args.name, "Data larger than memory", f"{args.tables} tables of {args.rows} rows, pool "
+                       f"{max(6, int(args.pool_mib * args.scale))} MiB, log {int(args.log_mib * args.scale)} MiB, "
+                       f"{args.seconds} s a cell after {args.warm}, median of {args.rounds}", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
     return 0
 

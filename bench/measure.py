@@ -84,6 +84,14 @@ def grid(name, panels, groups, engines, values, label):
     return path
 
 
+def write_page(name, title, note, text, charts):
+    """The page of a benchmark: what was measured and how, the table, the charts (paths)."""
+    os.makedirs(RESULTS, exist_ok=True)
+    with open(os.path.join(RESULTS, f"{name}.html"), "w") as f:
+        f.write(f"<!doctype html><meta charset=utf-8><title>{name}</title><h1>{title}</h1><p>{machine()}; {note}</p>"
+                f"<pre>{text}</pre>" + "".join(f"<p><img src={os.path.basename(c)}></p>" for c in charts))
+
+
 def machine():
     """One line about the machine, for the head of a report."""
     with open("/proc/cpuinfo") as f:

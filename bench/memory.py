@@ -61,29 +61,15 @@ def main():
     clients = [int(c) for c in args.clients.split(",")]
     print(measure.machine(), flush=True)
     servers = start(kinds, args)
-    rows = []
-    for number in range(args.rounds):
-        for kind in kinds:
-            prepare(kind, servers[kind], args)
-        for w in workloads:
-            for c in clients:
-                for kind in kinds[number % len(kinds):] + kinds[:number % len(kinds)]:
-                    measure.settle(servers.values())
-                    rows.append({"round": number + 1, "workload": w, "clients": c, "engine": kind,
-                                 **oltp.cell(servers[kind], args, w, c)})
-                print(f"round {number + 1} {w} {c}: " + ", ".join(
-                    f"{r['engine']} {r['qps']:.0f}" for r in rows[-len(kinds):]), flush=True)
+    rows = oltp.run_rounds(servers, args, workloads, clients, lambda kind: prepare(kind, servers[kind], args))
     path = measure.write_csv(f"{args.name}.csv", rows)
     text = oltp.table(rows, kinds, workloads, clients)
     print(text)
     charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, kinds,
                            measure.medians(rows, ("workload", "clients", "engine"), v), label)
               for v, label in (("qps", "queries a second, by clients"), ("p95_ms", "95th percentile of latency, ms"))]
-    with open(os.path.join(measure.RESULTS, f"{args.name}.html"), "w") as f:
-        f.write(f"<!doctype html><meta charset=utf-8><title>{args.name}</title><h1>sysbench, tables in memory</h1>"
-                f"<p>{measure.machine()}; {args.tables} tables of {args.rows} rows, {args.seconds} s a cell, "
-                f"median of {args.rounds}</p><pre>{text}</pre>"
-                + "".join(f"<p><img src={os.path.basename(c)}></p>" for c in charts))
+    measure.write_page(args.name, "sysbench, tables in memory", f"{args.tables} tables of {args.rows} rows, "
+                       f"{args.seconds} s a cell, median of {args.rounds}", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
     return 0
 

@@ -50,6 +50,24 @@ def cell(srv, args, workload, clients):
             "cpu_us_per_query": cpu / max(1, int(queries)) * 1e6, "errors": int(errors[1]) if errors else 0}
 
 
+def run_rounds(servers, args, workloads, clients, prepare_one):
+    """Every workload at every number of clients, the servers taking turns in each cell; the rows of all rounds.
+    `prepare_one` makes the tables of a server, given its name, before each round."""
+    names, rows = list(servers), []
+    for number in range(args.rounds):
+        for name in names:
+            prepare_one(name)
+        for w in workloads:
+            for c in clients:
+                for name in names[number % len(names):] + names[:number % len(names)]:
+                    measure.settle(servers.values())
+                    rows.append({"round": number + 1, "workload": w, "clients": c, "engine": name,
+                                 **cell(servers[name], args, w, c)})
+                print(f"round {number + 1} {w} {c}: " + ", ".join(
+                    f"{r['engine']} {r['qps']:.0f}" for r in rows[-len(names):]), flush=True)
+    return rows
+
+
 def table(rows, engines, workloads, clients):
     lines = [f"{'workload':<18}{'clients':>8}" + "".join(f"{e + ' qps':>14}{'p95 ms':>9}{'cpu us':>8}" for e in engines)
              + "".join(f"{e + '/' + engines[0]:>17}" for e in engines[1:])]
@@ -87,19 +105,7 @@ def main():
     clients = [int(c) for c in args.clients.split(",")]
     print(measure.machine(), flush=True)
     servers = measure.start_servers(engines, args.pool_mib)
-    rows = []
-    for number in range(args.rounds):
-        for engine in engines:
-            prepare(servers[engine], args)
-        for w in workloads:
-            for c in clients:
-                turn = engines[number % len(engines):] + engines[:number % len(engines)]
-                for engine in turn:
-                    measure.settle(servers.values())
-                    rows.append({"round": number + 1, "workload": w, "clients": c, "engine": engine,
-                                 **cell(servers[engine], args, w, c)})
-                print(f"round {number + 1} {w} {c}: " + ", ".join(
-                    f"{r['engine']} {r['qps']:.0f}" for r in rows[-len(engines):]), flush=True)
+    rows = run_rounds(servers, args, workloads, clients, lambda engine: prepare(servers[engine], args))
     path = measure.write_csv(f"{args.name}.csv", rows)
     text = table(rows, engines, workloads, clients)
     print(text)
@@ -107,11 +113,8 @@ def main():
                            measure.medians(rows, ("workload", "clients", "engine"), v), label)
               for v, label in (("qps", "queries a second, by clients"), ("p95_ms", "95th percentile of latency, ms"),
                                ("cpu_us_per_query", "server CPU a query, us"))]
-    with open(os.path.join(measure.RESULTS, f"{args.name}.html"), "w") as f:
-        f.write(f"<!doctype html><meta charset=utf-8><title>{args.name}</title><h1>sysbench</h1><p>{measure.machine()}; "
-                f"{args.tables} tables of {args.rows} rows, pool {args.pool_mib} MiB, {args.seconds} s a cell, "
-                f"median of {args.rounds}</p><pre>{text}</pre>"
-                + "".join(f"<p><img src={os.path.basename(c)}></p>" for c in charts))
+    measure.write_page(args.name, "sysbench", f"{args.tables} tables of {args.rows} rows, pool {args.pool_mib} MiB, "
+                       f"{args.seconds} s a cell, median of {args.rounds}", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
     return 0
 

@@ -360,11 +360,9 @@ def report(rows, engines, name):
     charted = ("a second", "start", ", us", "SIGKILL")
     figures = [f for f in dict.fromkeys(f for _, f in keys) if any(w in f for w in charted)] or [keys[0][1]]
     groups = list(dict.fromkeys(r["tables"] for r in rows))
-    measure.grid(f"{name}.png", figures, groups, engines, {(f, n, e): v for (n, f, e), v in value.items()},
-                 "by number of tables")
-    with open(os.path.join(measure.RESULTS, f"{name}.html"), "w") as f:
-        f.write(f"<!doctype html><meta charset=utf-8><title>{name}</title><h1>What a table costs</h1>"
-                f"<p>{measure.machine()}</p><pre>{text}</pre><p><img src={name}.png></p>")
+    chart = measure.grid(f"{name}.png", figures, groups, engines, {(f, n, e): v for (n, f, e), v in value.items()},
+                         "by number of tables")
+    measure.write_page(name, "What a table costs", f"{', '.join(map(str, groups))} tables", text, [chart])
     print(text)
     print(f"{missed} figures missed; results in bench/results/{name}.csv and beside it")
 
