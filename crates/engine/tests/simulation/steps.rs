@@ -87,6 +87,7 @@ impl World {
             84..=85 => self.end_prepared(),
             86..=91 => self.define(),
             92..=98 => self.background(),
+            _ if self.random.one_in(3) => self.switch_redo_log(),
             _ => self.checkpoint(),
         }
     }
