@@ -759,37 +759,6 @@ def full_disk(_):
         place.close()
 
 
-@case
-def full_disk_without_log(_):
-    """The log cannot be switched on again while pages do not fit: an error, and it stays off."""
-    place = on_small_disk(64)
-    try:
-        place.server.query("SET GLOBAL myriad_redo_log=OFF")
-        place.server.query("CREATE TABLE e.big (id INT PRIMARY KEY, pad VARCHAR(3000)) ENGINE=MYRIAD")
-        place.server.query("INSERT INTO e.big SELECT seq, REPEAT('x', 3000) FROM e.seq_1_to_2000")
-        with open(place.myriad + "/filler", "wb", buffering=0) as filler:
-            try:
-                while filler.write(b"x" * 65536) == 65536:
-                    pass
-            except OSError:
-                pass
-        _, problem = place.ask("INSERT INTO e.big SELECT seq, REPEAT('x', 3000) FROM e.seq_2001_to_4000")
-        got, problem = place.ask("SET GLOBAL myriad_redo_log=ON")
-        expect(problem and problem.args[0] == 1296 and "stays off" in problem.args[1] and "no space left" in problem.args[1],
-               f"switched on with a full disk: {problem}")
-        expect(place.server.query("SELECT @@myriad_redo_log")[0][0] == 0, "the variable says ON")
-        expect(place.server.query("SHOW GLOBAL STATUS LIKE 'Myriad_redo_log_on'")[0][1] == "0", "the status says ON")
-        os.remove(place.myriad + "/filler")
-        place.server.query("SET GLOBAL myriad_redo_log=ON")
-        before = place.server.query("SELECT COUNT(*), SUM(LENGTH(pad)) FROM e.big")
-        place.server.kill()
-        place.server.start()
-        expect(place.server.query("SELECT COUNT(*), SUM(LENGTH(pad)) FROM e.big") == before, "rows are lost")
-        place.good("d")
-    finally:
-        place.close()
-
-
 def run_cases(cases, names, title, known_gaps=False):
     """Runs the cases (those in `names`, or all), each in a place of its own; the status of the process."""
     passed = failed = 0
