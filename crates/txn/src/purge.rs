@@ -359,9 +359,7 @@ impl TrxSystem {
             let leaf = tree.seek_exclusive(self.pool(), key)?;
             let Ok(slot) = leaf.find(key) else { return Ok(None) };
             let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-            // Without the log's header (freed before a restart) the place alone decides: the record is still there, so no
-            // other version can have been written for this place.
-            if !entry.is_deleted() || entry.roll != at || trx.is_some_and(|t| entry.trx != t) {
+            if !entry.is_deleted() || !self.is_purgeable(&entry, trx, at) {
                 return Ok(None);
             }
             match self.removal(&leaf, slot, tree, index, &edge) {
@@ -377,6 +375,20 @@ impl TrxSystem {
                     return Ok(Some(left));
                 }
             }
+        }
+    }
+}
+
+impl TrxSystem {
+    /// Whether a delete-marked entry is the one that the record at `at` was written for, or may go as well.
+    fn is_purgeable(&self, entry: &Entry<'_>, trx: Option<TrxId>, at: RollPtr) -> bool {
+        match trx {
+            // A transaction marks an entry briefly once: whoever else marks it sees that it is not visible to everybody.
+            Some(trx) => entry.trx == trx && (entry.is_short() || entry.roll == at),
+            // Without the log's header (freed before a restart) the place alone decides: the record is still there, so no
+            // other version can have been written for this place.
+            None if !entry.is_short() => entry.roll == at,
+            None => self.commits().csn(entry.trx).is_some_and(|csn| csn < self.purge.limit()),
         }
     }
 }
