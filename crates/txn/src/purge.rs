@@ -99,7 +99,8 @@ impl PurgeControl {
 }
 
 impl TrxSystem {
-    /// Starts purge threads, the rollback of unfinished transactions and the once-a-second log flusher.
+    /// Starts purge threads, the rollback of unfinished transactions, the once-a-second log flusher and the log's
+    /// write-behind.
     pub fn start_background(self: &Arc<TrxSystem>) {
         let mut handles = self.purge.handles.lock();
         for no in 0..self.purge.threads {
@@ -110,11 +111,15 @@ impl TrxSystem {
                 Err(e) => self.report(Level::Error, &format!("purge thread {no} cannot start: {e}")),
             }
         }
-        let system = Arc::clone(self);
-        match std::thread::Builder::new().name("myriad-trx".into()).spawn(move || system.service_thread()) {
-            Ok(h) => handles.push(h),
-            Err(e) => self.report(Level::Error, &format!("transaction service thread cannot start: {e}")),
-        }
+        let mut start = |name: &str, what: &str, body: fn(&TrxSystem)| {
+            let system = Arc::clone(self);
+            match std::thread::Builder::new().name(name.into()).spawn(move || body(&system)) {
+                Ok(h) => handles.push(h),
+                Err(e) => self.report(Level::Error, &format!("{what} thread cannot start: {e}")),
+            }
+        };
+        start("myriad-trx", "transaction service", TrxSystem::service_thread);
+        start("myriad-log", "log writer", |system| system.pool().log().write_behind());
     }
 
     /// Stops the background threads; with `purge_all` everything that no snapshot needs is purged first.
@@ -127,6 +132,7 @@ impl TrxSystem {
         }
         self.purge.stop.store(true, Ordering::Release);
         self.purge.wake();
+        self.pool().log().stop_write_behind();
         let handles = std::mem::take(&mut *self.purge.handles.lock());
         for h in handles {
             if h.join().is_err() {
