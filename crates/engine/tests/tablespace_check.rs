@@ -15,6 +15,7 @@ fn config(dir: &Path, mode: DuplicateCheck) -> EngineConfig {
         log_capacity_bytes: 8 << 20,
         log_buffer_bytes: 1 << 20,
         duplicate_check: mode,
+        start_pause: Duration::ZERO,
         ..EngineConfig::new(dir)
     }
 }
@@ -251,6 +252,20 @@ fn tables_that_come_and_go_meanwhile_are_not_reported() {
         assert_eq!((status.state, status.findings), ("DONE", 0), "{:?}", engine.check_findings());
         engine.close(CloseMode::LogOnly).unwrap();
     }
+}
+
+#[test]
+fn the_check_leaves_the_start_alone_and_closing_does_not_wait_for_that() {
+    let dir = directory();
+    let long = EngineConfig { start_pause: Duration::from_secs(3600), ..config(dir.path(), DuplicateCheck::Online) };
+    let engine = Engine::open_with(long, None).unwrap();
+    engine.start_background();
+    write(&engine, "d/t", b"x").unwrap();
+    assert_eq!((engine.check_status().state, engine.check_status().files), ("WAITING", 0));
+    let begin = Instant::now();
+    engine.close(CloseMode::Clean).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    assert_eq!((engine.check_status().state, engine.check_status().files), ("STOPPED", 0));
 }
 
 #[test]
