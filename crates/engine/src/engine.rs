@@ -93,7 +93,7 @@ impl Engine {
         let _cpus = crate::open::background_cpus(&self.parts.config);
         self.parts.trx.start_background();
         if self.parts.config.warm_up {
-            self.parts.pool.start_warm_up();
+            self.parts.pool.start_warm_up(self.parts.config.start_pause);
         }
         self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
         self.checker.start();
