@@ -137,7 +137,8 @@ int ha_myriad::create_partitioning_metadata(const char *name, const char *, chf_
 }
 
 int ha_myriad::discover_check_version() {
-  if (table->s->tmp_table || table->s->partition_info_str || !m_table) return 0;
+  /* A partition that the statement that filled the table cache did not name is not open: it has no table yet. */
+  if (!m_table || table->s->tmp_table || table->s->partition_info_str) return 0;
   return myriad_table_is_current(m_table) ? 0 : HA_ERR_TABLE_DEF_CHANGED;
 }
 

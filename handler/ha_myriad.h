@@ -138,7 +138,7 @@ private:
   void find_auto_increment_floor();
   bool reading_needs_all() const { return m_lock == MYRIAD_LOCK_X || m_own_session; }
   uint32_t wait_mode() const;
-  bool by_keyread() const { return keyread < MAX_KEY && keyread == active_index; }
+  bool by_keyread() const;
 
   int seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length);
   int step(uchar *record, bool forward);

@@ -200,6 +200,13 @@ int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   return HA_ERR_CRASHED;
 }
 
+/* True if the server wants no more of a row than its entry has. It says so too when it looks for overlapping periods,
+   but compares the columns of such a key then, of which an entry has no more than a prefix. */
+bool ha_myriad::by_keyread() const {
+  if (keyread >= MAX_KEY || keyread != active_index) return false;
+  return !(table->key_info[keyread].without_overlaps && m_index->has_blob_or_prefix);
+}
+
 /* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */
 int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   *skip = false;
