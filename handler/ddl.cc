@@ -69,6 +69,13 @@ int check_name(const std::string &name) {
   return HA_ERR_UNSUPPORTED;
 }
 
+/* The server does not ask whether the database that a table is renamed into exists; engines with files find out. */
+int check_database(const char *from, const char *to) {
+  const std::string target(to, dirname_length(to));
+  if (target == std::string(from, dirname_length(from)) || !my_access(target.c_str(), F_OK)) return 0;
+  return HA_ERR_GENERIC;
+}
+
 }  // namespace
 
 int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
@@ -109,6 +116,7 @@ int ha_myriad::delete_table(const char *path) {
 
 int ha_myriad::rename_table(const char *from, const char *to) {
   std::string old_name = myriad_name(from), new_name = myriad_name(to);
+  if (int error = check_database(from, to)) return error;
   myriad_status status = myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
