@@ -135,6 +135,7 @@ private:
   void set_cursor_options();
   int use_template();
   int adopt_definition();
+  int exchange_definition(const std::string &old_name, const std::string &new_name);
   void find_auto_increment_floor();
   /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
      server has not asked for. */
@@ -162,6 +163,10 @@ private:
                          uint *used, myriad::Buffer *out) const;
   void set_bounds(const myriad::IndexPlan &index, enum ha_rkey_function find_flag);
   void clear_bounds();
+
+  struct {
+    std::string name, aside;
+  } m_exchanged; /* EXCHANGE PARTITION: the table and the name that it has meanwhile */
 
   /* Changes. */
   struct PendingOp {
