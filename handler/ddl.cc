@@ -73,11 +73,14 @@ bool is_exchange(THD *thd) {
          (thd->lex->alter_info.partition_flags & ALTER_PARTITION_EXCHANGE);
 }
 
-/* The server does not ask whether the database that a table is renamed into exists; engines with files find out. */
-int check_database(const char *from, const char *to) {
-  const std::string target(to, dirname_length(to));
-  if (target == std::string(from, dirname_length(from)) || !my_access(target.c_str(), F_OK)) return 0;
-  return HA_ERR_GENERIC;
+/* The server relies on writing a file to find out that the database of a new table or name does not exist. */
+bool has_folder(const char *path) {
+  const std::string folder(path, dirname_length(path));
+  return !my_access(folder.c_str(), F_OK);
+}
+
+bool same_folder(const char *a, const char *b) {
+  return std::string(a, dirname_length(a)) == std::string(b, dirname_length(b));
 }
 
 }  // namespace
@@ -87,6 +90,10 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   int error = check_refused(create_info, form);
   if (!error) error = check_options(create_info);
   if (!error) error = check_name(myriad_name(path));
+  if (!error && !has_folder(path)) {
+    my_error(ER_BAD_DB_ERROR, MYF(0), form->s->db.str);
+    error = HA_ERR_UNSUPPORTED;
+  }
   if (error) return error;
 
   myriad::TablePlan plan(form);
@@ -120,7 +127,7 @@ int ha_myriad::delete_table(const char *path) {
 
 int ha_myriad::rename_table(const char *from, const char *to) {
   std::string old_name = myriad_name(from), new_name = myriad_name(to);
-  if (int error = check_database(from, to)) return error;
+  if (!same_folder(from, to) && !has_folder(to)) return HA_ERR_GENERIC;
   myriad_status status = myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
