@@ -450,6 +450,18 @@ def test_memory_limit(where):
         rows(c, "SET GLOBAL myriad_memory_tables_size=0")
 
 
+def test_sort_by_position(where):
+    """Sorting an index's entries by their rows' positions; InnoDB is no measure, it finds no virtual column's value here."""
+    c = database(where)
+    rows(c, "CREATE TABLE v (pk INT AUTO_INCREMENT PRIMARY KEY, n INT, k INT AS (n+n) VIRTUAL, KEY(k))")
+    rows(c, "INSERT INTO v (n) VALUES (0),(5),(4),(3),(7),(42),(142),(5),(0),(3)")
+    for length in (4, 1024):
+        rows(c, f"SET max_length_for_sort_data={length}")
+        expect(f"with {length} bytes to sort",
+               rows(c, "SELECT pk, k FROM v FORCE INDEX(k) WHERE k BETWEEN 8 AND 20 ORDER BY pk+1"),
+               ((2, 10), (3, 8), (5, 14), (8, 10)))
+
+
 def run(module):
     """Runs the tests of a module, given by its globals, that the command line names, or all."""
     names = sys.argv[1:]
