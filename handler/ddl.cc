@@ -137,7 +137,8 @@ int ha_myriad::create_partitioning_metadata(const char *name, const char *, chf_
 }
 
 int ha_myriad::discover_check_version() {
-  if (table->s->tmp_table || table->s->partition_info_str || !m_table) return 0;
+  /* Asked of a partition that no statement has used so far, there is no TABLE either. */
+  if (!m_table || table->s->tmp_table || table->s->partition_info_str) return 0;
   return myriad_table_is_current(m_table) ? 0 : HA_ERR_TABLE_DEF_CHANGED;
 }
 

@@ -61,6 +61,24 @@ fn pages_are_written_once_and_only_to_make_room() {
     assert!((1..=40).all(|page| get(&rig.pool, page) == Ok(2999)));
 }
 
+/// A page changed after the log was resumed needs its second copy, whatever the mark says.
+#[test]
+fn pages_are_protected_from_where_the_log_is_resumed() {
+    let config = small(48);
+    let rig = create(2, &config);
+    put(&rig.pool, 1, 1, true);
+    put(&rig.pool, 2, 1, true);
+    rig.pool.stop_logging().unwrap();
+    let before = rig.pool.stats().doublewrite_batches;
+    put(&rig.pool, 1, 2, false);
+    rig.pool.log().resume_writing().unwrap();
+    put(&rig.pool, 2, 2, false);
+    assert!(rig.pool.log().is_unlogged());
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!(rig.pool.stats().doublewrite_batches, before + 1);
+    assert!(!rig.pool.log().is_unlogged());
+}
+
 /// The power goes at any call, in the middle of switching or not. The start is refused, or all is there.
 #[test]
 fn power_goes_at_any_call() {
@@ -99,7 +117,10 @@ fn power_goes_at_any_call() {
         match open(rig.sim.crash(calls), &config) {
             Ok(rig) => {
                 let values: Vec<u64> = (1..=60).map(|page| get(&rig.pool, page).unwrap()).collect();
-                assert!(values.iter().all(|v| (sure..=newest).contains(v)), "calls {calls}: {sure} {newest} {values:?}");
+                assert!(
+                    values.iter().all(|v| (sure..=newest).contains(v)),
+                    "calls {calls}: {sure} {newest} {values:?}"
+                );
                 starts += 1;
             }
             Err(Error::Unlogged { .. }) => {
@@ -114,7 +135,8 @@ fn power_goes_at_any_call() {
 
 #[test]
 fn a_failing_device_leaves_it_off() {
-    for (kind, fault) in [(CallKind::Write, Fault::Enospc), (CallKind::Write, Fault::Eio), (CallKind::Sync, Fault::Eio)] {
+    for (kind, fault) in [(CallKind::Write, Fault::Enospc), (CallKind::Write, Fault::Eio), (CallKind::Sync, Fault::Eio)]
+    {
         let config = small(48);
         let rig = create(3, &config);
         for page in 1..=20 {

@@ -28,8 +28,9 @@ pub struct Engine {
     pub(crate) parts: Parts,
     pub(crate) startup: Vec<StartupPhase>,
     shares: Shares,
-    /// In-memory tables that were emptied by the start and of which somebody has been told, by their ids.
-    emptied_told: Mutex<HashSet<u32>>,
+    /// In-memory tables that were emptied by the start and of which somebody has been told, by name; a partitioned table
+    /// is one. A name that a new table takes may stay: the start has not emptied that one.
+    emptied_told: Mutex<HashSet<String>>,
     reclaimer: Reclaimer,
     closed: AtomicBool,
     io_capacity: AtomicU64,
@@ -292,9 +293,20 @@ impl Engine {
         self.parts.spaces.check_usable(share.def.space)
     }
 
-    /// Whether the last start has emptied the table and this is the first call that tells so.
+    /// Whether the last start has emptied the table and this is the first call that tells so, for any of its partitions.
     pub(crate) fn take_emptied(&self, share: &TableShare) -> bool {
-        self.catalog().was_emptied(&share.def) && self.emptied_told.lock().insert(share.def.id.0)
+        self.catalog().was_emptied(&share.def) && self.emptied_told.lock().insert(whole_table(&share.def.name).into())
+    }
+
+    /// What has been told of a table holds under its new name too, and nothing else. Partitions are renamed one by one.
+    pub(crate) fn rename_emptied(&self, from: &str, to: &str) {
+        let (from, to) = (whole_table(from), whole_table(to));
+        let mut told = self.emptied_told.lock();
+        if told.contains(from) {
+            told.insert(to.into());
+        } else {
+            told.remove(to);
+        }
     }
 
     pub(crate) fn shares(&self) -> &Shares {
@@ -312,6 +324,11 @@ impl Engine {
     pub(crate) fn wake_reclaimer(&self) {
         self.reclaimer.wake();
     }
+}
+
+/// The name of the table whose partition may be meant.
+fn whole_table(name: &str) -> &str {
+    name.split_once("#P#").map_or(name, |(table, _)| table)
 }
 
 impl Drop for Engine {

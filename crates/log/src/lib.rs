@@ -29,9 +29,9 @@ mod ring;
 mod scan;
 mod slots;
 mod sync;
-mod unlogged;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod unlogged;
 
 use myriad_base::{Lsn, Result};
 

@@ -142,7 +142,15 @@ impl Log {
         file.allocate(0, RING_START + capacity)?;
         zero(&*file, RING_START, capacity.min(ZEROED_BYTES))?;
         let generations = vec![Generation { first_lsn: FIRST_LSN, number: 1 }];
-        let header = Header { uuid, capacity, sequence: 1, checkpoint: FIRST_LSN, payload: Vec::new(), unlogged: false, generations };
+        let header = Header {
+            uuid,
+            capacity,
+            sequence: 1,
+            checkpoint: FIRST_LSN,
+            payload: Vec::new(),
+            unlogged: false,
+            generations,
+        };
         header.write(&*file)?;
         io.sync_dir(path.parent().expect("the log is in a folder"))
     }
