@@ -50,8 +50,9 @@ int ha_myriad::open(const char *name, int, uint) {
     close();
     return error;
   }
-  /* The binary log gets a TRUNCATE TABLE, as for ENGINE=MEMORY. The server does not ask a table's partitions. */
-  implicit_emptied = myriad_table_take_emptied(m_table);
+  /* The binary log gets a TRUNCATE TABLE, as for ENGINE=MEMORY. The server does not ask a table's partitions, only the
+     handler that it opens: the partitioned table's own. */
+  if (myriad_table_take_emptied(m_table)) table->file->implicit_emptied = true;
   m_plan.reset(new TablePlan(table));
   ref_length = m_plan->ref_length();
   key_used_on_scan = table->s->primary_key;

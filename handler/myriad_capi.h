@@ -67,6 +67,7 @@ typedef struct {
   uint32_t page_size;                   /* bytes; used when the data directory is created */
   uint64_t log_capacity;                /* bytes */
   uint32_t flush_log_at_trx_commit;     /* 0, 1, 2 as InnoDB */
+  bool redo_log;                        /* false: nothing is logged; only a clean stop leaves a usable data directory */
   bool doublewrite;
   bool deadlock_detect;
   uint32_t max_open_files;
@@ -100,7 +101,8 @@ typedef enum {
   MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT = 0, MYRIAD_SET_IO_CAPACITY, MYRIAD_SET_IO_CAPACITY_MAX, MYRIAD_SET_DEADLOCK_DETECT,
   MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE,
   MYRIAD_SET_BUFFER_POOL_SIZE_CHECK,    /* changes nothing: would MYRIAD_SET_BUFFER_POOL_SIZE be refused now? */
-  MYRIAD_SET_MEMORY_TABLES_SIZE
+  MYRIAD_SET_MEMORY_TABLES_SIZE,
+  MYRIAD_SET_REDO_LOG                   /* on: waits until every changed page is written */
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */

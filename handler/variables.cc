@@ -2,6 +2,7 @@
 #include "variables.h"
 #include "session.h"
 #include "options.h"
+#include <mutex>
 
 ulonglong myriad_buffer_pool_size;
 ulong myriad_fast_shutdown;
@@ -12,7 +13,8 @@ static ulonglong log_capacity, memory_tables_size;
 static char *background_cpus;
 static my_bool buffer_pool_warm_up;
 static const ulonglong pool_size_min = 5ULL << 20, pool_size_step = 1ULL << 20;
-static my_bool doublewrite, deadlock_detect, tablespace_duplicate_check_light, tablespace_duplicate_check_fadvise;
+static my_bool redo_log, doublewrite, deadlock_detect, tablespace_duplicate_check_light,
+    tablespace_duplicate_check_fadvise;
 
 static const char *io_method_names[] = {"AUTO", "URING", "THREADS", NullS};
 static TYPELIB io_method_typelib = {3, "io_method_typelib", io_method_names, nullptr};
@@ -49,6 +51,20 @@ MYRIAD_SETTER(max_open_files, ulong, MYRIAD_SET_MAX_OPEN_FILES)
 MYRIAD_SETTER(tablespace_per, ulong, MYRIAD_SET_TABLESPACE_PER)
 MYRIAD_SETTER(doublewrite, my_bool, MYRIAD_SET_DOUBLEWRITE)
 MYRIAD_SETTER(deadlock_detect, my_bool, MYRIAD_SET_DEADLOCK_DETECT)
+
+/* A failure is an error, and the variable keeps its value. Switched on it waits until all changed pages are written;
+   who needs the lock of all variables does not wait with it. */
+static void set_redo_log(MYSQL_THD, struct st_mysql_sys_var *, void *place, const void *value) {
+  my_bool on = *static_cast<const my_bool *>(value);
+  static std::mutex one_at_a_time; /* so that the variable ends as the engine does */
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  std::lock_guard<std::mutex> one(one_at_a_time);
+  bool done = !myriad_core || myriad_engine_set(myriad_core, MYRIAD_SET_REDO_LOG, on) == MYRIAD_OK;
+  if (!done)
+    my_printf_error(ER_GET_ERRMSG, "MYRIAD: the redo log stays %s: %s", MYF(0), on ? "off" : "on", myriad_last_error());
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  if (done) *static_cast<my_bool *>(place) = on;
+}
 
 /* Refuses a size before the statement changes anything: an error, not a warning behind a changed value. */
 static int check_buffer_pool_size(MYSQL_THD, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
@@ -115,6 +131,12 @@ static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG | 
                               "and a longer crash recovery. A new "
                               "size is taken up at the next start after a clean shutdown.",
                               nullptr, nullptr, 512ULL << 20, 4ULL << 20, 1ULL << 40, 4096);
+static MYSQL_SYSVAR_BOOL(
+    redo_log, redo_log, PLUGIN_VAR_NOCMDARG,
+    "Logs all changes, so that a crash loses no commit. Default ON. OFF makes bulk work faster, but "
+    "if the server then ends in any way but a shutdown, the whole data directory is lost; setting it "
+    "ON again waits until all is durable.",
+    nullptr, set_redo_log, 1);
 static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_RQCMDARG,
                          "Writes changed pages twice, so that a power failure in the middle of a write cannot damage "
                          "one. Default ON. Switch it off "
@@ -191,6 +213,7 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(page_size),
                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
                                                       MYSQL_SYSVAR(log_capacity),
+                                                      MYSQL_SYSVAR(redo_log),
                                                       MYSQL_SYSVAR(doublewrite),
                                                       MYSQL_SYSVAR(deadlock_detect),
                                                       MYSQL_SYSVAR(max_open_files),
@@ -223,6 +246,7 @@ void myriad_fill_config(myriad_config *config) {
   config->page_size = 4096u << page_size;
   config->log_capacity = log_capacity;
   config->flush_log_at_trx_commit = uint32_t(flush_log_at_trx_commit);
+  config->redo_log = redo_log;
   config->doublewrite = doublewrite;
   config->deadlock_detect = deadlock_detect;
   config->max_open_files = uint32_t(max_open_files);

@@ -7,6 +7,7 @@ killed once more while it recovers), and everything is checked:
   - every secondary index agrees with its table, and CHECK TABLE finds nothing;
   - prepared XA transactions are back with their locks, and can be committed and rolled back;
   - a table under DDL is as it was before or as it should be after, and no half-made table is left;
+  - with --switch-redo-log: all of this after a part of the work was done without the log;
   - with --binlog: a fresh replica that reads the whole binary log ends with the same rows.
 The record is in this process's memory. XA is left out with --binlog, where the server itself logs an XA PREPARE before
 the engine has it.
@@ -360,6 +361,12 @@ class Run:
             client.attach()
             client.trouble = None
             client.start()
+        if self.args.switch_redo_log:
+            # Back on in the middle of the work: what is acknowledged from then on survives, and all before.
+            self.server.query("SET GLOBAL myriad_redo_log=OFF")
+            time.sleep(seconds / 2)
+            self.server.query("SET GLOBAL myriad_redo_log=ON")
+            seconds = self.random.random() * seconds / 4
         time.sleep(seconds)
         self.server.kill()
         self.stopping = True
@@ -490,6 +497,8 @@ def main():
     parser.add_argument("--loops", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="longest time of work before a kill")
     parser.add_argument("--binlog", action="store_true")
+    parser.add_argument("--switch-redo-log", action="store_true",
+                        help="switch myriad_redo_log off and on again in each loop, a moment before the kill")
     parser.add_argument("--pool-mib", type=int, default=16)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--option", action="append", default=[], help="one more option of the server")

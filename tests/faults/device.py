@@ -25,10 +25,10 @@ def case(function):
 
 
 class Fault:
-    """While entered, calls on `paths` fail with EIO or take `delay_us` longer."""
+    """While entered, calls on `paths` fail with `error` or take `delay_us` longer."""
 
-    def __init__(self, place, calls, paths, delay_us=0):
-        what = f"delay_enter={delay_us}" if delay_us else "error=EIO"
+    def __init__(self, place, calls, paths, delay_us=0, error="EIO"):
+        what = f"delay_enter={delay_us}" if delay_us else f"error={error}"
         self.command = [server.tool("strace"), "-q", "-f", "-o", place.folder + "/trace", "-p", str(place.server.process.pid),
                         "-e", f"trace={calls}", "-e", f"inject={calls}:{what}"]
         for path in paths:
@@ -115,6 +115,28 @@ def log_write_fails(place):
 @case
 def log_sync_fails(place):
     log_fails(place, "fdatasync")
+
+
+@case
+def log_cannot_be_switched_on(place):
+    """While changed pages cannot be written myriad_redo_log stays OFF, with an error."""
+    place.server.start()
+    place.server.query("SET GLOBAL myriad_redo_log=OFF")
+    place.server.query("UPDATE d.t SET v=CONCAT(v, 'y')")
+    sums = "SELECT COUNT(*), SUM(CRC32(v)) FROM d.t"
+    before = place.server.query(sums)
+    with Fault(place, "pwrite64", [place.file("d")], error="ENOSPC"):
+        _, problem = place.ask("SET GLOBAL myriad_redo_log=ON")
+        expect(problem and "1296" in problem and "stays off: no space left" in problem and place.file("d") in problem,
+               f"unclear error: {problem}")
+        expect(place.server.query("SELECT @@myriad_redo_log")[0][0] == 0, "the variable says ON")
+        expect(place.server.query("SHOW GLOBAL STATUS LIKE 'Myriad_redo_log_on'")[0][1] == "0", "the status says ON")
+        place.good("e")
+    place.server.query("SET GLOBAL myriad_redo_log=ON")
+    place.server.kill()
+    place.server.start()
+    expect(place.server.query(sums) == before, "rows are lost")
+    place.good("e")
 
 
 @case

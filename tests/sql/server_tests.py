@@ -381,11 +381,13 @@ def test_memory_restart(_where):
         c = database(where)
         rows(c, "CREATE TABLE m (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(30), KEY(v)) IN_MEMORY=YES")
         rows(c, "CREATE TABLE p (a INT PRIMARY KEY, b INT) IN_MEMORY=YES PARTITION BY HASH(a) PARTITIONS 3")
+        rows(c, "CREATE TABLE old (a INT PRIMARY KEY, b INT) IN_MEMORY=YES PARTITION BY HASH(a) PARTITIONS 3")
         rows(c, "CREATE TABLE gone (a INT PRIMARY KEY) IN_MEMORY=YES")
         rows(c, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(30))")
         for crash in (False, True):
             rows(c, "INSERT INTO m (v) SELECT CONCAT('v', seq) FROM seq_1_to_5000")
             rows(c, "INSERT INTO p SELECT seq, seq FROM seq_1_to_100")
+            rows(c, "INSERT INTO old SELECT seq, seq FROM seq_1_to_100")
             rows(c, f"INSERT INTO t VALUES ({int(crash)}, 'stays')")
             expect("memory is used", status(c, "memory_tables_bytes") > 100_000, True)
             rows(c, "BEGIN")
@@ -399,7 +401,14 @@ def test_memory_restart(_where):
             c = where.connect(database="d")
             expect("empty", rows(c, "SELECT COUNT(*) FROM m"), ((0,),))
             expect("empty by index", rows(c, "SELECT COUNT(*) FROM m FORCE INDEX (v) WHERE v > ''"), ((0,),))
-            expect("empty partitions", rows(c, "SELECT COUNT(*) FROM p"), ((0,),))
+            # One partition after the other, and the table under another name.
+            rows(c, "INSERT INTO p PARTITION (p1) VALUES (1, 1)")
+            expect("empty partitions", rows(c, "SELECT a FROM p"), ((1,),))
+            rows(c, "DELETE FROM p")
+            rows(c, "RENAME TABLE old TO new")
+            expect("empty partitions of another name", rows(c, "SELECT COUNT(*) FROM new"), ((0,),))
+            rows(c, "RENAME TABLE new TO old")
+            expect("and of the old one", rows(c, "SELECT COUNT(*) FROM old"), ((0,),))
             expect("the other table", rows(c, "SELECT COUNT(*) FROM t"), ((1 + int(crash),),))
             rows(c, "INSERT INTO m (v) VALUES ('first')")
             expect("counts anew", rows(c, "SELECT id, v FROM m"), ((1, "first"),))
@@ -409,8 +418,9 @@ def test_memory_restart(_where):
             rows(c, "FLUSH TABLES")
             rows(c, "INSERT INTO m (v) VALUES ('x')")
             name = rows(c, "SHOW BINARY LOGS")[-1][0]
-            events = [r[5] for r in rows(c, f"SHOW BINLOG EVENTS IN '{name}'") if "TRUNCATE TABLE `d`.`m`" in r[5]]
-            expect("told once", len(events), 1)
+            events = [r[5] for r in rows(c, f"SHOW BINLOG EVENTS IN '{name}'") if "TRUNCATE TABLE" in r[5]]
+            told = {table: sum(f"TRUNCATE TABLE `d`.`{table}`" in e for e in events) for table in ("m", "p", "old", "new")}
+            expect("told once", told, {"m": 1, "p": 1, "old": 0, "new": 1})
             rows(c, "DELETE FROM m")
         rows(c, "DROP TABLE gone")
         rows(c, "DROP DATABASE d")
@@ -460,6 +470,78 @@ def test_sort_by_position(where):
         expect(f"with {length} bytes to sort",
                rows(c, "SELECT pk, k FROM v FORCE INDEX(k) WHERE k BETWEEN 8 AND 20 ORDER BY pk+1"),
                ((2, 10), (3, 8), (5, 14), (8, 10)))
+
+
+def test_redo_log(_where):
+    """Off: nothing is logged; on again, or stopped cleanly: nothing is lost; killed while off: refused, with one sentence."""
+    refusal = "the server ended while myriad_redo_log was OFF, without a shutdown"
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        expect("default", (rows(c, "SELECT @@GLOBAL.myriad_redo_log"), metric(c, "redo_log_on")), (((1,),), 1))
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, v VARCHAR(200), KEY(v))")
+        rows(c, "INSERT INTO t SELECT seq, CONCAT('logged', seq) FROM seq_1_to_1000")
+        try:
+            rows(c, "SET SESSION myriad_redo_log=OFF")
+            raise AssertionError("set for a session")
+        except pymysql.err.Error as problem:
+            expect("error for a session", problem.args[0], 1229)
+        rows(c, "SET GLOBAL myriad_redo_log=OFF")
+        expect("off", (rows(c, "SELECT @@GLOBAL.myriad_redo_log"), metric(c, "redo_log_on")), (((0,),), 0))
+        expect("told", "OFF: nothing is written to the log" in rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2], True)
+        with open(where.log) as log:
+            expect("error log", "[Warning] MYRIAD: the redo log is off" in log.read(), True)
+        names = ("log_writes", "log_written_bytes", "log_syncs", "doublewrite_batches")
+        before = [metric(c, name) for name in names]
+        rows(c, "INSERT INTO t SELECT seq, CONCAT(seq, REPEAT('x', 150)) FROM seq_1001_to_30000")
+        for i in range(100):
+            rows(c, f"UPDATE t SET v='single' WHERE id={i}")
+        rows(c, "XA START 'kept'")
+        rows(c, "INSERT INTO t VALUES (-1, 'prepared')")
+        rows(c, "XA END 'kept'")
+        rows(c, "XA PREPARE 'kept'")
+        rows(c, "XA COMMIT 'kept'")
+        rows(c, "CREATE TABLE made (a INT PRIMARY KEY)")
+        rows(c, "ALTER TABLE t ADD KEY (id, v)")
+        expect("written to the log", [metric(c, name) for name in names], before)
+        rows(c, "SET GLOBAL myriad_redo_log=ON")
+        expect("on", (rows(c, "SELECT @@GLOBAL.myriad_redo_log"), metric(c, "redo_log_on")), (((1,),), 1))
+        rows(c, "INSERT INTO t VALUES (-2, 'logged again')")
+        sums = "SELECT COUNT(*), SUM(id), SUM(CRC32(v)) FROM t"
+        wanted = rows(c, sums)
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        expect("after a kill", (rows(c, sums), rows(c, "SELECT * FROM made")), (wanted, ()))
+        expect("check", rows(c, "CHECK TABLE t EXTENDED")[0][3], "OK")
+        for mode in (0, 1, 2):
+            rows(c, "SET GLOBAL myriad_redo_log=OFF")
+            rows(c, "UPDATE t SET v=CONCAT(v, 'y')")
+            rows(c, f"SET GLOBAL myriad_fast_shutdown={mode}")
+            wanted = rows(c, sums)
+            where.restart()
+            c = where.connect(database="d")
+            expect(f"after a shutdown of mode {mode}", (rows(c, sums), metric(c, "redo_log_on")), (wanted, 1))
+        # Off from the start.
+        where.stop()
+        where.options.append("--loose-myriad-redo-log=OFF")
+        where.start()
+        c = where.connect(database="d")
+        expect("off by option", (rows(c, "SELECT @@GLOBAL.myriad_redo_log"), metric(c, "redo_log_on")), (((0,),), 0))
+        rows(c, "UPDATE t SET v=CONCAT(v, 'z')")
+        wanted = rows(c, sums)
+        where.restart()
+        c = where.connect(database="d")
+        expect("after a shutdown", (rows(c, sums), metric(c, "redo_log_on")), (wanted, 0))
+        where.kill()
+        where.options.remove("--loose-myriad-redo-log=OFF")
+        for _ in range(2):
+            try:
+                where.start()
+                raise AssertionError("started after a kill without the log")
+            except server.ServerError as problem:
+                expect(f"refusals in {problem}", str(problem).count(refusal), 1)
+        verify = subprocess.run([os.path.join(server.BUILD, "myriad"), "verify", where.datadir], capture_output=True, text=True)
+        expect(f"verify: {verify}", (verify.returncode, refusal in verify.stdout), (1, True))
 
 
 def run(module):

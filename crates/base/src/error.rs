@@ -93,6 +93,11 @@ pub enum Error {
         /// What it says and what was expected.
         reason: String,
     },
+    /// The engine ended while it ran without its log: the data directory cannot be recovered.
+    Unlogged {
+        /// The log.
+        path: String,
+    },
     /// Another process holds the data directory.
     DirectoryLocked {
         /// The lock file.
@@ -166,6 +171,11 @@ impl fmt::Display for Error {
             Error::CorruptFile { path, reason } => write!(f, "file {path} is corrupt: {reason}"),
             Error::TablespaceUnavailable { name, reason } => write!(f, "tablespace {name} is unavailable: {reason}"),
             Error::Format { path, reason } => write!(f, "{path} has an unusable format: {reason}"),
+            Error::Unlogged { path } => write!(
+                f,
+                "the server ended while myriad_redo_log was OFF, without a shutdown: the last changes are not in {path} \
+                 and files may be damaged. The data directory cannot be used; restore it from a backup"
+            ),
             Error::DirectoryLocked { path } => {
                 write!(f, "data directory is in use by another process (lock on {path})")
             }

@@ -7,6 +7,8 @@
 //! | 0 | none, but when the log has not grown for a second: everything, at `io_capacity` |
 //! | [`AGE_EARLY`] | the oldest pages, at a rate between `io_capacity` and `io_capacity_max` that grows with the age |
 //! | [`AGE_LATE`] | the oldest pages, as fast as the device can |
+//!
+//! While the log is off its age means nothing: then only the first line holds, and memory that is mostly dirty.
 
 use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
 use crate::config::Level;
@@ -58,7 +60,7 @@ impl BufferPool {
         let capacity = self.log().capacity();
         for _ in 0..INLINE_ROUNDS {
             let end = self.log().end_lsn();
-            if end.0 - self.oldest_change().0.min(end.0) < capacity / 16 * AGE_EARLY {
+            if self.log().is_off() || end.0 - self.oldest_change().0.min(end.0) < capacity / 16 * AGE_EARLY {
                 break;
             }
             self.redo_if_started();
@@ -114,10 +116,11 @@ impl BufferPool {
         let (early, late) = (step * AGE_EARLY, step * AGE_LATE);
         let normal = self.background.io_capacity.load(Ordering::Relaxed);
         let max = self.background.io_capacity_max.load(Ordering::Relaxed).max(normal);
-        if age >= late {
+        let bounded = !self.log().is_off();
+        if bounded && age >= late {
             return Duty { limit: Some(Lsn(end - early)), rate: None };
         }
-        if age >= early {
+        if bounded && age >= early {
             let rate = normal + (max - normal) * (age - early) / (late - early);
             return Duty { limit: Some(Lsn(end - early)), rate: Some(rate) };
         }
@@ -222,7 +225,9 @@ impl BufferPool {
     pub(crate) fn take_checkpoint(&self) -> Result<bool> {
         let _one = self.background.checkpoint.lock();
         let lsn = self.oldest_change();
-        if lsn <= self.background.last_checkpoint() {
+        // A log that was off waits for its first checkpoint, even at an LSN that was one in memory.
+        let resuming = !self.log().is_off() && self.log().is_unlogged();
+        if lsn <= self.background.last_checkpoint() && !resuming {
             return Ok(false);
         }
         self.check_poison()?;

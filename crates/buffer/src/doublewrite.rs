@@ -1,7 +1,8 @@
 //! The doublewrite file: each page of a batch is written and synced here before it goes to its place, so that a write
 //! torn by a crash can be repaired.
 //!
-//! The file is a row of areas of [`BATCH_PAGES`] pages; a batch fills one from its start. Pages name themselves, so
+//! The file is a header and a row of areas of [`BATCH_PAGES`] pages; a batch fills one from its start. The header says whose
+//! the copies are: tablespace ids are alike in all data directories. Pages name themselves, so
 //! there is no directory. After a crash a copy is usable when its LSN is beyond the checkpoint's: then the log has
 //! everything that came after the copy, whether or not it is the newest. A page whose write was in flight was dirty from
 //! before its copy's LSN, so the checkpoint is older, so its copy is usable; older leftovers are not.
@@ -9,6 +10,7 @@
 //! Areas with usable copies are not written again until recovery has finished and its pages are durable: a second crash
 //! finds the same copies.
 
+use myriad_base::codec::{get_u32, put_u32};
 use myriad_base::page::{self, page_lsn};
 use myriad_base::{Error, Lsn, PageId, Result};
 use myriad_io::{AlignedBuf, Create, File, Io, OpenMode};
@@ -19,6 +21,20 @@ use std::sync::Arc;
 
 /// Pages of a batch at most.
 pub(crate) const BATCH_PAGES: usize = 128;
+
+// The header, at the file's start; the first area begins one page later.
+//
+// | offset | bytes | field |
+// |---|---|---|
+// | 0 | 8 | magic `MYRIADDW` |
+// | 8 | 4 | format version |
+// | 12 | 4 | page size in bytes |
+// | 16 | 16 | UUID of the data directory |
+// | 4092 | 4 | CRC-32C of bytes 0 to 4092 |
+const HEADER_BYTES: usize = 4096;
+const MAGIC: &[u8; 8] = b"MYRIADDW";
+const FORMAT_VERSION: u32 = 1;
+const OFF_CRC: usize = HEADER_BYTES - 4;
 
 pub(crate) struct Doublewrite {
     file: Arc<dyn File>,
@@ -48,8 +64,12 @@ impl Doublewrite {
         dir.join("#myriad").join("doublewrite")
     }
 
-    /// Opens or creates `#myriad/doublewrite` under `dir`.
-    pub fn open(io: &Arc<dyn Io>, dir: &Path, page_size: usize) -> Result<Doublewrite> {
+    /// Opens or creates `#myriad/doublewrite` under `dir`, the data directory `uuid`.
+    ///
+    /// # Errors
+    /// [`Error::Format`] for a file of another data directory or version; [`Error::CorruptFile`] for one without a whole
+    /// header that may have copies; those of reading and writing.
+    pub fn open(io: &Arc<dyn Io>, dir: &Path, page_size: usize, uuid: [u8; 16]) -> Result<Doublewrite> {
         let path = Doublewrite::path(dir);
         let existed = io.exists(&path)?;
         let mode = OpenMode { create: Create::IfMissing, direct: true, write: true };
@@ -57,7 +77,46 @@ impl Doublewrite {
         if !existed {
             io.sync_dir(&dir.join("#myriad"))?;
         }
-        Ok(Doublewrite { file, page_size, state: Mutex::default() })
+        let doublewrite = Doublewrite { file, page_size, state: Mutex::default() };
+        doublewrite.check_header(uuid)?;
+        Ok(doublewrite)
+    }
+
+    /// Holds the header against the data directory; writes the one of a new file.
+    fn check_header(&self, uuid: [u8; 16]) -> Result<()> {
+        let mut ours = AlignedBuf::new(HEADER_BYTES);
+        ours[..8].copy_from_slice(MAGIC);
+        put_u32(&mut ours, 8, FORMAT_VERSION);
+        put_u32(&mut ours, 12, self.page_size as u32);
+        ours[16..32].copy_from_slice(&uuid);
+        let crc = crc32c::crc32c(&ours[..OFF_CRC]);
+        put_u32(&mut ours, OFF_CRC, crc);
+        let mut found = AlignedBuf::new(HEADER_BYTES);
+        let read = self.file.read_at(&mut found, 0)?;
+        if found[..read] == ours[..] {
+            return Ok(());
+        }
+        let path = self.file.path().display().to_string();
+        let whole = read == HEADER_BYTES && get_u32(&found, OFF_CRC) == crc32c::crc32c(&found[..OFF_CRC]);
+        if whole && &found[..8] == MAGIC {
+            let reason = match get_u32(&found, 8) {
+                FORMAT_VERSION => "it belongs to another data directory; remove it if pages may stay torn".into(),
+                version => format!("doublewrite version {version}, this engine reads version {FORMAT_VERSION}"),
+            };
+            return Err(Error::Format { path, reason });
+        }
+        // The header is durable before the first copy: without it a crash during the creation left nothing more.
+        if self.file.len()? > self.page_size as u64 {
+            let reason = "its header is damaged; remove it if pages may stay torn".into();
+            return Err(Error::CorruptFile { path, reason });
+        }
+        self.file.write_at(&ours, 0)?;
+        self.file.sync()
+    }
+
+    /// Where an area begins in the file.
+    fn area_offset(&self, area: u64) -> u64 {
+        self.page_size as u64 + area * self.area_bytes()
     }
 
     fn area_bytes(&self) -> u64 {
@@ -72,7 +131,7 @@ impl Doublewrite {
         let mut buf = AlignedBuf::new(BATCH_PAGES * self.page_size);
         let mut area = 0;
         loop {
-            let offset = area * self.area_bytes();
+            let offset = self.area_offset(area);
             let read = self.file.read_at(&mut buf, offset)?;
             for (i, copy) in buf[..read].chunks_exact(self.page_size).enumerate() {
                 let (id, lsn) = (page::page_id(copy), page_lsn(copy));
@@ -129,7 +188,7 @@ impl Doublewrite {
                 state.next - 1
             })
         };
-        let done = self.file.write_at(pages, area * self.area_bytes()).and_then(|()| self.file.sync());
+        let done = self.file.write_at(pages, self.area_offset(area)).and_then(|()| self.file.sync());
         if let Err(error) = done {
             self.state.lock().free.insert(area);
             return Err(error);

@@ -144,8 +144,10 @@ impl BufferPool {
             page::seal(page);
         }
         let copies = &buf[..batch.len() * size];
+        // A torn page is no matter while a crash leaves nothing to be recovered. Asked after the log: if it is off now, all
+        // that was copied is older than where it will be resumed, and the mark stays until this batch is durable.
         let area = match &self.doublewrite {
-            Some(doublewrite) if self.config.doublewrite => {
+            Some(doublewrite) if self.config.doublewrite && !self.log().is_off() => {
                 let area = doublewrite.write(copies)?;
                 self.counters.add(Counter::DoublewriteBatches);
                 Some((doublewrite, area))

@@ -26,6 +26,7 @@ mod resize;
 mod shard;
 mod stats;
 mod table;
+mod unlogged;
 mod warm_up;
 
 pub use config::{Level, PoolConfig, PoolStats, Reporter};

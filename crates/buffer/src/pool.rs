@@ -82,7 +82,7 @@ impl BufferPool {
         let shards = make_shards(count, config.instances);
         // Copies made by an earlier run count even if this one makes none.
         let doublewrite = if config.doublewrite || io.exists(&Doublewrite::path(dir))? {
-            Some(Doublewrite::open(&io, dir, size)?)
+            Some(Doublewrite::open(&io, dir, size, log.uuid())?)
         } else {
             None
         };

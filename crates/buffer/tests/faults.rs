@@ -6,7 +6,7 @@ use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
-use rig::{create, id, open, small, DIR, SPACE};
+use rig::{create, create_as, id, open, small, DIR, SPACE};
 use std::path::Path;
 
 fn put(pool: &BufferPool, page: u32, value: u64, new: bool) {
@@ -222,5 +222,66 @@ fn pages_beyond_the_end_of_a_damaged_log_are_refused() {
         assert_eq!(rig.messages.lock().unwrap().iter().filter(|m| short(m)).count(), 1);
         put(&rig.pool, 1, 1, true);
         assert_eq!(get(&rig.pool, 1), Ok(1), "a new life");
+    }
+}
+
+/// A doublewrite file with copies of pages that are in no place yet, of a data directory in which page 5 is `value`.
+fn with_copies(uuid: [u8; 16], value: u64) -> myriad_io::SimIo {
+    let config = small(48);
+    let rig = create_as(uuid, 1, &config);
+    for page in 1..=20 {
+        put(&rig.pool, page, value, true);
+    }
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+    assert!(rig.pool.checkpoint_now().is_err());
+    rig.sim.clear_faults();
+    rig.sim.crash(1)
+}
+
+fn doublewrite(sim: &myriad_io::SimIo) -> std::sync::Arc<dyn myriad_io::File> {
+    sim.open(&Path::new(DIR).join("#myriad/doublewrite"), OpenMode::WRITE).unwrap()
+}
+
+fn replace(sim: &myriad_io::SimIo, bytes: &[u8]) {
+    let file = doublewrite(sim);
+    file.set_len(0).unwrap();
+    file.write_at(bytes, 0).unwrap();
+    file.sync().unwrap();
+}
+
+fn bytes(file: &dyn myriad_io::File) -> Vec<u8> {
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    let n = file.read_at(&mut bytes, 0).unwrap();
+    bytes.truncate(n);
+    bytes
+}
+
+#[test]
+fn copies_of_another_data_directory_are_refused() {
+    let config = small(48);
+    let ours = with_copies(rig::UUID, 5);
+    let (mine, theirs) = (bytes(&*doublewrite(&ours)), bytes(&*doublewrite(&with_copies([8; 16], 6))));
+    assert_eq!(mine.len(), theirs.len());
+    replace(&ours, &theirs);
+    match open(ours.clone(), &config).err() {
+        Some(Error::Format { path, reason }) => {
+            assert!(path.ends_with("doublewrite") && reason.contains("another data directory"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(bytes(&*doublewrite(&ours)), theirs, "nothing is touched");
+    // Its own is good again; with a damaged header it is not taken for an empty one.
+    replace(&ours, &mine);
+    assert!(open(ours.crash(1), &config).unwrap().recovered.doublewrite_copies > 0);
+    let damaged = ours.crash(2);
+    damaged.flip_bit(&Path::new(DIR).join("#myriad/doublewrite"), 20, 1).unwrap();
+    assert!(matches!(open(damaged, &config).err(), Some(Error::CorruptFile { .. })));
+    // Cut within its creation, it is new.
+    for len in [0, 100, 4096] {
+        let cut = ours.crash(3);
+        replace(&cut, &vec![0; len]);
+        let rig = open(cut, &config).unwrap();
+        assert_eq!(rig.recovered.doublewrite_copies, 0);
+        assert_eq!(bytes(&*doublewrite(&rig.sim))[..4096], mine[..4096]);
     }
 }

@@ -39,6 +39,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.page_size = c.page_size as usize;
     config.log_capacity_bytes = c.log_capacity;
     config.flush_at_commit = flush_at_commit(u64::from(c.flush_log_at_trx_commit))?;
+    config.redo_log = c.redo_log;
     config.doublewrite = c.doublewrite;
     config.deadlock_detect = c.deadlock_detect;
     config.max_open_files = c.max_open_files as usize;
@@ -116,6 +117,7 @@ pub unsafe extern "C" fn myriad_engine_set(e: *mut EngineHandle, setting: u32, v
             7 => Setting::Doublewrite(value != 0),
             8 => Setting::BufferPoolBytesCheck(value),
             9 => Setting::MemoryTablesBytes(value),
+            10 => Setting::RedoLog(value != 0),
             other => return Err(Error::invalid(format!("setting {other}"))),
         };
         e.engine.set(setting).map(|()| Status::Ok)

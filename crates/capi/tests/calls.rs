@@ -28,6 +28,7 @@ fn config(dir: &CStr) -> Config {
         page_size: 16384,
         log_capacity: 8 << 20,
         flush_log_at_trx_commit: 1,
+        redo_log: true,
         doublewrite: true,
         deadlock_detect: true,
         max_open_files: 100,

@@ -28,7 +28,7 @@ pub enum CloseMode {
     Purged,
     /// Writes all pages; the next start has nothing to redo.
     Clean,
-    /// Makes the log durable and leaves the pages to the next start's recovery.
+    /// Makes the log durable and leaves the pages to the next start's recovery; while the log is off, as [`CloseMode::Clean`].
     LogOnly,
 }
 
@@ -81,6 +81,9 @@ pub struct EngineConfig {
     pub log_buffer_bytes: usize,
     /// What a commit waits for.
     pub flush_at_commit: FlushAtCommit,
+    /// Whether changes are logged. Without, see [`Setting::RedoLog`], only a clean stop leaves a data directory that can be
+    /// opened.
+    pub redo_log: bool,
     /// Protects pages against torn writes.
     pub doublewrite: bool,
     /// Finds deadlocks at once; else they end by timeout.
@@ -137,6 +140,7 @@ impl EngineConfig {
             log_capacity_bytes: 512 << 20,
             log_buffer_bytes: 16 << 20,
             flush_at_commit: FlushAtCommit::Sync,
+            redo_log: true,
             doublewrite: true,
             deadlock_detect: true,
             max_open_files: 2_000,
@@ -182,4 +186,7 @@ pub enum Setting {
     Placement(Placement),
     /// On or off.
     Doublewrite(bool),
+    /// Off: nothing is written to the log and no commit waits for it; a crash leaves a data directory that cannot be opened.
+    /// On: every changed page is written first, so that a crash is survived from the return of [`crate::Engine::set`] on.
+    RedoLog(bool),
 }

@@ -39,7 +39,9 @@ impl Engine {
     /// [`Error::NoSuchTable`], [`Error::TableExists`]; those of writing.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.pool().check_poison()?;
-        self.outdate(self.catalog().rename_table(from, to))
+        self.outdate(self.catalog().rename_table(from, to))?;
+        self.rename_emptied(from, to);
+        Ok(())
     }
 
     /// Empties a table at once; `auto_increment_next` is its first value then.

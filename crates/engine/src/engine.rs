@@ -28,12 +28,15 @@ pub struct Engine {
     pub(crate) parts: Parts,
     pub(crate) startup: Vec<StartupPhase>,
     shares: Shares,
-    /// In-memory tables that were emptied by the start and of which somebody has been told, by their ids.
-    emptied_told: Mutex<HashSet<u32>>,
+    /// In-memory tables that were emptied by the start and of which somebody has been told, by name; a partitioned table
+    /// is one. A name that a new table takes may stay: the start has not emptied that one.
+    emptied_told: Mutex<HashSet<String>>,
     reclaimer: Reclaimer,
     closed: AtomicBool,
     io_capacity: AtomicU64,
     io_capacity_max: AtomicU64,
+    /// Held while the log is switched off or on.
+    redo_log_switch: Mutex<()>,
 }
 
 /// What an open engine is made of, in the order in which it must go.
@@ -80,6 +83,7 @@ impl Engine {
             reclaimer: Reclaimer::default(),
             checker,
             closed: AtomicBool::new(false),
+            redo_log_switch: Mutex::default(),
         }
     }
 
@@ -136,10 +140,31 @@ impl Engine {
         if mode == CloseMode::Purged {
             while self.parts.catalog.reclaim_step()? {}
         }
+        let unlogged = self.parts.pool.log().is_unlogged();
         match mode {
+            // The log alone would not do.
+            _ if unlogged => self.set_redo_log(true).map(|()| self.punch_at_last()),
             CloseMode::LogOnly => self.flush_log(),
             CloseMode::Clean | CloseMode::Purged => self.parts.pool.checkpoint_now().map(|()| self.punch_at_last()),
         }
+    }
+
+    /// See [`Setting::RedoLog`].
+    fn set_redo_log(&self, on: bool) -> Result<()> {
+        let _one = self.redo_log_switch.lock();
+        let pool = &self.parts.pool;
+        if on != pool.log().is_unlogged() {
+            return Ok(());
+        }
+        if on {
+            pool.resume_logging()?;
+            (self.parts.report)(Level::Info, "the redo log is on; all changes are durable");
+        } else {
+            pool.stop_logging()?;
+            let text = "the redo log is off: if the server ends in any way but a shutdown, the data directory is lost";
+            (self.parts.report)(Level::Warning, text);
+        }
+        Ok(())
     }
 
     /// Gives back what waited for the last checkpoint.
@@ -157,7 +182,8 @@ impl Engine {
     /// Changes a setting.
     ///
     /// # Errors
-    /// [`myriad_base::Error::NotSupported`] for one that needs a restart.
+    /// [`myriad_base::Error::NotSupported`] for one that needs a restart; for [`Setting::RedoLog`] those of reading and
+    /// writing pages and log, and the setting stays as it was.
     pub fn set(&self, setting: Setting) -> Result<()> {
         match setting {
             Setting::FlushAtCommit(f) => self.parts.trx.set_flush_policy(flush_policy(f)),
@@ -178,6 +204,7 @@ impl Engine {
                     return Err(myriad_base::Error::NotSupported { what: "changing doublewrite online".into() });
                 }
             }
+            Setting::RedoLog(on) => return self.set_redo_log(on),
         }
         if matches!(setting, Setting::IoCapacity(_) | Setting::IoCapacityMax(_)) {
             let (normal, max) =
@@ -187,7 +214,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Makes all that is in the log durable.
+    /// Makes all that is in the log durable; nothing while the log is off.
     ///
     /// # Errors
     /// Those of the log; the engine is poisoned then.
@@ -266,9 +293,20 @@ impl Engine {
         self.parts.spaces.check_usable(share.def.space)
     }
 
-    /// Whether the last start has emptied the table and this is the first call that tells so.
+    /// Whether the last start has emptied the table and this is the first call that tells so, for any of its partitions.
     pub(crate) fn take_emptied(&self, share: &TableShare) -> bool {
-        self.catalog().was_emptied(&share.def) && self.emptied_told.lock().insert(share.def.id.0)
+        self.catalog().was_emptied(&share.def) && self.emptied_told.lock().insert(whole_table(&share.def.name).into())
+    }
+
+    /// What has been told of a table holds under its new name too, and nothing else. Partitions are renamed one by one.
+    pub(crate) fn rename_emptied(&self, from: &str, to: &str) {
+        let (from, to) = (whole_table(from), whole_table(to));
+        let mut told = self.emptied_told.lock();
+        if told.contains(from) {
+            told.insert(to.into());
+        } else {
+            told.remove(to);
+        }
     }
 
     pub(crate) fn shares(&self) -> &Shares {
@@ -286,6 +324,11 @@ impl Engine {
     pub(crate) fn wake_reclaimer(&self) {
         self.reclaimer.wake();
     }
+}
+
+/// The name of the table whose partition may be meant.
+fn whole_table(name: &str) -> &str {
+    name.split_once("#P#").map_or(name, |(table, _)| table)
 }
 
 impl Drop for Engine {

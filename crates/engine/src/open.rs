@@ -5,7 +5,7 @@
 //! background workers, tablespaces are opened when they are first used.
 
 use crate::check::{Checker, EngineSpaces};
-use crate::config::{DuplicateCheck, EngineConfig};
+use crate::config::{DuplicateCheck, EngineConfig, Setting};
 use crate::engine::{flush_policy, Engine, Parts};
 use crate::format::{self, Format, Found};
 use crate::reports::StartupPhase;
@@ -132,7 +132,12 @@ impl Engine {
             config,
             _lock: lock,
         };
-        Ok(Arc::new(Engine::new(parts, startup, checker)))
+        let redo_log = parts.config.redo_log;
+        let engine = Arc::new(Engine::new(parts, startup, checker));
+        if !redo_log {
+            engine.set(Setting::RedoLog(false))?;
+        }
+        Ok(engine)
     }
 }
 

@@ -132,6 +132,9 @@ impl Engine {
         title(out, "LOG");
         let log = self.pool().log();
         let s = log.stats();
+        if log.is_unlogged() {
+            line!(out, "OFF: nothing is written to the log; a crash now loses the data directory");
+        }
         line!(out, "End LSN      {}", log.end_lsn());
         line!(out, "Durable to   {}", log.durable_lsn());
         line!(out, "Checkpoint   {}", log.last_checkpoint().0);
@@ -304,6 +307,7 @@ impl Engine {
         let gauges = [
             ("log_age_bytes", log.age_bytes),
             ("log_capacity_bytes", log.capacity_bytes),
+            ("redo_log_on", u64::from(!self.pool().log().is_unlogged())),
             ("buffer_pool_pages_total", pool.frames),
             ("buffer_pool_pages_free", pool.free_frames),
             ("buffer_pool_pages_dirty", pool.dirty_pages),

@@ -46,7 +46,8 @@ impl Table {
         self.share.is_current()
     }
 
-    /// Whether the table is in memory alone and the last start has emptied it; true once in a run.
+    /// Whether the table is in memory alone and the last start has emptied it; true once in a run, and for one of the
+    /// partitions of a table only: those whose names (`db/t#P#p0`) are alike up to `#P#`.
     pub fn take_emptied(&self) -> bool {
         self.engine.take_emptied(&self.share)
     }

@@ -39,9 +39,10 @@ impl Log {
         checkpoint - checkpoint % BLOCK + self.file_capacity.load(Ordering::Relaxed)
     }
 
+    /// Called under `header`'s lock once there are appenders.
     pub(crate) fn set_throttle(&self) {
         let at = self.checkpoint_lsn.load(Ordering::Acquire) + self.soft_limit();
-        self.throttle_at.store(at, Ordering::Release);
+        self.throttle_at.store(if self.is_off() { u64::MAX } else { at }, Ordering::Release);
     }
 
     /// Who is asked for a checkpoint when room is short.
@@ -68,14 +69,14 @@ impl Log {
         self.counters.capacity_waits.fetch_add(1, Ordering::Relaxed);
         let (soft, hard) = (self.soft_limit(), self.capacity());
         let age = self.age();
-        if age < hard {
-            if age >= soft {
+        if age < hard || self.is_off() {
+            if age >= soft && !self.is_off() {
                 self.ask_for_room(DELAY_MAX.mul_f64((age - soft) as f64 / (hard - soft) as f64));
             }
             return self.check_poison();
         }
         let start = Instant::now();
-        while self.age() >= hard {
+        while self.age() >= hard && !self.is_off() {
             self.check_poison()?;
             if start.elapsed() > WAIT_MAX {
                 let path = self.file.path().display().to_string();
@@ -102,6 +103,7 @@ impl Log {
     /// Makes a checkpoint durable: recovery will begin at `lsn`, and what precedes it may be overwritten. The caller
     /// answers for every change before `lsn` being durable in the data files. `lsn` must be a frame's start, such as
     /// [`Log::contiguous_lsn`] or a `start` given to `while_open`; one before the last checkpoint is taken as that one.
+    /// While the log is off, and for an LSN before it was resumed, nothing is written.
     ///
     /// # Errors
     /// [`Error::Poisoned`]; [`Error::TooLong`] for a payload of more than 1 KiB.
@@ -112,7 +114,12 @@ impl Log {
         self.flush_to(lsn)?;
         let mut header = self.header.lock();
         self.check_poison()?;
+        if header.unlogged && (self.is_off() || lsn.0 < self.resumed_from.load(Ordering::Acquire)) {
+            self.checkpoint_lsn.fetch_max(lsn.0, Ordering::AcqRel);
+            return Ok(());
+        }
         let mut next = header.clone();
+        next.unlogged = false;
         next.sequence += 1;
         next.checkpoint = lsn.0.max(header.checkpoint);
         next.payload = payload.to_vec();
@@ -120,17 +127,17 @@ impl Log {
         self.must(next.write(&*self.file))?;
         self.checkpoint_lsn.store(next.checkpoint, Ordering::Release);
         *header = next;
-        drop(header);
         self.set_throttle();
+        drop(header);
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         let _room = self.room.lock();
         self.room_made.notify_all();
         Ok(())
     }
 
-    /// The last checkpoint: its LSN and payload.
+    /// The last checkpoint: its LSN and payload. While the log is off, where it would be.
     pub fn last_checkpoint(&self) -> (Lsn, Vec<u8>) {
         let header = self.header.lock();
-        (Lsn(header.checkpoint), header.payload.clone())
+        (Lsn(self.checkpoint_lsn.load(Ordering::Acquire)), header.payload.clone())
     }
 }

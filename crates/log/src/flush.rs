@@ -62,16 +62,22 @@ pub(crate) struct Waiters {
 
 impl Log {
     /// Writes what is contiguous and not yet written; the new end of what is written. Nothing is written beyond the room
-    /// that the checkpoint leaves.
+    /// that the checkpoint leaves. While the log is off what is contiguous counts as written.
     pub(crate) fn write_some(&self) -> Result<u64> {
         let mut writer = self.writer.lock();
         let written = self.written.load(Ordering::Acquire);
-        let limit = self.contiguous_lsn().0.min(self.write_limit());
+        let off = self.is_off();
+        let contiguous = self.contiguous_lsn().0;
+        let limit = if off { contiguous } else { contiguous.min(self.write_limit()) };
         // After the slots were read: an appender that failed poisons the log before it leaves its slot, so that what it
         // did not copy cannot be taken for contiguous.
         self.check_poison()?;
         if limit <= written {
             return Ok(written);
+        }
+        if off {
+            self.written.store(limit, Ordering::Release);
+            return Ok(limit);
         }
         let capacity = self.file_capacity.load(Ordering::Relaxed);
         let mut at = written - written % BLOCK;
@@ -122,6 +128,9 @@ impl Log {
 
     fn flush_slowly(&self, lsn: Lsn) -> Result<()> {
         assert!(lsn <= self.end_lsn(), "what has not been appended cannot be flushed");
+        if self.is_off() && self.pass_unwritten(lsn)? {
+            return self.check_poison();
+        }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
         count_acquired(LatchClass::LogWrite);
         loop {
@@ -233,7 +242,7 @@ pub(crate) struct Patience<'a> {
 impl Patience<'_> {
     pub(crate) fn wait_for_writability(&mut self) -> Result<()> {
         self.log.check_poison()?;
-        if self.log.written.load(Ordering::Acquire) < self.log.write_limit() {
+        if self.log.is_off() || self.log.written.load(Ordering::Acquire) < self.log.write_limit() {
             self.rounds += 1;
             if self.rounds < 64 {
                 std::hint::spin_loop();

@@ -10,7 +10,7 @@
 //! | 40 | 8 | sequence number of this header |
 //! | 48 | 8 | checkpoint LSN |
 //! | 56 | 4 | length of the checkpoint's payload |
-//! | 60 | 4 | reserved, zero |
+//! | 60 | 4 | flags: 1 the log is not whole, see `unlogged.rs`; others zero |
 //! | 64 | 1024 | payload |
 //! | 1088 | 12 each | generations: first LSN (8), number (4), by LSN |
 //! | 4092 | 4 | CRC-32C of bytes 0 to 4092 |
@@ -18,6 +18,8 @@
 //! A generation begins at each opening of the log. It is part of every frame's checksum, so that what was written, but
 //! never found again, before a crash (after a hole) cannot be taken for frames later. Generations that end before the
 //! checkpoint are forgotten.
+//!
+//! The format version is 1 without flags and 2 with any: a program that does not know them must not open the log.
 
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::{Error, Result};
@@ -34,6 +36,9 @@ pub(crate) const GENERATIONS_MAX: usize = (OFF_CRC - OFF_GENERATIONS) / GENERATI
 
 const MAGIC: &[u8; 8] = b"MYRIADLG";
 const FORMAT_VERSION: u32 = 1;
+/// Of a header with flags.
+const FORMAT_VERSION_FLAGS: u32 = 2;
+const FLAG_UNLOGGED: u32 = 1;
 const OFF_PAYLOAD: usize = 64;
 const OFF_GENERATIONS: usize = OFF_PAYLOAD + PAYLOAD_BYTES_MAX;
 const GENERATION_BYTES: usize = 12;
@@ -54,6 +59,8 @@ pub(crate) struct Header {
     pub(crate) sequence: u64,
     pub(crate) checkpoint: u64,
     pub(crate) payload: Vec<u8>,
+    /// Changes were made that are in no frame of the file: it is of no use for recovery.
+    pub(crate) unlogged: bool,
     /// Not empty; by `first_lsn`; the first is at or before the checkpoint.
     pub(crate) generations: Vec<Generation>,
 }
@@ -64,13 +71,14 @@ impl Header {
         assert!((1..=GENERATIONS_MAX).contains(&self.generations.len()));
         block.fill(0);
         block[..8].copy_from_slice(MAGIC);
-        put_u32(block, 8, FORMAT_VERSION);
+        put_u32(block, 8, if self.unlogged { FORMAT_VERSION_FLAGS } else { FORMAT_VERSION });
         put_u32(block, 12, self.generations.len() as u32);
         block[16..32].copy_from_slice(&self.uuid);
         put_u64(block, 32, self.capacity);
         put_u64(block, 40, self.sequence);
         put_u64(block, 48, self.checkpoint);
         put_u32(block, 56, self.payload.len() as u32);
+        put_u32(block, 60, if self.unlogged { FLAG_UNLOGGED } else { 0 });
         block[OFF_PAYLOAD..OFF_PAYLOAD + self.payload.len()].copy_from_slice(&self.payload);
         for (i, g) in self.generations.iter().enumerate() {
             let at = OFF_GENERATIONS + i * GENERATION_BYTES;
@@ -87,8 +95,17 @@ impl Header {
             return Ok(None);
         }
         let version = get_u32(block, 8);
-        if version != FORMAT_VERSION {
-            let reason = format!("log version {version}, this engine reads version {FORMAT_VERSION}");
+        let flags = get_u32(block, 60);
+        let known = match version {
+            FORMAT_VERSION => flags == 0,
+            FORMAT_VERSION_FLAGS => flags == FLAG_UNLOGGED,
+            _ => false,
+        };
+        if !known {
+            let reason = format!(
+                "log version {version} with flags {flags}, this engine reads versions {FORMAT_VERSION} and \
+                 {FORMAT_VERSION_FLAGS}"
+            );
             return Err(Error::Format { path: path.into(), reason });
         }
         let generations = get_u32(block, 12) as usize;
@@ -111,6 +128,7 @@ impl Header {
             sequence: get_u64(block, 40),
             checkpoint: get_u64(block, 48),
             payload: block[OFF_PAYLOAD..OFF_PAYLOAD + payload].to_vec(),
+            unlogged: flags & FLAG_UNLOGGED != 0,
             generations: (0..generations).map(generation).collect(),
         }))
     }
@@ -171,6 +189,7 @@ mod tests {
             sequence: 9,
             checkpoint: 5000,
             payload: b"payload".to_vec(),
+            unlogged: false,
             generations: [(4096, 1), (5000, 2), (6000, 5)]
                 .map(|(first_lsn, number)| Generation { first_lsn, number })
                 .to_vec(),
@@ -188,6 +207,22 @@ mod tests {
             block[at] ^= 32;
         }
         assert_eq!(Header::decode(&[0; BLOCK as usize], "l").unwrap(), None);
+    }
+
+    #[test]
+    fn flags_and_versions() {
+        let mut block = vec![0; BLOCK as usize];
+        let marked = Header { unlogged: true, ..header() };
+        marked.encode(&mut block);
+        assert_eq!(get_u32(&block, 8), 2, "a program of version 1 refuses it");
+        assert_eq!(Header::decode(&block, "l").unwrap(), Some(marked));
+        for (version, flags) in [(1, 1), (2, 0), (2, 2), (2, 3), (3, 0), (3, 1)] {
+            put_u32(&mut block, 8, version);
+            put_u32(&mut block, 60, flags);
+            let crc = crc32c::crc32c(&block[..OFF_CRC]);
+            put_u32(&mut block, OFF_CRC, crc);
+            assert!(matches!(Header::decode(&block, "l"), Err(Error::Format { .. })), "{version} {flags}");
+        }
     }
 
     #[test]

@@ -13,10 +13,11 @@
 //! - Nothing at or after the checkpoint is ever overwritten, in memory (before it is written) or in the file.
 //! - A frame verifies only at its own LSN and in its own generation: what former laps of the ring, or the unsynced end of
 //!   a log before a crash, left in the file never passes for a frame.
+//! - While the log is off (see `unlogged.rs`) *written* and *durable* mean complete in memory, and the header says so.
 //! - After a failed write or sync the log is poisoned: nothing is appended or acknowledged any more.
 //!
 //! Entry points: [`Log::open`], [`Log::scan`], [`Log::resume_at`], [`Log::append`], [`Log::flush_to`],
-//! [`Log::checkpoint`].
+//! [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`].
 
 mod append;
 mod behind;
@@ -31,6 +32,7 @@ mod slots;
 mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
+mod unlogged;
 
 use myriad_base::{Lsn, Result};
 

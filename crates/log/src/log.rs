@@ -94,7 +94,7 @@ pub struct Log {
     pub(crate) durable: CachePadded<AtomicU64>,
     /// Everything before is complete; grows only.
     pub(crate) contiguous: AtomicU64,
-    /// The checkpoint's LSN, as in `header`.
+    /// The checkpoint's LSN, as in `header` unless that is marked.
     pub(crate) checkpoint_lsn: AtomicU64,
     /// [`Log::reserve_check`] returns at once while the end is below this.
     pub(crate) throttle_at: AtomicU64,
@@ -102,6 +102,10 @@ pub struct Log {
     pub(crate) file_capacity: AtomicU64,
     /// Generation of frames appended now.
     pub(crate) generation: AtomicU32,
+    /// Nothing is written to the file, see `unlogged.rs`. Changes under `header` and `writer`.
+    pub(crate) off: AtomicBool,
+    /// Frames from here on are in the file; a checkpoint before it leaves the mark. Changes under `header`.
+    pub(crate) resumed_from: AtomicU64,
     resumed: AtomicBool,
     poisoned: AtomicBool,
     poison_reason: Mutex<String>,
@@ -140,7 +144,15 @@ impl Log {
         file.allocate(0, RING_START + capacity)?;
         zero(&*file, RING_START, capacity.min(ZEROED_BYTES))?;
         let generations = vec![Generation { first_lsn: FIRST_LSN, number: 1 }];
-        let header = Header { uuid, capacity, sequence: 1, checkpoint: FIRST_LSN, payload: Vec::new(), generations };
+        let header = Header {
+            uuid,
+            capacity,
+            sequence: 1,
+            checkpoint: FIRST_LSN,
+            payload: Vec::new(),
+            unlogged: false,
+            generations,
+        };
         header.write(&*file)?;
         io.sync_dir(path.parent().expect("the log is in a folder"))
     }
@@ -148,10 +160,14 @@ impl Log {
     /// Opens the log; reads its header only. [`Log::scan`] and [`Log::resume_at`] come next.
     ///
     /// # Errors
-    /// [`Error::CorruptFile`] when both headers are damaged, [`Error::Format`], [`Error::Io`].
+    /// [`Error::CorruptFile`] when both headers are damaged, [`Error::Format`], [`Error::Io`];
+    /// [`Error::Unlogged`] when the engine ended while the log was off.
     pub fn open(io: &Arc<dyn Io>, dir: &Path, config: LogConfig) -> Result<Log> {
         let file = io.open(&log_path(dir), OpenMode::WRITE)?;
         let header = Header::read(&*file)?;
+        if header.unlogged {
+            return Err(Error::Unlogged { path: file.path().display().to_string() });
+        }
         let log = Log {
             file,
             slots: Slots::new(header.checkpoint),
@@ -163,6 +179,8 @@ impl Log {
             throttle_at: AtomicU64::new(0),
             file_capacity: AtomicU64::new(header.capacity),
             generation: AtomicU32::new(0),
+            off: AtomicBool::new(false),
+            resumed_from: AtomicU64::new(0),
             resumed: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             poison_reason: Mutex::new(String::new()),

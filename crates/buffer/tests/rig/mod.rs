@@ -42,6 +42,11 @@ pub fn log_config() -> LogConfig {
 
 /// Creates a data directory with a log and tablespace 16.
 pub fn create(seed: u64, config: &PoolConfig) -> Rig {
+    create_as(UUID, seed, config)
+}
+
+/// The same of another identity.
+pub fn create_as(uuid: [u8; 16], seed: u64, config: &PoolConfig) -> Rig {
     let sim = SimIo::new(seed);
     let io: Arc<dyn Io> = Arc::new(sim.clone());
     let dir = Path::new(DIR);
@@ -49,7 +54,7 @@ pub fn create(seed: u64, config: &PoolConfig) -> Rig {
     io.sync_dir(Path::new("/")).unwrap();
     io.create_dir(&dir.join("#myriad")).unwrap();
     io.sync_dir(dir).unwrap();
-    Log::create(&io, dir, log_config(), UUID).unwrap();
+    Log::create(&io, dir, log_config(), uuid).unwrap();
     let spaces = SpaceRegistry::new(Arc::clone(&io), dir, config.page_size, 16);
     spaces.create(SPACE, "a.myr", UUID, Lsn(0)).unwrap();
     open(sim, config).unwrap()

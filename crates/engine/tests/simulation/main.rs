@@ -14,6 +14,7 @@ mod define;
 mod model;
 mod rows;
 mod steps;
+mod unlogged;
 mod world;
 
 use std::time::{Duration, Instant};

@@ -2,6 +2,7 @@
 
 use crate::model::{by_tag, by_value, Changes, Model, Rows};
 use crate::rows::{assert_keys, scan};
+use crate::unlogged::Backup;
 use myriad::*;
 use myriad_base::clock::ManualClock;
 use myriad_base::random::Random;
@@ -26,6 +27,7 @@ pub(crate) struct Client {
     pub(crate) auto: BTreeMap<String, u64>,
 }
 
+#[derive(Clone)]
 pub(crate) struct PreparedTrx {
     pub(crate) xid: Vec<u8>,
     pub(crate) changes: Changes,
@@ -52,6 +54,10 @@ pub struct World {
     pub(crate) page_size: usize,
     /// So small that most tables are promoted; or out of reach.
     pub(crate) promote_bytes: u64,
+    /// There while the log is off, or may be.
+    pub(crate) backup: Option<Backup>,
+    /// Whether the engine said that the log is off, and nothing since.
+    pub(crate) surely_off: bool,
 }
 
 /// What a step ends with.
@@ -80,6 +86,8 @@ impl World {
             faulty: false,
             next_xid: 0,
             crashes: 0,
+            backup: None,
+            surely_off: false,
         }
     }
 
@@ -127,9 +135,12 @@ impl World {
             let config = self.config(self.crashes);
             match Engine::open_with(config, Some(Arc::new(self.io.clone()))) {
                 Ok(engine) => {
+                    assert!(!self.surely_off, "opened after a crash without the log");
+                    self.backup = None;
                     self.engine = Some(engine);
                     break;
                 }
+                Err(Error::Unlogged { .. }) => self.restore_backup(),
                 Err(e) if self.faulty => {
                     say!(self, "open failed: {e}");
                     self.lose_power();
@@ -295,10 +306,18 @@ impl World {
     }
 
     pub(crate) fn clean_close(&mut self) {
+        if self.random.one_in(3) {
+            assert!(matches!(self.switch_redo_log(), End::Fine));
+            for _ in 0..self.random.below(100) {
+                assert!(matches!(self.step(), End::Fine));
+            }
+        }
         self.tables.clear();
         self.clients.clear();
-        let mode = if self.random.one_in(2) { CloseMode::Clean } else { CloseMode::Purged };
+        let mode = [CloseMode::Clean, CloseMode::Purged, CloseMode::LogOnly][self.random.below(3) as usize];
         self.engine().close(mode).expect("close");
+        self.backup = None;
+        self.surely_off = false;
         self.engine = None;
         self.lose_power();
         self.reopen();

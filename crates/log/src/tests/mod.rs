@@ -4,6 +4,7 @@ mod concurrent;
 mod crash;
 mod damage;
 mod room;
+mod unlogged;
 
 use crate::{Log, LogConfig};
 use myriad_base::random::Random;

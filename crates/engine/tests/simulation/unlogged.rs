@@ -1,0 +1,49 @@
+//! Runs without the log. A crash in one is refused by the next start, and the run goes on with a copy taken before.
+
+use crate::model::Model;
+use crate::world::{End, PreparedTrx, World};
+use myriad::*;
+use myriad_io::SimIo;
+
+/// What a crash would have left when the log was switched off.
+pub(crate) struct Backup {
+    io: SimIo,
+    model: Model,
+    prepared: Vec<PreparedTrx>,
+}
+
+impl World {
+    /// Switches the log off, or on again.
+    pub(crate) fn switch_redo_log(&mut self) -> End {
+        let on = self.backup.is_some();
+        say!(self, "redo log {}", if on { "on" } else { "off" });
+        if !on {
+            let io = self.io.crash(self.random.next_u64());
+            self.backup = Some(Backup { io, model: self.model.clone(), prepared: self.prepared.clone() });
+        }
+        self.surely_off = false;
+        match self.engine().set(Setting::RedoLog(on)) {
+            Ok(()) => {
+                self.surely_off = !on;
+                if on {
+                    self.backup = None;
+                }
+                End::Fine
+            }
+            // Pages that cannot be read for a fault.
+            Err(Error::NotSupported { .. }) if self.faulty => End::Fine,
+            Err(e) => self.trouble("switch", e),
+        }
+    }
+
+    /// A start was refused because the log had been off.
+    pub(crate) fn restore_backup(&mut self) {
+        say!(self, "restored");
+        let backup = self.backup.take().expect("refused although the log was never off");
+        self.io = backup.io;
+        self.model = backup.model;
+        self.prepared = backup.prepared;
+        self.alternatives.clear();
+        self.surely_off = false;
+    }
+}
