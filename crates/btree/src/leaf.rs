@@ -1,6 +1,7 @@
 //! Leaves in the hand: latched shared, latched exclusively, and inside a mini-transaction.
 
-use crate::{page, redo};
+use crate::page::{self, KeyParts};
+use crate::redo;
 use myriad_base::{Error, PageId, Result};
 use myriad_buffer::{ExclusivePage, FrameNo, Mtr, PageRef, SharedPage};
 use std::cmp::Ordering;
@@ -40,22 +41,20 @@ pub trait Leaf {
     /// Length of the slot's key in bytes.
     #[inline]
     fn key_len(&self, slot: usize) -> usize {
-        page::prefix_len(self.bytes()) + page::suffix(self.bytes(), slot).len()
+        self.key_parts(slot).len()
     }
 
-    /// The slot's key as the page's prefix and the rest, without copying.
+    /// The slot's key, without copying.
     #[inline]
-    fn key_parts(&self, slot: usize) -> (&[u8], &[u8]) {
-        (page::prefix(self.bytes()), page::suffix(self.bytes(), slot))
+    fn key_parts(&self, slot: usize) -> KeyParts<'_> {
+        page::key_parts(self.bytes(), slot)
     }
 
     /// Replaces `out` by the slot's key.
     #[inline]
     fn key_into(&self, slot: usize, out: &mut Vec<u8>) {
-        let (prefix, suffix) = self.key_parts(slot);
         out.clear();
-        out.extend_from_slice(prefix);
-        out.extend_from_slice(suffix);
+        self.key_parts(slot).append_to(out);
     }
 
     /// The slot's value.
