@@ -63,6 +63,12 @@ pub trait Leaf {
         page::value(self.bytes(), slot)
     }
 
+    /// The slot's key and value: cheaper than one after the other.
+    #[inline]
+    fn entry(&self, slot: usize) -> (KeyParts<'_>, &[u8]) {
+        page::entry(self.bytes(), slot)
+    }
+
     /// No key of this leaf is below. Empty for the tree's first leaf (see [`Leaf::is_first`]).
     #[inline]
     fn low_fence(&self) -> &[u8] {

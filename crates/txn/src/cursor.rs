@@ -408,14 +408,14 @@ impl Cursor {
                 return Ok(self.next_leaf(leaf, direction));
             }
             let here = if forward { slot } else { slot - 1 };
-            let key = leaf.key_parts(here);
+            let (key, value) = leaf.entry(here);
             if !self.within(key, direction) {
                 if slot != start {
                     self.stand_at(leaf, slot, direction);
                 }
                 return Ok(false);
             }
-            let entry = Entry::parse(leaf.value(here), page)?;
+            let entry = Entry::parse(value, page)?;
             let view = if trx.overtaken.is_empty() { view } else { trx.view_of(view, &self.index, key, &entry, page)? };
             if let Some(version) = trx.sys.version(entry, page, view, own, versions)? {
                 if !*fresh {

@@ -16,6 +16,13 @@ pub(super) fn rest_len(suffix_len: usize) -> usize {
     suffix_len.saturating_sub(HEAD_BYTES)
 }
 
+/// How two suffixes of these lengths with equal heads compare, where that says it: one of them has no rest. If it is shorter
+/// than a head, the other has only zeros up to a head's length there, so it begins the other one.
+#[inline]
+pub(super) fn cmp_by_length(len: usize, other: usize) -> Option<Ordering> {
+    (len.min(other) <= HEAD_BYTES).then(|| len.cmp(&other))
+}
+
 /// A slot's key without the page's prefix: the head in the slot, and the rest in the entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Suffix<'a> {
@@ -44,13 +51,10 @@ impl<'a> Suffix<'a> {
     }
 
     /// Compares with `other`, as byte strings.
-    ///
-    /// Where the heads are equal and one side is shorter than a head, the other continues with zeros up to a head's length:
-    /// the shorter one is its beginning, or both are the same.
     #[inline]
     pub fn cmp_bytes(&self, other: &[u8]) -> Ordering {
         match self.head.cmp(&head_of(other)) {
-            Ordering::Equal => self.rest.cmp(rest_of(other)).then(self.len.cmp(&other.len())),
+            Ordering::Equal => cmp_by_length(self.len, other.len()).unwrap_or_else(|| self.rest.cmp(rest_of(other))),
             unequal => unequal,
         }
     }
@@ -85,7 +89,7 @@ impl<'a> Suffix<'a> {
     pub fn append_to(&self, out: &mut Vec<u8>) {
         // A copy of fixed length is cheaper than the right one.
         out.extend_from_slice(&self.head.to_be_bytes());
-        if self.len < HEAD_BYTES {
+        if self.len <= HEAD_BYTES {
             out.truncate(out.len() - (HEAD_BYTES - self.len));
         } else {
             out.extend_from_slice(self.rest);

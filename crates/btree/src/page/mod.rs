@@ -42,7 +42,7 @@ pub use key::{KeyParts, Suffix};
 pub use route::{route, routed_child, Latched, PageRead, Target, Unlatched};
 pub use verify::{check_content, check_layout};
 
-use key::{rest_len, rest_of};
+use key::{cmp_by_length, rest_len, rest_of};
 use myriad_base::codec::{get_u16, get_u32};
 use myriad_base::PageNo;
 use std::cmp::Ordering;
@@ -321,6 +321,18 @@ pub fn value(p: &[u8], slot: usize) -> &[u8] {
     &p[value_range(p, slot)]
 }
 
+/// The key and the value of a leaf's slot: cheaper than one after the other.
+#[inline]
+pub fn entry(p: &[u8], slot: usize) -> (KeyParts<'_>, &[u8]) {
+    assert!(slot < count(p), "slot {slot} of {}", count(p));
+    let fields = &p[slot_at(slot)..][..SLOT_BYTES];
+    let (at, suffix_len) = (get_u16(fields, 0) as usize, get_u16(fields, 2) as usize);
+    let rest_end = at + rest_len(suffix_len);
+    let suffix = Suffix::new(get_u32(fields, 4), suffix_len, &p[at..rest_end]);
+    let (len, start) = value_start(p, rest_end);
+    (KeyParts { prefix: prefix(p), suffix }, &p[start..start + len])
+}
+
 /// The leftmost child of an inner page.
 pub fn left_child(p: &[u8]) -> PageNo {
     PageNo(get_u32(p, OFF_LEFT))
@@ -447,9 +459,8 @@ fn find_suffix(p: &[u8], rest: &[u8]) -> std::result::Result<usize, usize> {
         let slot = &slots[mid * SLOT_BYTES..][..SLOT_BYTES];
         let order = match get_u32(slot, 4).cmp(&head) {
             Ordering::Equal => {
-                // See [`Suffix::cmp_bytes`].
                 let (at, len) = (get_u16(slot, 0) as usize + header, get_u16(slot, 2) as usize);
-                p[at..at + rest_len(len)].cmp(key_rest).then(len.cmp(&rest.len()))
+                cmp_by_length(len, rest.len()).unwrap_or_else(|| p[at..at + rest_len(len)].cmp(key_rest))
             }
             unequal => unequal,
         };

@@ -1,6 +1,6 @@
 //! The way down through inner pages, latched or not.
 
-use super::key::{rest_len, rest_of};
+use super::key::{cmp_by_length, rest_len, rest_of};
 use super::{head_of, slot_at, OFF_COUNT, OFF_HIGH, OFF_LEFT, OFF_LOW, OFF_PREFIX, SLOTS, SLOT_BYTES};
 use myriad_base::codec::{get_u16, get_u32};
 use myriad_base::PageNo;
@@ -118,9 +118,9 @@ pub fn route<P: PageRead>(p: &P, target: Target<'_>) -> usize {
         let at = slot_at(mid);
         let order = match p.u32(at + 4).cmp(&head) {
             Ordering::Equal => {
-                // See `Suffix::cmp_bytes`.
                 let len = p.u16(at + 2) as usize;
-                p.compare(p.u16(at) as usize + 4, rest_len(len), key_rest).then(len.cmp(&rest.len()))
+                cmp_by_length(len, rest.len())
+                    .unwrap_or_else(|| p.compare(p.u16(at) as usize + 4, rest_len(len), key_rest))
             }
             unequal => unequal,
         };

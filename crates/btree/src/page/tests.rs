@@ -308,6 +308,8 @@ proptest! {
             prop_assert_eq!(&key(&p, slot), k);
             prop_assert_eq!(find(&p, k), Ok(slot));
             prop_assert_eq!(value(&p, slot), &v[..]);
+            let (parts, same) = entry(&p, slot);
+            prop_assert_eq!((&parts.joined()[..], same), (&k[..], &v[..]));
         }
     }
 
@@ -439,7 +441,7 @@ fn what_the_layout_check_accepts_can_be_read() {
             std::hint::black_box((key(&q, slot), parts.joined(), parts.len()));
             std::hint::black_box((parts.starts_with(b"\0\0\0\0\0"), parts.cmp_start(b"\0\0\0\0\0")));
             if level(&q) == 0 {
-                std::hint::black_box(value(&q, slot));
+                std::hint::black_box((value(&q, slot), entry(&q, slot).1));
             }
         }
         let _ = std::hint::black_box(find(&q, &77u32.to_be_bytes()));
