@@ -173,7 +173,7 @@ impl LockTable {
     /// that no other active transaction has an implicit lock ([`LockTable::convert_implicit`] where one has).
     #[inline]
     pub fn request_implicit(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, policy: WaitPolicy) -> LockOutcome {
-        if !self.may_have_locks(key.hash()) {
+        if !self.may_have_locks(key.hash()) || trx.has_exclusive(key.hash()) {
             return LockOutcome::Granted { new: false };
         }
         self.ask(trx, key, LockMode::X_RECORD.on(&key), policy, false)
@@ -195,11 +195,13 @@ impl LockTable {
                 self.filter_slot(hash).fetch_add(1, Ordering::Relaxed);
                 place.insert(Queue::new(&key)).push_granted(&*self.order, trx, mode);
                 trx.add_held(hash);
+                trx.note_exclusive(hash, mode);
                 return LockOutcome::Granted { new: true };
             }
             Entry::Occupied(queue) => queue.into_mut(),
         };
         if queue.covers(trx, mode) {
+            trx.note_exclusive(hash, mode);
             return LockOutcome::Granted { new: false };
         }
         if mode.extent == Extent::NextKey && queue.covers(trx, LockMode::new(mode.strength, Extent::Record)) {
@@ -218,6 +220,7 @@ impl LockTable {
         if store {
             queue.push_granted(order, trx, mode);
             trx.add_held(hash);
+            trx.note_exclusive(hash, mode);
         }
         LockOutcome::Granted { new: store }
     }
@@ -308,7 +311,8 @@ impl LockTable {
         }
         if empty_donor {
             self.change_queue(donors, donor.hash(), &mut wake, |queue| {
-                waiting.extend(queue.locks.drain(..).filter(|l| l.waiting).map(|l| l.trx));
+                let gone = queue.locks.drain(..).inspect(|l| l.trx.forget_exclusive());
+                waiting.extend(gone.filter(|l| l.waiting).map(|l| l.trx));
             });
         }
         let queues = if h <= d { &mut *low } else { high.as_deref_mut().expect("two shards") };

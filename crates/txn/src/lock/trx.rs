@@ -1,7 +1,7 @@
 //! A transaction's side of the locks.
 
 use super::park::WaitCell;
-use super::Inheritance;
+use super::{Inheritance, LockMode, Strength};
 use myriad_base::TrxId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
@@ -23,6 +23,9 @@ pub struct TrxLocks {
     thd: AtomicUsize,
     trx_id: AtomicU64,
     undo_records: AtomicU64,
+    /// Hash of a key on whose record it has an exclusive lock: the one it got last; 0 = not known. A scan that changes what
+    /// it reads asks twice for each.
+    exclusive: AtomicU64,
     inheritance: AtomicU8,
     /// Whether there is anything to release: an id or a lock.
     used: AtomicBool,
@@ -54,6 +57,7 @@ impl TrxLocks {
             thd: AtomicUsize::new(0),
             trx_id: AtomicU64::new(0),
             undo_records: AtomicU64::new(0),
+            exclusive: AtomicU64::new(0),
             inheritance: AtomicU8::new(Inheritance::All as u8),
             used: AtomicBool::new(false),
             held: Mutex::new(Held::default()),
@@ -149,6 +153,24 @@ impl TrxLocks {
         self.wait_start_us.load(Ordering::Relaxed)
     }
 
+    /// Notes that a lock with this mode was found or granted on the key with this hash. The caller holds its shard's mutex.
+    pub(super) fn note_exclusive(&self, hash: u64, mode: LockMode) {
+        if mode.strength == Strength::X && mode.covers_record() {
+            self.exclusive.store(hash, Ordering::Relaxed);
+        }
+    }
+
+    /// A lock of the transaction goes, or moves, before its end. The caller holds its shard's mutex.
+    pub(super) fn forget_exclusive(&self) {
+        self.exclusive.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it is known to have an exclusive lock on the record of the key with this hash. The caller holds the latch of
+    /// the entry's leaf.
+    pub(super) fn has_exclusive(&self, hash: u64) -> bool {
+        hash != 0 && self.exclusive.load(Ordering::Relaxed) == hash
+    }
+
     /// Remembers a granted lock. The caller holds its shard's mutex; the transaction has a lock or request in that shard, or
     /// is the caller's own.
     pub(super) fn add_held(&self, hash: u64) {
@@ -183,6 +205,7 @@ impl TrxLocks {
 
     /// Forgets one lock on the key with this hash; usually the youngest.
     pub(super) fn forget_held(&self, hash: u64) {
+        self.forget_exclusive();
         let mut held = self.held.lock();
         if let Some(at) = held.hashes.iter().rposition(|&h| h == hash) {
             held.hashes.remove(at);
@@ -195,6 +218,7 @@ impl TrxLocks {
         if !self.used.load(Ordering::Relaxed) {
             return None;
         }
+        self.forget_exclusive();
         let mut held = self.held.lock();
         held.id = 0;
         held.closing = true;
