@@ -16,11 +16,11 @@ pub(super) fn rest_len(suffix_len: usize) -> usize {
     suffix_len.saturating_sub(HEAD_BYTES)
 }
 
-/// How two suffixes of these lengths with equal heads compare, where that says it: one of them has no rest. If it is shorter
-/// than a head, the other has only zeros up to a head's length there, so it begins the other one.
+/// How two byte strings of these lengths compare whose first `seen` bytes, zero padded, are equal, where that says it: one of
+/// them is not longer. If it is shorter, the other goes on with zeros as far as it was seen, so the one begins the other.
 #[inline]
-pub(super) fn cmp_by_length(len: usize, other: usize) -> Option<Ordering> {
-    (len.min(other) <= HEAD_BYTES).then(|| len.cmp(&other))
+pub(super) fn cmp_by_length(seen: usize, len: usize, other: usize) -> Option<Ordering> {
+    (len.min(other) <= seen).then(|| len.cmp(&other))
 }
 
 /// A slot's key without the page's prefix: the head in the slot, and the rest in the entry.
@@ -54,7 +54,9 @@ impl<'a> Suffix<'a> {
     #[inline]
     pub fn cmp_bytes(&self, other: &[u8]) -> Ordering {
         match self.head.cmp(&head_of(other)) {
-            Ordering::Equal => cmp_by_length(self.len, other.len()).unwrap_or_else(|| self.rest.cmp(rest_of(other))),
+            Ordering::Equal => {
+                cmp_by_length(HEAD_BYTES, self.len, other.len()).unwrap_or_else(|| self.rest.cmp(rest_of(other)))
+            }
             unequal => unequal,
         }
     }

@@ -460,7 +460,7 @@ fn find_suffix(p: &[u8], rest: &[u8]) -> std::result::Result<usize, usize> {
         let order = match get_u32(slot, 4).cmp(&head) {
             Ordering::Equal => {
                 let (at, len) = (get_u16(slot, 0) as usize + header, get_u16(slot, 2) as usize);
-                cmp_by_length(len, rest.len()).unwrap_or_else(|| p[at..at + rest_len(len)].cmp(key_rest))
+                cmp_by_length(HEAD_BYTES, len, rest.len()).unwrap_or_else(|| p[at..at + rest_len(len)].cmp(key_rest))
             }
             unequal => unequal,
         };
