@@ -247,10 +247,7 @@ impl TrxSystem {
         index: IndexId,
         edge: &Edge,
     ) -> std::result::Result<SmallVec<[SharedPage<'p>; 2]>, Vec<u8>> {
-        let mut key = SmallVec::<[u8; 128]>::new();
-        let (prefix, suffix) = leaf.key_parts(slot);
-        key.extend_from_slice(prefix);
-        key.extend_from_slice(suffix);
+        let key = leaf.key_parts(slot).joined();
         if !self.locks().may_have_locks(LockKey::entry(&key).hash()) || after(leaf, slot + 1, index) != After::Beyond {
             return Ok(SmallVec::new());
         }
