@@ -55,7 +55,6 @@ int check_refused(const HA_CREATE_INFO *create_info, TABLE *form) {
   return 0;
 }
 
-/* EXCHANGE PARTITION renames a partition to a table: its definition is the image of the table that it replaces. */
 bool is_partition(const std::string &name) { return name.find("#P#") != std::string::npos; }
 
 /* The server looks for a .frm file at each DROP, RENAME and ALTER; a name that the file system refuses makes those
@@ -69,6 +68,21 @@ int check_name(const std::string &name) {
   return HA_ERR_UNSUPPORTED;
 }
 
+bool is_exchange(THD *thd) {
+  return thd && thd_sql_command(thd) == SQLCOM_ALTER_TABLE &&
+         (thd->lex->alter_info.partition_flags & ALTER_PARTITION_EXCHANGE);
+}
+
+/* The server relies on writing a file to find out that the database of a new table or name does not exist. */
+bool has_folder(const char *path) {
+  const std::string folder(path, dirname_length(path));
+  return !my_access(folder.c_str(), F_OK);
+}
+
+bool same_folder(const char *a, const char *b) {
+  return std::string(a, dirname_length(a)) == std::string(b, dirname_length(b));
+}
+
 }  // namespace
 
 int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
@@ -76,6 +90,10 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   int error = check_refused(create_info, form);
   if (!error) error = check_options(create_info);
   if (!error) error = check_name(myriad_name(path));
+  if (!error && !has_folder(path)) {
+    my_error(ER_BAD_DB_ERROR, MYF(0), form->s->db.str);
+    error = HA_ERR_UNSUPPORTED;
+  }
   if (error) return error;
 
   myriad::TablePlan plan(form);
@@ -109,12 +127,29 @@ int ha_myriad::delete_table(const char *path) {
 
 int ha_myriad::rename_table(const char *from, const char *to) {
   std::string old_name = myriad_name(from), new_name = myriad_name(to);
+  if (!same_folder(from, to) && !has_folder(to)) return HA_ERR_GENERIC;
   myriad_status status = myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */
   if (!is_partition(old_name) && !is_partition(new_name)) myriad_remove_frm(from);
-  return 0;
+  return exchange_definition(old_name, new_name);
+}
+
+/* EXCHANGE PARTITION renames three times with one handler: the table aside, the partition to the table's name, the
+   table to the partition's. The partition has no definition: it takes that of the table aside. The table keeps its own,
+   which a crash's recovery needs when it renames back. */
+int ha_myriad::exchange_definition(const std::string &old_name, const std::string &new_name) {
+  if (!is_exchange(ha_thd())) return 0;
+  if (!is_partition(old_name)) {
+    m_exchanged = {old_name, new_name};
+    return 0;
+  }
+  std::string image;
+  if (new_name != m_exchanged.name || !myriad_read_frm(m_exchanged.aside.c_str(), &image)) return 0;
+  return myriad_error_noted(
+      myriad_replace_frm(myriad_core, new_name.c_str(), reinterpret_cast<const uchar *>(image.data()), image.size()),
+      ha_thd());
 }
 
 int ha_myriad::truncate() {
@@ -137,7 +172,7 @@ int ha_myriad::create_partitioning_metadata(const char *name, const char *, chf_
 }
 
 int ha_myriad::discover_check_version() {
-  /* Asked of a partition that no statement has used so far, there is no TABLE either. */
+  /* A partition that the statement that filled the table cache did not name is not open: it has no table yet. */
   if (!m_table || table->s->tmp_table || table->s->partition_info_str) return 0;
   return myriad_table_is_current(m_table) ? 0 : HA_ERR_TABLE_DEF_CHANGED;
 }
@@ -168,8 +203,14 @@ int ha_myriad::adopt_definition() {
   return 0;
 }
 
-/* "Yes" would let the server swap files for EXCHANGE PARTITION and skip copies for options; neither fits a catalog. */
-bool ha_myriad::check_if_incompatible_data(HA_CREATE_INFO *, uint) { return COMPATIBLE_DATA_NO; }
+/* Asked for a partition of this table and the table that it is to be exchanged with, of which the server has compared
+   columns and indexes. All other changes are for check_if_supported_inplace_alter(). */
+bool ha_myriad::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint changes) {
+  if (!is_exchange(ha_thd()) || changes != IS_EQUAL_YES) return COMPATIBLE_DATA_NO;
+  const ha_table_option_struct *own = table->s->option_struct, *other = create_info->option_struct;
+  bool same_place = (own && own->in_memory) == (other && other->in_memory);
+  return same_place ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+}
 
 int ha_myriad::discard_or_import_tablespace(my_bool discard) {
   return refuse(discard ? "DISCARD TABLESPACE for the MYRIAD storage engine"

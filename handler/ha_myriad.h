@@ -135,16 +135,25 @@ private:
   void set_cursor_options();
   int use_template();
   int adopt_definition();
+  int exchange_definition(const std::string &old_name, const std::string &new_name);
   void find_auto_increment_floor();
-  bool reading_needs_all() const { return m_lock == MYRIAD_LOCK_X || m_own_session; }
+  /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
+     server has not asked for. */
+  bool reading_needs_all() const {
+    return m_lock == MYRIAD_LOCK_X || m_own_session || (m_by_position && table->vfield);
+  }
   uint32_t wait_mode() const;
-  bool by_keyread() const { return keyread < MAX_KEY && keyread == active_index; }
+  bool by_keyread() const;
 
   int seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length);
   int step(uchar *record, bool forward);
   int deliver(uchar *record, myriad_status status, myriad_row *row, bool forward);
   int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
   int deliver_clustered(uchar *record, const myriad_row &row);
+  int next_entry(uchar *record);
+  int prev_entry(uchar *record);
+  int note_end(int error, bool forward);
+  int find_by_key(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function find_flag);
   int read_unique(uchar *record, const uchar *key, size_t key_length);
   myriad_status look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row);
   int resume(uchar *record, bool forward);
@@ -154,6 +163,10 @@ private:
                          uint *used, myriad::Buffer *out) const;
   void set_bounds(const myriad::IndexPlan &index, enum ha_rkey_function find_flag);
   void clear_bounds();
+
+  struct {
+    std::string name, aside;
+  } m_exchanged; /* EXCHANGE PARTITION: the table and the name that it has meanwhile */
 
   /* Changes. */
   struct PendingOp {
@@ -207,7 +220,10 @@ private:
   bool m_bounded = false;
   bool m_scan_started = false;
   bool m_full_scan = false;
-  bool m_by_handler = false; /* SQL HANDLER: statements come and go between two reads */
+  bool m_by_position = false; /* rows are asked for by rnd_pos() */
+  bool m_by_handler = false;  /* SQL HANDLER: statements come and go between two reads */
+  /* Where HANDLER stands without a last row: before the index's first entry or behind its last. */
+  enum class Beyond : uint8_t { None, First, Last } m_beyond = Beyond::None;
   const myriad::IndexPlan *m_index = nullptr;
   myriad::Template m_template;
   myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high;

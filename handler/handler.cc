@@ -14,7 +14,7 @@ ha_myriad::~ha_myriad() = default;
 ulonglong ha_myriad::table_flags() const {
   ulonglong flags = HA_NULL_IN_KEY | HA_CAN_INDEX_BLOBS | HA_CAN_VIRTUAL_COLUMNS | HA_REC_NOT_IN_SEQ | HA_CAN_GEOMETRY |
                     HA_PRIMARY_KEY_REQUIRED_FOR_POSITION | HA_PRIMARY_KEY_IN_READ_INDEX | HA_TABLE_SCAN_ON_INDEX |
-                    HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_SQL_HANDLER | HA_BINLOG_ROW_CAPABLE | HA_FAST_KEY_READ |
+                    HA_REQUIRES_KEY_COLUMNS_FOR_DELETE | HA_CAN_SQL_HANDLER | HA_BINLOG_ROW_CAPABLE |
                     HA_CAN_TABLES_WITHOUT_ROLLBACK | HA_CAN_ONLINE_BACKUPS | HA_CAN_SKIP_LOCKED | HA_CRASH_SAFE |
                     HA_CONCURRENT_OPTIMIZE | HA_ONLINE_ANALYZE | HA_REUSES_FILE_NAMES | HA_AUTO_PART_KEY |
                     HA_PARTIAL_COLUMN_READ;
@@ -202,6 +202,13 @@ int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   return HA_ERR_CRASHED;
 }
 
+/* True if the server wants no more of a row than its entry has. It says so too when it looks for overlapping periods,
+   but compares the columns of such a key then, of which an entry has no more than a prefix. */
+bool ha_myriad::by_keyread() const {
+  if (keyread >= MAX_KEY || keyread != active_index) return false;
+  return !(table->key_info[keyread].without_overlaps && m_index->has_blob_or_prefix);
+}
+
 /* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */
 int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   *skip = false;
@@ -289,7 +296,10 @@ int ha_myriad::step(uchar *record, bool forward) {
 /* The next row where there is no cursor: after a look-up by a unique key, or between two HANDLER statements. */
 int ha_myriad::resume(uchar *record, bool forward) {
   bool unique = m_unique_hit;
-  if (!unique && !m_have_last) return HA_ERR_END_OF_FILE;
+  if (!unique && !m_have_last) {
+    if (active_index >= MAX_KEY || m_beyond != (forward ? Beyond::First : Beyond::Last)) return HA_ERR_END_OF_FILE;
+    return forward ? index_first(record) : index_last(record);
+  }
   if (int error = open_cursor(m_index ? m_index->core_no : 0, false)) return error;
   Buffer from;
   const Buffer &key = unique ? m_search : m_last_key;
@@ -315,6 +325,8 @@ int ha_myriad::reread_locked(uchar *record, bool forward) {
 int ha_myriad::index_init(uint index, bool) {
   active_index = index;
   m_index = &m_plan->index(index);
+  m_beyond = Beyond::None;
+  m_by_position = false;
   m_exact = m_unique_hit = m_have_last = m_reread = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
@@ -430,6 +442,22 @@ static myriad_seek seek_of(enum ha_rkey_function find_flag) {
 }
 
 int ha_myriad::index_read_map(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function find_flag) {
+  int error = find_by_key(record, key, parts, find_flag);
+  if (error != HA_ERR_KEY_NOT_FOUND || !m_by_handler || !key) return error;
+  /* HANDLER goes on from the place where such a row would be. */
+  switch (find_flag) {
+  case HA_READ_KEY_EXACT:
+    m_last_key.assign(m_search.data(), m_search.size());
+    m_have_last = true;
+    break;
+  case HA_READ_KEY_OR_NEXT:
+  case HA_READ_AFTER_KEY: m_beyond = Beyond::Last; break;
+  default: m_beyond = Beyond::First;
+  }
+  return error;
+}
+
+int ha_myriad::find_by_key(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function find_flag) {
   if (!key) {
     int error = find_flag == HA_READ_KEY_EXACT || find_flag == HA_READ_KEY_OR_NEXT || find_flag == HA_READ_AFTER_KEY
                     ? index_first(record)
@@ -457,7 +485,17 @@ int ha_myriad::index_read_map(uchar *record, const uchar *key, key_part_map part
   return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
 }
 
-int ha_myriad::index_next(uchar *record) {
+int ha_myriad::index_next(uchar *record) { return note_end(next_entry(record), true); }
+
+int ha_myriad::index_prev(uchar *record) { return note_end(prev_entry(record), false); }
+
+/* HANDLER can turn round where a scan has ended. */
+int ha_myriad::note_end(int error, bool forward) {
+  if (error == HA_ERR_END_OF_FILE && m_by_handler) m_beyond = forward ? Beyond::Last : Beyond::First;
+  return error;
+}
+
+int ha_myriad::next_entry(uchar *record) {
   if (!m_cursor) return resume(record, true);
   if (m_reread) return reread_locked(record, true);
   int error = step(record, true);
@@ -465,7 +503,7 @@ int ha_myriad::index_next(uchar *record) {
   return seek(record, MYRIAD_SEEK_GT, m_search.data(), m_search.size());
 }
 
-int ha_myriad::index_prev(uchar *record) {
+int ha_myriad::prev_entry(uchar *record) {
   if (!m_cursor) return resume(record, false);
   if (m_reread) return reread_locked(record, false);
   clear_bounds();
@@ -501,6 +539,7 @@ int ha_myriad::index_last(uchar *record) {
 int ha_myriad::rnd_init(bool scan) {
   m_index = &m_plan->clustered();
   m_scan_started = !scan;
+  m_by_position = !scan;
   m_exact = m_unique_hit = m_have_last = m_reread = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();

@@ -186,7 +186,8 @@ static MYSQL_SYSVAR_BOOL(
     nullptr, nullptr, 1);
 static MYSQL_SYSVAR_BOOL(
     tablespace_duplicate_check_fadvise, tablespace_duplicate_check_fadvise, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
-    "The tablespace check tells the kernel not to read ahead. Default ON. Switch it off where that call is slow.",
+    "The tablespace check, where the file system refuses direct reads, tells the kernel not to read ahead. Default ON. "
+    "Switch it off where that call is slow.",
     nullptr, nullptr, 1);
 static MYSQL_SYSVAR_ULONG(fast_shutdown, myriad_fast_shutdown, PLUGIN_VAR_RQCMDARG,
                           "How to stop: 0 purge old row versions, then as 1; 1 (default) write all pages, so that the "

@@ -538,7 +538,7 @@ def other_format_version(place):
     with open(path) as f:
         text = f.read()
     with open(path, "w") as f:
-        f.write(text.replace("myriad 1\n", "myriad 99\n"))
+        f.write(text.replace("myriad 2\n", "myriad 99\n"))
     place.refused("99")
     with open(path, "w") as f:
         f.write(text)

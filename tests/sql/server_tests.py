@@ -409,6 +409,11 @@ def test_memory_restart(_where):
             expect("empty partitions of another name", rows(c, "SELECT COUNT(*) FROM new"), ((0,),))
             rows(c, "RENAME TABLE new TO old")
             expect("and of the old one", rows(c, "SELECT COUNT(*) FROM old"), ((0,),))
+            rows(c, "CREATE TABLE single (a INT PRIMARY KEY, b INT) IN_MEMORY=YES")
+            rows(c, "ALTER TABLE old EXCHANGE PARTITION p1 WITH TABLE single")
+            rows(c, "FLUSH TABLES")
+            expect("after the exchange", rows(c, "SELECT COUNT(*) FROM old, single"), ((0,),))
+            rows(c, "DROP TABLE single")
             expect("the other table", rows(c, "SELECT COUNT(*) FROM t"), ((1 + int(crash),),))
             rows(c, "INSERT INTO m (v) VALUES ('first')")
             expect("counts anew", rows(c, "SELECT id, v FROM m"), ((1, "first"),))
@@ -419,8 +424,8 @@ def test_memory_restart(_where):
             rows(c, "INSERT INTO m (v) VALUES ('x')")
             name = rows(c, "SHOW BINARY LOGS")[-1][0]
             events = [r[5] for r in rows(c, f"SHOW BINLOG EVENTS IN '{name}'") if "TRUNCATE TABLE" in r[5]]
-            told = {table: sum(f"TRUNCATE TABLE `d`.`{table}`" in e for e in events) for table in ("m", "p", "old", "new")}
-            expect("told once", told, {"m": 1, "p": 1, "old": 0, "new": 1})
+            told = {table: sum(f"TRUNCATE TABLE `d`.`{table}`" in e for e in events) for table in ("m", "p", "old", "new", "single")}
+            expect("told once", told, {"m": 1, "p": 1, "old": 0, "new": 1, "single": 0})
             rows(c, "DELETE FROM m")
         rows(c, "DROP TABLE gone")
         rows(c, "DROP DATABASE d")
@@ -458,6 +463,18 @@ def test_memory_limit(where):
         rows(c, "DROP TABLE m")
     finally:
         rows(c, "SET GLOBAL myriad_memory_tables_size=0")
+
+
+def test_sort_by_position(where):
+    """Sorting an index's entries by their rows' positions; InnoDB is no measure, it finds no virtual column's value here."""
+    c = database(where)
+    rows(c, "CREATE TABLE v (pk INT AUTO_INCREMENT PRIMARY KEY, n INT, k INT AS (n+n) VIRTUAL, KEY(k))")
+    rows(c, "INSERT INTO v (n) VALUES (0),(5),(4),(3),(7),(42),(142),(5),(0),(3)")
+    for length in (4, 1024):
+        rows(c, f"SET max_length_for_sort_data={length}")
+        expect(f"with {length} bytes to sort",
+               rows(c, "SELECT pk, k FROM v FORCE INDEX(k) WHERE k BETWEEN 8 AND 20 ORDER BY pk+1"),
+               ((2, 10), (3, 8), (5, 14), (8, 10)))
 
 
 def test_redo_log(_where):

@@ -10,6 +10,11 @@ use myriad_base::page::PageKind;
 use myriad_base::{Error, IndexId, PageNo, Result, SpaceId};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr};
 
+/// Bytes that an entry and its slot take on a leaf whose prefix is `prefix` bytes long.
+fn leaf_entry_bytes(prefix: usize, key: &[u8], value: &[u8]) -> usize {
+    page::entry_bytes(0, key.len() - prefix, value.len()) + page::SLOT_BYTES
+}
+
 /// Entries in key order, waiting to be written.
 #[derive(Default)]
 struct Batch {
@@ -52,7 +57,7 @@ impl Batch {
 
     /// Bytes that the first `n` entries take on a leaf whose prefix is `prefix` bytes long.
     fn bytes_on_leaf(&self, n: usize, prefix: usize) -> usize {
-        self.start(n) + n * (page::entry_bytes(0, 0, 0) + page::SLOT_BYTES) - n * prefix
+        (0..n).map(|i| leaf_entry_bytes(prefix, self.key(i), self.value(i))).sum()
     }
 
     /// Drops the first `n` entries.
@@ -85,7 +90,7 @@ impl Batch {
         let mut out = Vec::with_capacity(self.start(n) + n * 4 + fences.low.len() + fences.high.len() + 16);
         redo::push_bounds(&mut out, &Bounds { level: 0, left: PageNo(0), fences });
         for i in 0..n {
-            redo::push_leaf_entry(&mut out, [&self.key(i)[prefix..], &[]], self.value(i));
+            redo::push_leaf_entry(&mut out, &self.key(i)[prefix..], self.value(i));
         }
         out
     }
@@ -99,6 +104,9 @@ pub struct BulkBuilder<'p> {
     tree: Tree,
     /// What the last leaf will hold.
     batch: Batch,
+    /// Bytes that it takes on a leaf whose prefix is `prefix` bytes long.
+    bytes: usize,
+    prefix: usize,
     /// The last leaf's low fence, and the tree's high fence.
     low: Vec<u8>,
     high: Vec<u8>,
@@ -116,7 +124,7 @@ impl<'p> BulkBuilder<'p> {
             let root = pool.fix_shared(tree.root_id())?;
             (page::low_stored(&root).to_vec(), page::high_stored(&root).to_vec())
         };
-        Ok(BulkBuilder { pool, tree, batch: Batch::default(), low, high, index })
+        Ok(BulkBuilder { pool, tree, batch: Batch::default(), bytes: 0, prefix: 0, low, high, index })
     }
 
     /// The tree that is being built: note it where a crash can find it.
@@ -133,19 +141,27 @@ impl<'p> BulkBuilder<'p> {
         if !key.starts_with(&self.index.0.to_be_bytes()) || key < &self.low[..] {
             return Err(Error::invalid("bulk load of keys that are not the index's, or not in order"));
         }
-        if !self.batch.is_empty() {
-            // The prefix with this key is at most the one with the separator to it: the sum is never too small.
-            let prefix = page::common_prefix(&self.low, key);
-            let bytes = self.batch.bytes_on_leaf(self.batch.len(), prefix)
-                + page::entry_bytes(0, key.len() - prefix, value.len())
-                + page::SLOT_BYTES;
-            if bytes > page::capacity(self.pool.page_size(), &self.low, key) / 16 * 15 {
-                let n = self.batch.len();
-                self.flush(n, Some(key))?;
-            }
+        let mut bytes = self.bytes_with(key, value);
+        if !self.batch.is_empty() && bytes > page::capacity(self.pool.page_size(), &self.low, key) / 16 * 15 {
+            let n = self.batch.len();
+            self.flush(n, Some(key))?;
+            self.bytes = 0;
+            bytes = self.bytes_with(key, value);
         }
+        self.bytes = bytes;
         self.batch.push(key, value);
         Ok(())
+    }
+
+    /// Bytes that the batch takes on a leaf together with this entry, which follows: at most.
+    fn bytes_with(&mut self, key: &[u8], value: &[u8]) -> usize {
+        // The prefix with this key is at most the one with the separator to it: the sum is never too small.
+        let prefix = page::common_prefix(&self.low, key);
+        if self.prefix != prefix {
+            self.prefix = prefix;
+            self.bytes = self.batch.bytes_on_leaf(self.batch.len(), prefix);
+        }
+        self.bytes + leaf_entry_bytes(prefix, key, value)
     }
 
     /// Writes the first `n` entries, in more than one leaf if they must. `next` is the key after them.

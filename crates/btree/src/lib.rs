@@ -33,6 +33,7 @@ pub use bulk::{BulkAppender, BulkBuilder};
 pub use check::CheckReport;
 pub use estimate::{RangeEstimate, TreeStats};
 pub use leaf::{Leaf, LeafExclusive, LeafMut, LeafShared, LeafView};
+pub use page::KeyParts;
 pub use read_ahead::READ_AHEAD_STEP;
 pub use redo::{register, OPS};
 pub use tree::{RemoveProgress, Tree};

@@ -190,7 +190,7 @@ impl Plan {
         let mut append = Vec::new();
         if !keep_right {
             if level > 0 {
-                redo::push_inner_entry(&mut append, [&separator[prefix..], &[]], page::left_child(right));
+                redo::push_inner_entry(&mut append, &separator[prefix..], page::left_child(right));
             }
             redo::push_slots(&mut append, right, 0..n_right, prefix);
         }

@@ -210,39 +210,32 @@ pub(crate) fn refence_payload(first: usize, end: usize, b: &Bounds<'_>) -> Vec<u
     out
 }
 
-/// A leaf entry for [`LOAD`] and [`APPEND`]: the key in two parts, so that a prefix need not be joined to be cut again.
-pub(crate) fn push_leaf_entry(out: &mut Vec<u8>, suffix: [&[u8]; 2], value: &[u8]) {
-    push_varint(out, (suffix[0].len() + suffix[1].len()) as u64);
+/// A leaf entry for [`LOAD`] and [`APPEND`].
+pub(crate) fn push_leaf_entry(out: &mut Vec<u8>, suffix: &[u8], value: &[u8]) {
+    push_varint(out, suffix.len() as u64);
     push_varint(out, value.len() as u64);
-    out.extend_from_slice(suffix[0]);
-    out.extend_from_slice(suffix[1]);
+    out.extend_from_slice(suffix);
     out.extend_from_slice(value);
 }
 
 /// An inner entry for [`LOAD`] and [`APPEND`].
-pub(crate) fn push_inner_entry(out: &mut Vec<u8>, suffix: [&[u8]; 2], child: PageNo) {
-    push_varint(out, (suffix[0].len() + suffix[1].len()) as u64);
+pub(crate) fn push_inner_entry(out: &mut Vec<u8>, suffix: &[u8], child: PageNo) {
+    push_varint(out, suffix.len() as u64);
     out.extend_from_slice(&child.0.to_le_bytes());
-    out.extend_from_slice(suffix[0]);
-    out.extend_from_slice(suffix[1]);
+    out.extend_from_slice(suffix);
 }
 
 /// Appends slots `range` of page `from` as entries for a page that shares `new_prefix` bytes.
-///
-/// The two pages' prefixes both begin every key in question, so one is a prefix of the other.
 pub(crate) fn push_slots(out: &mut Vec<u8>, from: &[u8], range: std::ops::Range<usize>, new_prefix: usize) {
-    let prefix = page::prefix(from);
+    let mut key = Vec::new();
     for slot in range {
-        let suffix = page::suffix(from, slot);
-        let parts = if new_prefix <= prefix.len() {
-            [&prefix[new_prefix..], suffix]
-        } else {
-            [&[][..], &suffix[new_prefix - prefix.len()..]]
-        };
+        key.clear();
+        page::key_parts(from, slot).append_to(&mut key);
+        let suffix = &key[new_prefix..];
         if page::level(from) == 0 {
-            push_leaf_entry(out, parts, page::value(from, slot));
+            push_leaf_entry(out, suffix, page::value(from, slot));
         } else {
-            push_inner_entry(out, parts, page::child(from, slot + 1));
+            push_inner_entry(out, suffix, page::child(from, slot + 1));
         }
     }
 }
@@ -278,15 +271,16 @@ fn entry<'a>(level: u8, r: &mut Reader<'a>) -> Option<Entry<'a>> {
 fn append(p: &mut [u8], entries: &[u8]) -> Result<()> {
     let level = page::level(p);
     let mut r = Reader::new(entries);
-    let mut bytes = 0;
+    let (mut bytes, mut too_long) = (0, false);
     while !r.is_empty() {
         let (suffix, value) = match entry(level, &mut r).ok_or_else(short)? {
             Entry::Leaf(suffix, value) => (suffix.len(), value.len()),
             Entry::Inner(suffix, _) => (suffix.len(), 4),
         };
         bytes += page::entry_bytes(level, suffix, value) + page::SLOT_BYTES;
+        too_long |= value > page::VALUE_BYTES_MAX;
     }
-    if bytes > page::free_bytes(p) {
+    if bytes > page::free_bytes(p) || too_long {
         return Err(Error::invalid("the entries do not fit the page"));
     }
     let mut r = Reader::new(entries);

@@ -208,8 +208,7 @@ fn prepare_free_all(mtr: &mut Mtr<'_>, ids: &mut [PageId]) -> Result<Vec<alloc::
 fn report(p: &[u8], slots: std::ops::Range<usize>, key: &mut Vec<u8>, on_entry: &mut OnEntry<'_>) {
     for slot in slots {
         key.clear();
-        key.extend_from_slice(page::prefix(p));
-        key.extend_from_slice(page::suffix(p, slot));
+        page::key_parts(p, slot).append_to(key);
         on_entry(key, page::value(p, slot));
     }
 }

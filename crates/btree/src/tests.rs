@@ -246,7 +246,7 @@ fn an_ascending_load_fills_pages_and_a_descending_one_too() {
         assert!(fill >= 90, "descending {descending}: {fill} % full");
         // The index id and the common bytes are stored once a page.
         let leaf = tree.seek(pool, &[0, 0, 3, 0xff, 0, 0, 4, 0]).unwrap();
-        assert!(leaf.key_parts(0).0.len() >= 6);
+        assert!(leaf.key_parts(0).prefix.len() >= 6);
     }
 }
 

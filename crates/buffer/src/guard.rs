@@ -274,10 +274,10 @@ impl<'p> OptimisticPage<'p> {
             done += 8;
         }
         if done < common {
-            let mine = self.u64(at + done).to_le_bytes();
-            match mine[..common - done].cmp(&other[done..common]) {
-                Cmp::Equal => {}
-                unequal => return unequal,
+            let mine = self.u64(at + done).swap_bytes() >> (64 - 8 * (common - done));
+            let theirs = few_bytes(&other[done..common]);
+            if mine != theirs {
+                return mine.cmp(&theirs);
             }
         }
         len.cmp(&other.len())
@@ -307,5 +307,23 @@ impl<'p> OptimisticPage<'p> {
         frame.latch.lock_exclusive(frame.latch_class());
         let held = ExclusivePage::from_held(self.pool, self.frame, self.id);
         (frame.latch.version() == self.version).then_some(held)
+    }
+}
+
+/// Up to seven bytes as a big-endian number.
+#[inline]
+fn few_bytes(mut bytes: &[u8]) -> u64 {
+    let mut n = 0;
+    if let Some((four, rest)) = bytes.split_first_chunk::<4>() {
+        n = u64::from(u32::from_be_bytes(*four));
+        bytes = rest;
+    }
+    if let Some((two, rest)) = bytes.split_first_chunk::<2>() {
+        n = n << 16 | u64::from(u16::from_be_bytes(*two));
+        bytes = rest;
+    }
+    match *bytes {
+        [last] => n << 8 | u64::from(last),
+        _ => n,
     }
 }

@@ -1,8 +1,8 @@
 //! Warm-up: which pages were in use is saved at a clean shutdown and every few minutes, and read again after a start.
 //!
 //! The file `#myriad/hot_pages` names pages; it is a hint. A bad one is ignored with a note, and a page that is gone is
-//! passed over. Reading goes on in the background, in the order of the files, into frames that are free; it steps back
-//! while clients miss pages of their own, and ends at once when the pool stops.
+//! passed over. Reading goes on in the background, in the order of the files, into
+//! frames that are free; it steps back while clients miss pages of their own, and ends at once when the pool stops.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -52,6 +52,8 @@ pub(crate) struct WarmUp {
 
 #[derive(Default)]
 struct State {
+    /// How long to leave the device to others before the first read.
+    pause: Duration,
     /// Whether the file was read.
     begun: bool,
     /// Pages still to be read.
@@ -116,10 +118,11 @@ fn decode(page_size: usize, bytes: &[u8]) -> std::result::Result<Vec<PageId>, St
 }
 
 impl BufferPool {
-    /// Begins to read the pages that were in use before the last stop, and to save which are in use now every few minutes.
+    /// Begins, after the pause, to read the pages that were in use before the last stop, and to save which are in use now every few minutes.
     /// Nothing without background threads.
-    pub fn start_warm_up(self: &Arc<Self>) {
+    pub fn start_warm_up(self: &Arc<Self>, pause: Duration) {
         if self.background.has_threads() {
+            self.warm_up.state.lock().pause = pause;
             let event = Arc::clone(&self.background.warm_up);
             self.background.spawn(self, "myriad-warm-up", Some(event), |pool| pool.warm_up_turn());
         }
@@ -140,8 +143,9 @@ impl BufferPool {
             state.begun = true;
             state.left = self.read_hot_pages();
             state.left.reverse();
-            state.misses = self.counters.sum(Counter::Misses);
-            state.since = Some(Instant::now());
+            if !state.left.is_empty() {
+                return Some(state.pause);
+            }
         } else if state.left.is_empty() {
             drop(state);
             self.save_hot_pages_or_report();
@@ -153,6 +157,7 @@ impl BufferPool {
     /// Reads some pages; how long to rest then.
     fn warm_up_step(&self, state: &mut State) -> Duration {
         let begin = Instant::now();
+        let since = *state.since.get_or_insert(begin);
         let room = self.free_frames.load(Ordering::Acquire).saturating_sub(self.background.free.target());
         let step = STEP_PAGES.min(room).min(state.left.len());
         let rest = state.left.len() - step;
@@ -163,7 +168,7 @@ impl BufferPool {
         // Without room the clients have filled the memory with what they want now.
         if room == 0 || state.left.is_empty() {
             if state.loaded > 0 {
-                let took = state.since.map_or(0, |since| since.elapsed().as_millis());
+                let took = since.elapsed().as_millis();
                 self.report(Level::Info, &format!("warm-up: read {} pages again in {took} ms", state.loaded));
             }
             state.left = Vec::new();

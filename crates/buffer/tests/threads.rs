@@ -8,6 +8,7 @@ use myriad_base::random::Random;
 use myriad_buffer::{BufferPool, Mtr, PoolConfig};
 use rig::{create, id, open, small};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 const PAGES: u64 = 300;
 const AT: usize = HEADER_BYTES + 40;
@@ -218,23 +219,23 @@ fn pages_in_use_are_read_again_after_a_restart() {
     assert_eq!(resident(&rig.pool), 0);
     // Stopped before it began: the list of the next start is that of this one.
     rig.pool.stop_warm_up();
-    rig.pool.start_warm_up();
+    rig.pool.start_warm_up(Duration::ZERO);
     rig.pool.stop_background();
     assert_eq!(resident(&rig.pool), 0);
     let sim = rig.sim.crash(1);
     drop(rig);
     let rig = open(sim, &config).unwrap();
-    rig.pool.start_warm_up();
+    rig.pool.start_warm_up(Duration::ZERO);
     wait_for(&rig.pool, PAGES as usize);
     let rig = restarted(rig);
-    rig.pool.start_warm_up();
+    rig.pool.start_warm_up(Duration::ZERO);
     wait_for(&rig.pool, PAGES as usize);
     assert!(rig.messages.lock().unwrap().iter().all(|(level, _)| *level == myriad_buffer::Level::Info));
     let rig = restarted(rig);
     let path = Path::new(rig::DIR).join("#myriad/hot_pages");
     let io: &dyn myriad_io::Io = &rig.sim;
     io.open(&path, myriad_io::OpenMode::WRITE).unwrap().write_at(b"?", 40).unwrap();
-    rig.pool.start_warm_up();
+    rig.pool.start_warm_up(Duration::ZERO);
     let begin = std::time::Instant::now();
     while !rig
         .messages

@@ -7,11 +7,64 @@ use myriad_btree::{alloc::PACK_ROOT, RemoveProgress, Tree};
 use myriad_txn::IndexAlive;
 #[allow(unused_imports)] // named in documentation
 use myriad_txn::TrxSystem;
+use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 /// Leaves removed in a step.
 const STEP_LEAVES: usize = 64;
+/// Rows of tablespaces set aside that a step passes over at most.
+const STEP_PASSED: usize = 1000;
+
+/// A round through the pending work: what it could not do, and how far it is.
+#[derive(Default)]
+pub(crate) struct Round {
+    /// Tablespaces whose work is left to the next round.
+    failed: BTreeSet<SpaceId>,
+    /// Why, for the first of them.
+    error: Option<Error>,
+    /// Keys of the last rows passed over: of tablespaces to be removed, and of indexes. What comes before them and is not
+    /// set aside waits for the next round, which [`Round::error`] brings about.
+    after: [Option<[u8; 5]>; 2],
+}
+
+impl Round {
+    fn after(&self, kind: Pending) -> Option<[u8; 5]> {
+        self.after[usize::from(matches!(kind, Pending::Index { .. }))]
+    }
+
+    fn pass(&mut self, pending: Pending) {
+        self.after[usize::from(matches!(pending, Pending::Index { .. }))] = Some(pending.key());
+    }
+
+    fn set_aside(&mut self, pending: Pending, error: Error) {
+        self.failed.insert(space_of(pending));
+        self.error.get_or_insert(error);
+        self.pass(pending);
+    }
+}
+
+/// See [`Catalog::next_pending`].
+enum Next {
+    /// To be done.
+    Work(Pending),
+    /// Only work set aside was come upon so far.
+    Look,
+    /// This round is at its end.
+    Nothing,
+}
+
+fn space_of(pending: Pending) -> SpaceId {
+    match pending {
+        Pending::Index { space, .. } | Pending::SpaceDrop(space) | Pending::SpaceCreate(space) => space,
+    }
+}
+
+/// Whether work in other tablespaces may well succeed.
+fn is_of_tablespace(error: &Error) -> bool {
+    use Error::{CorruptFile, CorruptPage, Io, TablespaceUnavailable};
+    matches!(error, TablespaceUnavailable { .. } | CorruptPage { .. } | CorruptFile { .. } | Io { .. })
+}
 
 impl Catalog {
     /// Finishes, right after recovery and before any client, what a crash interrupted in the creation or removal of
@@ -49,39 +102,73 @@ impl Catalog {
         Ok(found)
     }
 
-    /// Does one portion of the pending work; whether there may be more now (see also [`Catalog::awaits_checkpoint`]).
+    /// Does one portion of the pending work; whether there may be more now (see also [`Catalog::awaits_checkpoint`]). What
+    /// cannot be done because of its tablespace is set aside, with all else of that tablespace, and keeps nothing else
+    /// from being done.
     ///
     /// # Errors
-    /// Those of the pool and of removing files; the work stays pending.
+    /// Those of the pool and of removing files, of work set aside when all else is done; it stays pending, and the next
+    /// call tries again.
     pub fn reclaim_step(&self) -> Result<bool> {
-        let mut drop_space = None;
-        self.scan(rows::PENDING, &Pending::SpaceDrop(SpaceId(0)).key()[..1], &mut |key, value| {
-            drop_space = Some(Pending::decode(key, value)?);
-            Ok(false)
-        })?;
-        if let Some(pending @ Pending::SpaceDrop(space)) = drop_space {
-            self.remove_space(space, pending)?;
-            return Ok(true);
-        }
-        match self.next_dropped_index()? {
-            Some(pending) => self.reclaim_index(pending).map(|()| true),
-            None => self.punch_step(),
+        let pending = match self.next_pending()? {
+            Next::Work(pending) => pending,
+            Next::Look => return Ok(true),
+            Next::Nothing if self.punch_step()? => return Ok(true),
+            Next::Nothing => return std::mem::take(&mut *self.round.lock()).error.map_or(Ok(false), Err),
+        };
+        let done = match pending {
+            Pending::SpaceDrop(space) => self.remove_space(space, pending),
+            _ => self.reclaim_index(pending),
+        };
+        match done {
+            Err(error) if is_of_tablespace(&error) && self.pool.check_poison().is_ok() => {
+                self.round.lock().set_aside(pending, error);
+                Ok(true)
+            }
+            other => other.map(|()| true),
         }
     }
 
-    fn next_dropped_index(&self) -> Result<Option<Pending>> {
+    /// What to do next: tablespaces first, then indexes.
+    fn next_pending(&self) -> Result<Next> {
+        // Taken away: no latch is held while pages are read, and two at work at once only try more than they must.
+        let mut round = std::mem::take(&mut *self.round.lock());
+        let next = self.next_in(&mut round);
+        *self.round.lock() = round;
+        next
+    }
+
+    fn next_in(&self, round: &mut Round) -> Result<Next> {
         let building = self.building.lock().clone();
-        let mut found = None;
-        let kind = Pending::Index { id: IndexId(0), space: SpaceId(0), root: PACK_ROOT };
-        self.scan(rows::PENDING, &kind.key()[..1], &mut |key, value| {
-            let pending = Pending::decode(key, value)?;
-            let busy = matches!(pending, Pending::Index { id, .. } if building.contains(&id.0));
-            if !busy {
-                found = Some(pending);
+        let mut next = Next::Nothing;
+        let index = Pending::Index { id: IndexId(0), space: SpaceId(0), root: PACK_ROOT };
+        for kind in [Pending::SpaceDrop(SpaceId(0)), index] {
+            let (first, after) = (kind.key()[0], round.after(kind));
+            let mut passed = 0;
+            self.scan_after(rows::PENDING, &kind.key()[..1], after.as_ref().map(|key| &key[..]), &mut |key, value| {
+                if key.first() != Some(&first) {
+                    return Ok(false);
+                }
+                let pending = Pending::decode(key, value)?;
+                if matches!(pending, Pending::Index { id, .. } if building.contains(&id.0)) {
+                    return Ok(true);
+                }
+                if round.failed.contains(&space_of(pending)) {
+                    passed += 1;
+                    round.pass(pending);
+                    next = Next::Look;
+                    return Ok(passed < STEP_PASSED);
+                }
+                next = Next::Work(pending);
+                Ok(false)
+            })?;
+            match next {
+                Next::Work(_) => break,
+                Next::Look if passed >= STEP_PASSED => break,
+                _ => next = Next::Nothing,
             }
-            Ok(busy)
-        })?;
-        Ok(found)
+        }
+        Ok(next)
     }
 
     /// Removes some of a dropped index; its note goes when nothing is left.

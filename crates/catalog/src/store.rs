@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::def::{Placement, TableDef, TableRef};
 use crate::punch::Punching;
+use crate::reclaim::Round;
 use crate::rows::{self, SpaceRow};
 use crate::spaces::Turns;
 use myriad_base::clock::Clock;
@@ -104,6 +105,7 @@ pub struct Catalog {
     /// Whether index [`rows::DESTROYED`] may have rows.
     pub(crate) destroyed: Arc<AtomicBool>,
     pub(crate) punching: Mutex<Punching>,
+    pub(crate) round: Mutex<Round>,
 }
 
 /// Longest wait of a definition change for another one, in seconds.
@@ -139,6 +141,7 @@ impl Catalog {
             building: Mutex::new(HashSet::new()),
             new_indexes_from: AtomicU32::new(rows::FIRST_INDEX),
             punching: Mutex::default(),
+            round: Mutex::default(),
             destroyed: Arc::new(AtomicBool::new(true)),
         }
     }
@@ -342,9 +345,17 @@ impl Catalog {
 
     /// Visits the committed rows whose key begins with `prefix`, in order, until `visit` says false.
     pub(crate) fn scan(&self, id: IndexId, prefix: &[u8], visit: Visit<'_>) -> Result<()> {
+        self.scan_after(id, prefix, None, visit)
+    }
+
+    /// As [`Catalog::scan`]; where a whole key is given, the rows that follow it, whatever they begin with.
+    pub(crate) fn scan_after(&self, id: IndexId, prefix: &[u8], after: Option<&[u8]>, visit: Visit<'_>) -> Result<()> {
         self.read(|trx| {
             let mut cursor = myriad_txn::Cursor::new(index(id), scan_options(None));
-            let mut found = seek_prefix(&mut cursor, trx, prefix)?;
+            let mut found = match after {
+                Some(key) => cursor.seek(trx, myriad_txn::Seek::Gt, key)?,
+                None => seek_prefix(&mut cursor, trx, prefix)?,
+            };
             while found && visit(cursor.key(), cursor.value())? {
                 found = cursor.next(trx)?;
             }

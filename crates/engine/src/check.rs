@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{channel, RecvTimeoutError};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Findings kept for people to read; of more only the number.
 const KEPT_MAX: usize = 10_000;
@@ -91,6 +91,7 @@ pub(crate) struct Checker {
     spaces: EngineSpaces,
     trx: Arc<TrxSystem>,
     mode: DuplicateCheck,
+    start_pause: Duration,
     root: PathBuf,
     options: CheckOptions,
     clock: Arc<dyn Clock>,
@@ -115,6 +116,7 @@ impl Checker {
         }
         Checker {
             mode,
+            start_pause: config.start_pause,
             root: config.data_dir.join(DIRECTORY),
             options: CheckOptions {
                 page_size: trx.pool().page_size(),
@@ -144,14 +146,17 @@ impl Checker {
         }
     }
 
-    /// Begins the check beside the workload, if that is its mode.
+    /// Begins the check beside the workload, [`EngineConfig::start_pause`] from now, if that is its mode.
     pub(crate) fn start(self: &Arc<Self>) {
         let mut thread = self.thread.lock();
         if self.mode != DuplicateCheck::Online || thread.is_some() || *self.state.lock() != State::Waiting {
             return;
         }
         let checker = Arc::clone(self);
-        let started = std::thread::Builder::new().name("myriad-check".into()).spawn(move || checker.run(TELL_ONLINE));
+        let started = std::thread::Builder::new().name("myriad-check".into()).spawn(move || {
+            checker.pause();
+            checker.run(TELL_ONLINE);
+        });
         match started {
             Ok(handle) => *thread = Some(handle),
             Err(e) => self.end(self.clock.now(), Err(format!("no thread: {e}"))),
@@ -162,8 +167,17 @@ impl Checker {
     pub(crate) fn stop(&self) {
         self.progress.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.lock().take() {
+            thread.thread().unpark();
             // It catches its panics.
             let _ = thread.join();
+        }
+    }
+
+    /// Waits until the server's own start should be over, or the check is to stop.
+    fn pause(&self) {
+        let begin = Instant::now();
+        while !self.progress.stop.load(Ordering::Relaxed) && begin.elapsed() < self.start_pause {
+            std::thread::park_timeout(self.start_pause.saturating_sub(begin.elapsed()));
         }
     }
 

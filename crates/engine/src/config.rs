@@ -8,6 +8,7 @@ pub use myriad_io::IoMethod;
 pub use myriad_txn::{CommitOrder, Unordered, Victim};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What a commit waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,6 +108,9 @@ pub struct EngineConfig {
     pub background_cpus: String,
     /// Whether pages in use before the last stop are read again in the background.
     pub warm_up: bool,
+    /// How long reading that nobody waits for, the warm-up and the check of tablespaces that runs beside the workload,
+    /// leaves the device to the start of others, once the engine is open.
+    pub start_pause: Duration,
     /// Who fixes the order of commits; its numbers are the owners given to [`crate::Engine::session_for`].
     pub commit_order: Arc<dyn CommitOrder>,
     /// Whether the engine has threads of its own. Without them (simulation) [`crate::Engine::background_step`] does their
@@ -149,6 +153,7 @@ impl EngineConfig {
             report: Arc::new(|_, _| {}),
             background_cpus: String::new(),
             warm_up: false,
+            start_pause: Duration::from_secs(2),
             commit_order: Arc::new(Unordered),
             background_threads: true,
             definition_cache_bytes: 16 << 20,

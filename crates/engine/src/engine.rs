@@ -97,7 +97,7 @@ impl Engine {
         let _cpus = crate::open::background_cpus(&self.parts.config);
         self.parts.trx.start_background();
         if self.parts.config.warm_up {
-            self.parts.pool.start_warm_up();
+            self.parts.pool.start_warm_up(self.parts.config.start_pause);
         }
         self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
         self.checker.start();
@@ -298,14 +298,15 @@ impl Engine {
         self.catalog().was_emptied(&share.def) && self.emptied_told.lock().insert(whole_table(&share.def.name).into())
     }
 
-    /// What has been told of a table holds under its new name too, and nothing else. Partitions are renamed one by one.
+    /// What has been told of a table holds under its new name too, and nothing else. Partitions are renamed one by one. A
+    /// table that becomes a partition says nothing of the others.
     pub(crate) fn rename_emptied(&self, from: &str, to: &str) {
-        let (from, to) = (whole_table(from), whole_table(to));
+        let (old, new) = (whole_table(from), whole_table(to));
         let mut told = self.emptied_told.lock();
-        if told.contains(from) {
-            told.insert(to.into());
-        } else {
-            told.remove(to);
+        if told.contains(old) {
+            told.insert(new.into());
+        } else if (old == from) == (new == to) {
+            told.remove(new);
         }
     }
 

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 /// Version of the formats on disk.
-pub(crate) const FORMAT_VERSION: u32 = 1;
+pub(crate) const FORMAT_VERSION: u32 = 2;
 pub(crate) const FORMAT_FILE: &str = "FORMAT";
 const CREATING_FILE: &str = "CREATING";
 pub(crate) const LOCK_FILE: &str = "myriad.lock";
@@ -157,12 +157,17 @@ mod tests {
     #[test]
     fn text_is_checked() {
         let path = Path::new("FORMAT");
-        let good = "myriad 1\npage_size 16384\nuuid 000102030405060708090a0b0c0d0eff\n";
+        let good = "myriad 2\npage_size 16384\nuuid 000102030405060708090a0b0c0d0eff\n";
         let format = parse(path, good.as_bytes()).expect("good");
         assert_eq!((format.page_size, format.uuid[15]), (16384, 255));
-        for bad in ["", "myriad 2\n", "myriad 1\npage_size 100\n", "myriad 1\npage_size 4096\nuuid zz\n", "\u{0}"] {
+        for bad in ["", "myriad 2\npage_size 100\n", "myriad 2\npage_size 4096\nuuid zz\n", "\u{0}"] {
             assert!(matches!(parse(path, bad.as_bytes()), Err(Error::Format { .. })), "{bad:?}");
         }
         assert!(parse(path, &[0xff, 0xfe]).is_err());
+        for other in ["1", "3"] {
+            let text = good.replace("myriad 2", &format!("myriad {other}"));
+            let error = parse(path, text.as_bytes()).expect_err("another version").to_string();
+            assert!(error.contains(&format!("format version {other}")), "{error}");
+        }
     }
 }

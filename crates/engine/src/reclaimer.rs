@@ -68,6 +68,8 @@ impl Reclaimer {
 }
 
 fn run(shared: &Shared, catalog: &Catalog, report: &Reporter) {
+    // The same trouble is told once.
+    let mut told = String::new();
     loop {
         {
             let mut state = shared.state.lock();
@@ -85,9 +87,13 @@ fn run(shared: &Shared, catalog: &Catalog, report: &Reporter) {
         }
         match catalog.reclaim_step() {
             Ok(true) => shared.state.lock().work = true,
-            Ok(false) => {}
+            Ok(false) => told = String::new(),
             Err(e) => {
-                report(Level::Warning, &format!("reclaiming dropped tables paused: {e}"));
+                let text = format!("some dropped tables cannot be reclaimed yet: {e}");
+                if text != told {
+                    report(Level::Warning, &text);
+                    told = text;
+                }
                 let mut state = shared.state.lock();
                 state.work = true;
                 if !state.stop {

@@ -15,6 +15,7 @@ fn config(dir: &Path, mode: DuplicateCheck) -> EngineConfig {
         log_capacity_bytes: 8 << 20,
         log_buffer_bytes: 1 << 20,
         duplicate_check: mode,
+        start_pause: Duration::ZERO,
         ..EngineConfig::new(dir)
     }
 }
@@ -254,6 +255,20 @@ fn tables_that_come_and_go_meanwhile_are_not_reported() {
 }
 
 #[test]
+fn the_check_leaves_the_start_alone_and_closing_does_not_wait_for_that() {
+    let dir = directory();
+    let long = EngineConfig { start_pause: Duration::from_secs(3600), ..config(dir.path(), DuplicateCheck::Online) };
+    let engine = Engine::open_with(long, None).unwrap();
+    engine.start_background();
+    write(&engine, "d/t", b"x").unwrap();
+    assert_eq!((engine.check_status().state, engine.check_status().files), ("WAITING", 0));
+    let begin = Instant::now();
+    engine.close(CloseMode::Clean).unwrap();
+    assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
+    assert_eq!((engine.check_status().state, engine.check_status().files), ("STOPPED", 0));
+}
+
+#[test]
 fn closing_does_not_wait_for_the_check() {
     let dir = directory();
     let home = dir.path().join("#myriad/many");
@@ -281,4 +296,47 @@ fn closing_does_not_wait_for_the_check() {
     let engine = Engine::open_with(config, None).unwrap();
     assert_eq!((engine.check_status().findings, engine.check_findings().len()), (20_000, 10_000));
     assert!((100..200).contains(&*lines.lock().unwrap()));
+}
+
+#[test]
+fn dropped_tables_of_an_unavailable_tablespace_hold_up_no_others() {
+    const TABLES: usize = 1_200;
+    let dir = directory();
+    let engine = open(dir.path(), DuplicateCheck::Off);
+    for n in 0..TABLES {
+        engine.create_table(&format!("d/t{n}"), &TableSpec { indexes: ONE_INDEX, ..Default::default() }).unwrap();
+    }
+    create(&engine, "e/big");
+    let (table, mut session) = (engine.open_table("e/big").unwrap(), engine.session());
+    (0..2_000u32).for_each(|i| session.insert(&table, &i.to_be_bytes(), &[1; 1000]).unwrap());
+    session.commit().unwrap();
+    drop((session, table));
+    engine.close(CloseMode::Clean).unwrap();
+    drop(engine);
+    let twin = dir.path().join("#myriad/twin.myr");
+    fs::copy(file(dir.path(), "d"), &twin).unwrap();
+
+    let without_threads = EngineConfig { background_threads: false, ..config(dir.path(), DuplicateCheck::Blocking) };
+    let engine = Engine::open_with(without_threads, None).unwrap();
+    let used = || std::os::unix::fs::MetadataExt::blocks(&fs::metadata(file(dir.path(), "e")).unwrap()) * 512;
+    let before = used();
+    for n in 0..TABLES {
+        engine.drop_table(&format!("d/t{n}")).unwrap();
+    }
+    engine.drop_table("e/big").unwrap();
+    let settle = || loop {
+        match engine.background_step() {
+            Ok(true) => {}
+            other => break other,
+        }
+    };
+    for _ in 0..2 {
+        assert!(matches!(settle(), Err(Error::TablespaceUnavailable { .. })));
+        engine.checkpoint_now().unwrap();
+    }
+    let after = used();
+    assert!(after + (1 << 20) <= before, "2 MB of rows: {before} bytes, now {after}");
+    fs::remove_file(&twin).unwrap();
+    assert_eq!(settle(), Ok(false), "all is done when the tablespace is free again");
+    engine.close(CloseMode::Clean).unwrap();
 }

@@ -59,6 +59,7 @@ impl Log {
         while_open(Lsn(start), Lsn(end));
         inserting.complete = true;
         drop(inserting);
+        self.note_append(start, end);
         Ok(Lsn(end))
     }
 

@@ -4,7 +4,7 @@
 //! writing and syncing for all who wait (group commit), the checkpoint header, and the scan at start. See docs/log.md.
 //!
 //! Never looks into a frame's body, never decides when to take a checkpoint (it asks, see [`Log::set_capacity_hook`]) and
-//! starts no thread.
+//! starts no thread (but has work for one: [`Log::write_behind`]).
 //!
 //! Invariants:
 //! - An [`Lsn`](myriad_base::Lsn) is a byte position since the data directory's creation; frames follow each other
@@ -20,6 +20,7 @@
 //! [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`].
 
 mod append;
+mod behind;
 mod capacity;
 mod flush;
 mod frame;

@@ -1,5 +1,6 @@
 //! The log: its state, creation and opening.
 
+use crate::behind::Behind;
 use crate::flush::{Parker, Waiters, Writer};
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::ring::Ring;
@@ -109,6 +110,7 @@ pub struct Log {
     poisoned: AtomicBool,
     poison_reason: Mutex<String>,
     pub(crate) writer: Mutex<Writer>,
+    pub(crate) behind: Behind,
     pub(crate) waiters: Mutex<Waiters>,
     /// Those a leader is about to wake.
     pub(crate) served: Mutex<Vec<Arc<Parker>>>,
@@ -183,6 +185,7 @@ impl Log {
             poisoned: AtomicBool::new(false),
             poison_reason: Mutex::new(String::new()),
             writer: Mutex::new(Writer::new()),
+            behind: Behind::default(),
             waiters: Mutex::new(Waiters::default()),
             served: Mutex::new(Vec::new()),
             header: Mutex::new(header),

@@ -16,7 +16,7 @@ use crate::trx::{Isolation, LockWait, Trx};
 use crate::value::Entry;
 use crate::write::set_full_key;
 use myriad_base::{Error, PageId, Result};
-use myriad_btree::{Leaf, LeafShared, READ_AHEAD_STEP};
+use myriad_btree::{KeyParts, Leaf, LeafShared, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
 use std::ops::Range;
 
@@ -408,19 +408,15 @@ impl Cursor {
                 return Ok(self.next_leaf(leaf, direction));
             }
             let here = if forward { slot } else { slot - 1 };
-            let (prefix, suffix) = leaf.key_parts(here);
-            if !self.within(prefix, suffix, direction) {
+            let (key, value) = leaf.entry(here);
+            if !self.within(key, direction) {
                 if slot != start {
                     self.stand_at(leaf, slot, direction);
                 }
                 return Ok(false);
             }
-            let entry = Entry::parse(leaf.value(here), page)?;
-            let view = if trx.overtaken.is_empty() {
-                view
-            } else {
-                trx.view_of(view, &self.index, (prefix, suffix), &entry, page)?
-            };
+            let entry = Entry::parse(value, page)?;
+            let view = if trx.overtaken.is_empty() { view } else { trx.view_of(view, &self.index, key, &entry, page)? };
             if let Some(version) = trx.sys.version(entry, page, view, own, versions)? {
                 if !*fresh {
                     *fresh = true;
@@ -429,8 +425,7 @@ impl Cursor {
                     self.at = 0;
                 }
                 let from = self.buffer.len();
-                self.buffer.extend_from_slice(prefix);
-                self.buffer.extend_from_slice(suffix);
+                key.append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
                 version.payload_into(&trx.sys, self.index.tree.space, &mut self.buffer)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
@@ -502,36 +497,16 @@ impl Cursor {
 
     /// Whether a key is in the scope and within the bounds.
     #[inline]
-    fn within(&self, prefix: &[u8], suffix: &[u8], direction: Direction) -> bool {
-        if !starts_with(prefix, suffix, &self.scope) {
+    fn within(&self, key: KeyParts<'_>, direction: Direction) -> bool {
+        if !key.starts_with(&self.scope) {
             return false;
         }
         match direction {
-            Direction::Forward if self.high.len() > 4 => !is_beyond(prefix, suffix, &self.high),
-            Direction::Backward if self.low.len() > 4 => !is_below(prefix, suffix, &self.low),
+            Direction::Forward if self.high.len() > 4 => key.cmp_start(&self.high).is_le(),
+            Direction::Backward if self.low.len() > 4 => key.cmp_start(&self.low).is_ge(),
             _ => true,
         }
     }
-}
-
-/// Whether `prefix` + `suffix` begins with `start`.
-#[inline]
-fn starts_with(prefix: &[u8], suffix: &[u8], start: &[u8]) -> bool {
-    if start.len() <= prefix.len() {
-        prefix.starts_with(start)
-    } else {
-        start.starts_with(prefix) && suffix.starts_with(&start[prefix.len()..])
-    }
-}
-
-/// Whether `prefix` + `suffix` is greater than `bound` and does not begin with it.
-fn is_beyond(prefix: &[u8], suffix: &[u8], bound: &[u8]) -> bool {
-    prefix.iter().chain(suffix).take(bound.len()).cmp(bound) == std::cmp::Ordering::Greater
-}
-
-/// Whether `prefix` + `suffix` is less than `bound`.
-fn is_below(prefix: &[u8], suffix: &[u8], bound: &[u8]) -> bool {
-    prefix.iter().chain(suffix).take(bound.len()).cmp(bound) == std::cmp::Ordering::Less
 }
 
 /// Replaces `key` by the least byte string above all that begin with it.
@@ -603,8 +578,7 @@ impl Cursor {
         let gaps = trx.isolation().locks_gaps();
         let strength = self.options.lock.expect("a locking cursor");
         if slot < leaf.len() {
-            let (prefix, suffix) = leaf.key_parts(slot);
-            if starts_with(prefix, suffix, &self.scope) {
+            if leaf.key_parts(slot).starts_with(&self.scope) {
                 return self.look_at(trx, leaf, slot, Direction::Forward, again);
             }
             return self.end_gap(trx, leaf, slot, gaps.then_some(strength));
@@ -651,8 +625,7 @@ impl Cursor {
             let more = self.next_leaf(&leaf, Direction::Backward);
             return Ok(if more { Looked::Pass } else { Looked::End });
         }
-        let (prefix, suffix) = leaf.key_parts(slot - 1);
-        if !starts_with(prefix, suffix, &self.scope) {
+        if !leaf.key_parts(slot - 1).starts_with(&self.scope) {
             return Ok(Looked::End);
         }
         self.look_at(trx, leaf, slot - 1, Direction::Backward, again)

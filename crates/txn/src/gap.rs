@@ -33,9 +33,7 @@ pub(crate) enum After {
 pub(crate) fn after(leaf: &impl Leaf, slot: usize, index: IndexId) -> After {
     if slot < leaf.len() {
         let id = index.0.to_be_bytes();
-        let (prefix, suffix) = leaf.key_parts(slot);
-        let n = prefix.len().min(4);
-        if prefix[..n] == id[..n] && suffix.get(..4 - n) == Some(&id[n..]) {
+        if leaf.key_parts(slot).starts_with(&id) {
             After::Here
         } else {
             After::Supremum

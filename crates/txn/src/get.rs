@@ -10,8 +10,7 @@ use crate::trx::{LockWait, RowBuf, Trx};
 use crate::value::Entry;
 use crate::write::set_full_key;
 use myriad_base::{Error, Result, TrxId};
-use myriad_btree::{Leaf, LeafShared};
-use smallvec::SmallVec;
+use myriad_btree::{KeyParts, Leaf, LeafShared};
 use std::sync::Arc;
 
 /// What became of the wish to lock an entry.
@@ -74,11 +73,7 @@ impl Locker<'_> {
         let lock = &mut |key: LockKey<'_>| grant_gap(sys.locks().request(locks, key, mode, WaitPolicy::Wait));
         match after(&leaf, slot, index.id) {
             After::Here => {
-                let mut key = SmallVec::<[u8; 128]>::new();
-                let (prefix, suffix) = leaf.key_parts(slot);
-                key.extend_from_slice(prefix);
-                key.extend_from_slice(suffix);
-                lock(LockKey::entry(&key));
+                lock(LockKey::entry(&leaf.key_parts(slot).joined()));
                 return Ok(true);
             }
             After::Supremum => {
@@ -179,7 +174,7 @@ impl Trx {
         let leaf = index.tree.seek(self.sys.pool(), &self.scratch.key)?;
         let Ok(slot) = leaf.find(&self.scratch.key) else { return Ok(false) };
         let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-        let view = self.view_of(view, index, (&self.scratch.key, &[]), &entry, leaf.page_id())?;
+        let view = self.view_of(view, index, KeyParts::whole(&self.scratch.key), &entry, leaf.page_id())?;
         let Some(version) = self.sys.version(entry, leaf.page_id(), view, own, &mut self.versions)? else {
             return Ok(false);
         };

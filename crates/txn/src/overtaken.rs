@@ -13,6 +13,7 @@ use crate::read::View;
 use crate::trx::Trx;
 use crate::value::Entry;
 use myriad_base::{IndexId, PageId, Result};
+use myriad_btree::KeyParts;
 use std::collections::HashSet;
 
 /// A table (by its clustered index) and a row's clustered key.
@@ -83,14 +84,14 @@ impl Trx {
         &self,
         view: View,
         index: &Index,
-        key: (&[u8], &[u8]),
+        key: KeyParts<'_>,
         entry: &Entry<'_>,
         page: PageId,
     ) -> Result<View> {
         if self.overtaken.is_empty() || index.clustered || self.sys.sees(view, self.id(), entry.trx) {
             return Ok(view);
         }
-        let key = [key.0, key.1].concat();
+        let key = key.joined();
         let covered = self.overtaken.covers(index, &key, 0)
             && self.overtaken.covers(index, &key, self.sys.row_key_len(entry, page)?);
         Ok(if covered { View::Newest } else { view })

@@ -99,7 +99,8 @@ impl PurgeControl {
 }
 
 impl TrxSystem {
-    /// Starts purge threads, the rollback of unfinished transactions and the once-a-second log flusher.
+    /// Starts purge threads, the rollback of unfinished transactions, the once-a-second log flusher and the log's
+    /// write-behind.
     pub fn start_background(self: &Arc<TrxSystem>) {
         let mut handles = self.purge.handles.lock();
         for no in 0..self.purge.threads {
@@ -110,11 +111,15 @@ impl TrxSystem {
                 Err(e) => self.report(Level::Error, &format!("purge thread {no} cannot start: {e}")),
             }
         }
-        let system = Arc::clone(self);
-        match std::thread::Builder::new().name("myriad-trx".into()).spawn(move || system.service_thread()) {
-            Ok(h) => handles.push(h),
-            Err(e) => self.report(Level::Error, &format!("transaction service thread cannot start: {e}")),
-        }
+        let mut start = |name: &str, what: &str, body: fn(&TrxSystem)| {
+            let system = Arc::clone(self);
+            match std::thread::Builder::new().name(name.into()).spawn(move || body(&system)) {
+                Ok(h) => handles.push(h),
+                Err(e) => self.report(Level::Error, &format!("{what} thread cannot start: {e}")),
+            }
+        };
+        start("myriad-trx", "transaction service", TrxSystem::service_thread);
+        start("myriad-log", "log writer", |system| system.pool().log().write_behind());
     }
 
     /// Stops the background threads; with `purge_all` everything that no snapshot needs is purged first.
@@ -127,6 +132,7 @@ impl TrxSystem {
         }
         self.purge.stop.store(true, Ordering::Release);
         self.purge.wake();
+        self.pool().log().stop_write_behind();
         let handles = std::mem::take(&mut *self.purge.handles.lock());
         for h in handles {
             if h.join().is_err() {
@@ -359,9 +365,7 @@ impl TrxSystem {
             let leaf = tree.seek_exclusive(self.pool(), key)?;
             let Ok(slot) = leaf.find(key) else { return Ok(None) };
             let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-            // Without the log's header (freed before a restart) the place alone decides: the record is still there, so no
-            // other version can have been written for this place.
-            if !entry.is_deleted() || entry.roll != at || trx.is_some_and(|t| entry.trx != t) {
+            if !entry.is_deleted() || !self.is_purgeable(&entry, trx, at) {
                 return Ok(None);
             }
             match self.removal(&leaf, slot, tree, index, &edge) {
@@ -377,6 +381,20 @@ impl TrxSystem {
                     return Ok(Some(left));
                 }
             }
+        }
+    }
+}
+
+impl TrxSystem {
+    /// Whether a delete-marked entry is the one that the record at `at` was written for, or may go as well.
+    fn is_purgeable(&self, entry: &Entry<'_>, trx: Option<TrxId>, at: RollPtr) -> bool {
+        match trx {
+            // A transaction marks an entry briefly once: whoever else marks it sees that it is not visible to everybody.
+            Some(trx) => entry.trx == trx && (entry.is_short() || entry.roll == at),
+            // Without the log's header (freed before a restart) the place alone decides: the record is still there, so no
+            // other version can have been written for this place.
+            None if !entry.is_short() => entry.roll == at,
+            None => self.commits().csn(entry.trx).is_some_and(|csn| csn < self.purge.limit()),
         }
     }
 }

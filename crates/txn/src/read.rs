@@ -79,6 +79,9 @@ impl TrxSystem {
     /// Length of the clustered key at the end of a secondary entry's key, as the entry's writer noted it; 0 = not known. For
     /// an entry (on the latched leaf `page`) that the open snapshot does not see.
     pub(crate) fn row_key_len(&self, entry: &Entry<'_>, page: PageId) -> Result<usize> {
+        if entry.is_short() {
+            return Ok(usize::from(entry.row_key_len));
+        }
         let roll = entry.roll;
         let p = self.pool().fix_shared(undo_page(roll.page()))?;
         let record = record::frame_at(&p, usize::from(roll.offset()), p.len());
@@ -96,6 +99,9 @@ impl TrxSystem {
         own: TrxId,
         scratch: &'a mut Versions,
     ) -> Result<Option<Version<'a>>> {
+        if entry.is_short() {
+            return Ok(entry.is_deleted().then_some(Version { flags: entry.flags, body: entry.body }));
+        }
         let mut roll = entry.roll;
         let mut newest = true;
         loop {
@@ -121,9 +127,9 @@ impl TrxSystem {
             roll = old.roll;
             drop(p);
             std::mem::swap(&mut scratch.body, &mut scratch.spare);
-            if self.sees(view, own, trx) {
-                let e = Entry { flags, trx, roll, body: &scratch.body };
-                return Ok((!e.is_deleted()).then_some(Version { flags, body: &scratch.body }));
+            let (seen, deleted) = (self.sees(view, own, trx), flags & value::DELETED != 0);
+            if seen || flags & value::SHORT != 0 {
+                return Ok((seen != deleted).then_some(Version { flags, body: &scratch.body }));
             }
         }
     }

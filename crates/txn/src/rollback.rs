@@ -9,7 +9,7 @@ use crate::system::TrxSystem;
 use crate::undo::page;
 use crate::undo::record::{self, Change, Kind};
 use crate::undo::space::UndoLog;
-use crate::value::Entry;
+use crate::value::{self, Entry};
 use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId};
 use myriad_btree::{overflow, Leaf, LeafExclusive, Tree};
 use myriad_buffer::{BeyondLimit, Mtr, SharedPage};
@@ -23,6 +23,17 @@ pub(crate) fn index_of(key: &[u8]) -> Option<IndexId> {
 /// Whether an error says that the tree's tablespace is gone, so that there is nothing left to undo or purge.
 pub(crate) fn is_gone(e: &Error) -> bool {
     matches!(e, Error::TablespaceUnavailable { .. } | Error::NoSuchTable { .. })
+}
+
+/// Whether an entry that the record's transaction wrote last is the version that the record was written for. A short entry
+/// does not say so itself; it is the only one of its kind that the transaction can have written for its key: it came from
+/// nothing (or from a mark that everybody saw), or the mark came to what everybody saw.
+fn names(entry: &Entry<'_>, at: RollPtr, change: &Change<'_>) -> bool {
+    if !entry.is_short() {
+        return entry.roll == at;
+    }
+    let was_there = change.old.is_some_and(|old| old.flags & value::DELETED == 0);
+    was_there == entry.is_deleted()
 }
 
 /// What the removal or restoration of an entry leaves to be done without latches.
@@ -170,7 +181,7 @@ impl TrxSystem {
             let leaf = tree.seek_exclusive(self.pool(), key)?;
             let Ok(slot) = leaf.find(key) else { return Ok(None) };
             let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-            if entry.trx != log.trx || entry.roll != at {
+            if entry.trx != log.trx || !names(&entry, at, change) {
                 return Ok(None);
             }
             let chain = entry.overflow().map(|o| o.first);
@@ -182,7 +193,7 @@ impl TrxSystem {
                         let text = format!("undo record at {cut} does not fit its entry");
                         return Err(Error::corrupt(log.page(), text));
                     }
-                    Entry { flags: old.flags, trx: old.trx, roll: old.roll, body: &body }.write_to(&mut value);
+                    old.entry(change.row_key_len, &body).write_to(&mut value);
                     Some(Entry::parse(&value, log.page())?)
                 }
             };
@@ -236,10 +247,7 @@ impl TrxSystem {
         index: IndexId,
         edge: &Edge,
     ) -> std::result::Result<SmallVec<[SharedPage<'p>; 2]>, Vec<u8>> {
-        let mut key = SmallVec::<[u8; 128]>::new();
-        let (prefix, suffix) = leaf.key_parts(slot);
-        key.extend_from_slice(prefix);
-        key.extend_from_slice(suffix);
+        let key = leaf.key_parts(slot).joined();
         if !self.locks().may_have_locks(LockKey::entry(&key).hash()) || after(leaf, slot + 1, index) != After::Beyond {
             return Ok(SmallVec::new());
         }

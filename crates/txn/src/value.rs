@@ -2,12 +2,17 @@
 //!
 //! | bytes | field |
 //! |---|---|
-//! | 1 | flags: 1 delete mark, 2 versioned, 4 overflow |
+//! | 1 | flags: 1 delete mark, 2 versioned, 4 overflow, 8 short; upper half: length of the row key, if short |
 //! | 6 | `trx_id` of the last writer, if versioned |
-//! | 6 | `roll_ptr` to that writer's undo record, if versioned |
+//! | 6 | `roll_ptr` to that writer's undo record, if versioned and not short |
+//! | 1 | length of the row key, if short and the upper half of the flags is 15 |
 //! | | body: the payload; with *overflow* its length (u32) and the first page (u32) of its chain |
 //!
 //! An entry that is not versioned is frozen: older than every snapshot.
+//!
+//! The older version of a *short* entry needs no undo record to be known: of a delete-marked one it is the same entry
+//! without the mark, visible to everybody else; of another one there is none. The *row key* of a secondary entry is the
+//! row's clustered key, with which its own key ends; its length is 0 where it is not known.
 
 use myriad_base::codec::{get_u32, get_u48, put_u32, put_u48};
 use myriad_base::{Error, PageId, PageNo, Result, RollPtr, TrxId};
@@ -18,20 +23,28 @@ pub const DELETED: u8 = 1;
 pub const VERSIONED: u8 = 2;
 /// Flag: the payload is in an overflow chain.
 pub const OVERFLOW: u8 = 4;
-/// Bytes in front of a versioned entry's body.
+/// Flag: versioned without roll pointer.
+pub const SHORT: u8 = 8;
+/// The most bytes in front of a body: those of a versioned entry with a roll pointer.
 pub const HEADER_BYTES: usize = 13;
+/// Bytes of flags and writer.
+const SHORT_BYTES: usize = 7;
+/// In the upper half of the flags: the length of the row key has a byte of its own.
+const OWN_BYTE: u8 = 15;
 /// Bytes of an overflow reference.
 pub const OVERFLOW_REF_BYTES: usize = 8;
 
 /// An entry's value, taken apart.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry<'a> {
-    /// The flags.
+    /// The flags, without what the upper half holds.
     pub flags: u8,
     /// Last writer; 0 if frozen.
     pub trx: TrxId,
-    /// Its undo record; 0 if frozen.
+    /// Its undo record; 0 if frozen or short.
     pub roll: RollPtr,
+    /// If short: length of the row key; 0 = not known.
+    pub row_key_len: u8,
     /// What follows the header.
     pub body: &'a [u8],
 }
@@ -51,20 +64,37 @@ impl<'a> Entry<'a> {
 
     #[inline]
     fn try_parse(value: &'a [u8]) -> Option<Entry<'a>> {
-        let flags = *value.first()?;
-        if flags & !(DELETED | VERSIONED | OVERFLOW) != 0 {
-            return None;
-        }
-        let entry = if flags & VERSIONED != 0 {
+        let first = *value.first()?;
+        let (flags, upper) = (first & 15, first >> 4);
+        let entry = if flags & VERSIONED == 0 {
+            Entry { flags, trx: TrxId(0), roll: RollPtr::NONE, row_key_len: 0, body: &value[1..] }
+        } else if flags & SHORT == 0 {
             if value.len() < HEADER_BYTES {
                 return None;
             }
             let (trx, roll) = (TrxId(get_u48(value, 1)), RollPtr(get_u48(value, 7)));
-            Entry { flags, trx, roll, body: &value[HEADER_BYTES..] }
+            Entry { flags, trx, roll, row_key_len: 0, body: &value[HEADER_BYTES..] }
         } else {
-            Entry { flags, trx: TrxId(0), roll: RollPtr::NONE, body: &value[1..] }
+            let own_byte = usize::from(upper == OWN_BYTE);
+            let body = value.get(SHORT_BYTES + own_byte..)?;
+            let row_key_len = if own_byte == 1 { value[SHORT_BYTES] } else { upper };
+            return Entry { flags, trx: TrxId(get_u48(value, 1)), roll: RollPtr::NONE, row_key_len, body }.checked();
         };
-        (flags & OVERFLOW == 0 || entry.body.len() == OVERFLOW_REF_BYTES).then_some(entry)
+        if upper != 0 || flags & (VERSIONED | SHORT) == SHORT {
+            return None;
+        }
+        entry.checked()
+    }
+
+    #[inline]
+    fn checked(self) -> Option<Entry<'a>> {
+        (self.flags & OVERFLOW == 0 || self.body.len() == OVERFLOW_REF_BYTES).then_some(self)
+    }
+
+    /// Whether it has a writer but no roll pointer.
+    #[inline]
+    pub fn is_short(&self) -> bool {
+        self.flags & SHORT != 0
     }
 
     /// Whether it is delete-marked.
@@ -85,13 +115,7 @@ impl<'a> Entry<'a> {
     /// Header and body as one value.
     pub fn write_to(&self, out: &mut Vec<u8>) {
         out.clear();
-        out.push(self.flags);
-        if self.flags & VERSIONED != 0 {
-            let mut b = [0u8; 12];
-            put_u48(&mut b, 0, self.trx.0);
-            put_u48(&mut b, 6, self.roll.0);
-            out.extend_from_slice(&b);
-        }
+        out.extend_from_slice(&Header::of(self));
         out.extend_from_slice(self.body);
     }
 }
@@ -121,14 +145,58 @@ impl OverflowRef {
     }
 }
 
-/// The 13 bytes of a versioned entry's header.
-#[inline]
-pub fn header(flags: u8, trx: TrxId, roll: RollPtr) -> [u8; HEADER_BYTES] {
-    let mut b = [0; HEADER_BYTES];
-    b[0] = flags | VERSIONED;
-    put_u48(&mut b, 1, trx.0);
-    put_u48(&mut b, 7, roll.0);
-    b
+/// What is in front of a body.
+#[derive(Clone, Copy)]
+pub struct Header {
+    bytes: [u8; HEADER_BYTES],
+    len: u8,
+}
+
+impl Header {
+    /// The header of a versioned entry.
+    #[inline]
+    pub fn long(flags: u8, trx: TrxId, roll: RollPtr) -> Header {
+        let mut bytes = [0; HEADER_BYTES];
+        bytes[0] = flags | VERSIONED;
+        put_u48(&mut bytes, 1, trx.0);
+        put_u48(&mut bytes, 7, roll.0);
+        Header { bytes, len: HEADER_BYTES as u8 }
+    }
+
+    /// The header of a short entry.
+    #[inline]
+    pub fn short(flags: u8, trx: TrxId, row_key_len: u8) -> Header {
+        let mut bytes = [0; HEADER_BYTES];
+        let own_byte = row_key_len >= OWN_BYTE;
+        bytes[0] = flags | VERSIONED | SHORT | row_key_len.min(OWN_BYTE) << 4;
+        put_u48(&mut bytes, 1, trx.0);
+        if own_byte {
+            bytes[SHORT_BYTES] = row_key_len;
+        }
+        Header { bytes, len: SHORT_BYTES as u8 + u8::from(own_byte) }
+    }
+
+    /// The header of an entry.
+    pub fn of(entry: &Entry<'_>) -> Header {
+        if entry.flags & VERSIONED == 0 {
+            let mut bytes = [0; HEADER_BYTES];
+            bytes[0] = entry.flags;
+            Header { bytes, len: 1 }
+        } else if entry.is_short() {
+            Header::short(entry.flags, entry.trx, entry.row_key_len)
+        } else {
+            Header::long(entry.flags, entry.trx, entry.roll)
+        }
+    }
+}
+
+impl std::ops::Deref for Header {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
 }
 
 /// Lengths of the longest common prefix of `a` and `b`, and of the longest common suffix that does not overlap it.
@@ -149,16 +217,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn entries_round_trip(deleted: bool, versioned: bool, trx in 0u64..1 << 48, roll in 0u64..1 << 48, body: Vec<u8>) {
-            let flags = (u8::from(deleted) * DELETED) | (u8::from(versioned) * VERSIONED);
+        fn entries_round_trip(
+            deleted: bool, form in 0u8..3, trx in 1u64..1 << 48, roll in 1u64..1 << 48, row_key_len: u8, body: Vec<u8>
+        ) {
+            let form = [0, VERSIONED, VERSIONED | SHORT][usize::from(form)];
+            let flags = (u8::from(deleted) * DELETED) | form;
+            let (trx, roll) = (TrxId(trx), RollPtr(roll));
             let mut out = Vec::new();
-            Entry { flags, trx: TrxId(trx), roll: RollPtr(roll), body: &body }.write_to(&mut out);
+            Entry { flags, trx, roll, row_key_len, body: &body }.write_to(&mut out);
             let e = Entry::parse(&out, PAGE).unwrap();
             prop_assert_eq!((e.flags, e.body), (flags, &body[..]));
-            if versioned {
-                prop_assert_eq!((e.trx.0, e.roll.0), (trx, roll));
-                prop_assert_eq!(&out[..HEADER_BYTES], &header(flags, e.trx, e.roll)[..]);
-            }
+            prop_assert_eq!(e.trx, if form == 0 { TrxId(0) } else { trx });
+            prop_assert_eq!(e.roll, if form == VERSIONED { roll } else { RollPtr::NONE });
+            prop_assert_eq!(e.row_key_len, if e.is_short() { row_key_len } else { 0 });
+            prop_assert_eq!(out.len() - body.len(), Header::of(&e).len());
         }
 
         #[test]

@@ -439,18 +439,18 @@ impl Writer<'_> {
         if !self.log.fits(self.sys.pool().page_size(), self.scratch.record.len()) {
             return Ok(Step::UndoPage);
         }
-        let len = value::HEADER_BYTES + body.len();
+        let header = self.header_of_change(op, &old, flags);
+        let len = header.len() + body.len();
         if !leaf.fits_replace(slot, len) {
             return Ok(Step::Room(len));
         }
-        let in_place = old.flags & value::VERSIONED != 0 && old.body.len() == body.len();
+        let in_place = value::Header::of(&old).len() == header.len() && old.body.len() == body.len();
         let (same, changed) = if in_place && op.kind != OpKind::Delete {
             let (prefix, suffix) = value::common_ends(old.body, body);
             (prefix, &body[prefix..body.len() - suffix])
         } else {
             (0, &[][..])
         };
-        let header = value::header(flags, self.own, self.log.next_ptr());
         self.scratch.value.clear();
         if in_place {
             self.scratch.value.extend_from_slice(changed);
@@ -470,7 +470,7 @@ impl Writer<'_> {
         if in_place {
             leaf.patch_value(&mut mtr, slot, 0, &header)?;
             if !self.scratch.value.is_empty() {
-                leaf.patch_value(&mut mtr, slot, value::HEADER_BYTES + same, &self.scratch.value)?;
+                leaf.patch_value(&mut mtr, slot, header.len() + same, &self.scratch.value)?;
             }
         } else {
             leaf.replace_value(&mut mtr, slot, &self.scratch.value)?;
@@ -480,6 +480,28 @@ impl Writer<'_> {
             *self.place = Some(place);
         }
         Ok(Step::Done)
+    }
+
+    /// Length of the row key as a short entry has it, if it can be one.
+    fn short_row_key_len(&self) -> Option<u8> {
+        u8::try_from(self.row_key_len).ok()
+    }
+
+    /// The header of a new version. Short where the old version has no roll pointer and everybody sees either its row go
+    /// or its mark: then the older version follows from the newer one. Rows keep the room for their next version's pointer.
+    fn header_of_change(&self, op: &Op<'_>, old: &Entry<'_>, flags: u8) -> value::Header {
+        let long = old.flags & (value::VERSIONED | value::SHORT) == value::VERSIONED;
+        let follows = match op.kind {
+            OpKind::Delete => true,
+            OpKind::Insert => !op.index.clustered,
+            OpKind::Update => false,
+        };
+        match self.short_row_key_len() {
+            Some(row_key_len) if follows && !long && old.trx < self.sys.commits().low_limit() => {
+                value::Header::short(flags, self.own, row_key_len)
+            }
+            _ => value::Header::long(flags, self.own, self.log.next_ptr()),
+        }
     }
 
     /// A new entry at `slot`.
@@ -494,7 +516,11 @@ impl Writer<'_> {
     where
         Self: 'p,
     {
-        let len = value::HEADER_BYTES + stored.body().len();
+        let header = match self.short_row_key_len() {
+            Some(row_key_len) if !op.index.clustered => value::Header::short(stored.flags(), self.own, row_key_len),
+            _ => value::Header::long(stored.flags(), self.own, self.log.next_ptr()),
+        };
+        let len = header.len() + stored.body().len();
         if !leaf.fits(self.scratch.key.len(), len) {
             return Ok(Step::Room(len));
         }
@@ -523,7 +549,7 @@ impl Writer<'_> {
             return Ok(Step::UndoPage);
         }
         self.scratch.value.clear();
-        self.scratch.value.extend_from_slice(&value::header(stored.flags(), self.own, self.log.next_ptr()));
+        self.scratch.value.extend_from_slice(&header);
         self.scratch.value.extend_from_slice(stored.body());
         // Before any change: an error must leave the mini-transaction empty.
         let _ = mtr.fix(self.log.page())?;

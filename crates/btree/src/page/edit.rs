@@ -84,6 +84,17 @@ pub fn format(p: &mut [u8], level: u8, left: PageNo, f: Fences<'_>) -> Result<()
     Ok(())
 }
 
+/// Writes a value at `at`, its length in front.
+fn put_value(p: &mut [u8], at: usize, value: &[u8]) {
+    let start = at + value_header(value.len());
+    if value.len() <= SHORT_VALUE_MAX {
+        p[at] = value.len() as u8;
+    } else {
+        p[at..start].copy_from_slice(&(0x8000 | value.len() as u16).to_be_bytes());
+    }
+    p[start..start + value.len()].copy_from_slice(value);
+}
+
 /// Makes all free bytes contiguous: entries are packed in slot order. The leaf slot of `replaced` gets a new value on the
 /// way, for which the caller has checked the room.
 fn compact(p: &mut [u8], replaced: Option<(usize, &[u8])>) {
@@ -93,11 +104,11 @@ fn compact(p: &mut [u8], replaced: Option<(usize, &[u8])>) {
         let at = entry_offset(&old, slot);
         match replaced {
             Some((changed, value)) if changed == slot => {
-                let key_end = 2 + suffix_len(&old, slot);
-                top -= key_end + value.len();
-                p[top..top + key_end].copy_from_slice(&old[at..at + key_end]);
-                p[top + key_end..top + key_end + value.len()].copy_from_slice(value);
-                put_u16(p, top, value.len() as u16);
+                let len = suffix_len(&old, slot);
+                top -= entry_bytes(0, len, value.len());
+                let key_end = top + rest_len(len);
+                p[top..key_end].copy_from_slice(&old[at..at + rest_len(len)]);
+                put_value(p, key_end, value);
             }
             _ => {
                 let bytes = slot_entry_bytes(&old, slot);
@@ -138,14 +149,14 @@ pub fn insert(p: &mut [u8], slot: usize, suffix: &[u8], value: &[u8]) -> Result<
     if level(p) != 0 || slot > count(p) {
         return refuse("insertion beyond the leaf's slots");
     }
-    if bytes + SLOT_BYTES > free_bytes(p) || bytes > u16::MAX as usize {
+    if bytes + SLOT_BYTES > free_bytes(p) || value.len() > VALUE_BYTES_MAX {
         return refuse("the entry does not fit the leaf");
     }
     note_insert(p, slot);
     let at = open_slot(p, slot, bytes, suffix);
-    put_u16(p, at, value.len() as u16);
-    p[at + 2..at + 2 + suffix.len()].copy_from_slice(suffix);
-    p[at + 2 + suffix.len()..at + bytes].copy_from_slice(value);
+    let rest = rest_of(suffix);
+    p[at..at + rest.len()].copy_from_slice(rest);
+    put_value(p, at + rest.len(), value);
     Ok(())
 }
 
@@ -163,9 +174,10 @@ pub fn insert_child(p: &mut [u8], slot: usize, suffix: &[u8], child: PageNo) -> 
     }
     note_insert(p, slot);
     let at = open_slot(p, slot, bytes, suffix);
+    let rest = rest_of(suffix);
     put_u32(p, at, child.0);
-    p[at + 4..at + 4 + suffix.len()].copy_from_slice(suffix);
-    p[at + 4 + suffix.len()..at + bytes].fill(0);
+    p[at + 4..at + 4 + rest.len()].copy_from_slice(rest);
+    p[at + 4 + rest.len()..at + bytes].fill(0);
     Ok(())
 }
 
@@ -202,29 +214,27 @@ pub fn replace(p: &mut [u8], slot: usize, value: &[u8]) -> Result<()> {
     if level(p) != 0 || slot >= count(p) {
         return refuse("replacement beyond the leaf's slots");
     }
-    let old = value_range(p, slot);
-    if value.len() <= old.len() {
-        p[old.start..old.start + value.len()].copy_from_slice(value);
-        put_u16(p, old.start - 2 - suffix_len(p, slot), value.len() as u16);
-        let dead = dead(p) + old.len() - value.len();
+    let (suffix_len, old_bytes) = (suffix_len(p, slot), slot_entry_bytes(p, slot));
+    let bytes = entry_bytes(0, suffix_len, value.len());
+    if bytes <= old_bytes {
+        let at = value_at(p, slot);
+        put_value(p, at, value);
+        let dead = dead(p) + old_bytes - bytes;
         put_u16(p, OFF_DEAD, dead as u16);
         return Ok(());
     }
-    if !fits_replace(p, slot, value.len()) || value.len() > u16::MAX as usize - 2 {
+    if !fits_replace(p, slot, value.len()) {
         return refuse("the value does not fit the leaf");
     }
-    let suffix_len = suffix_len(p, slot);
-    let bytes = entry_bytes(0, suffix_len, value.len());
     if contiguous(p) < bytes {
         compact(p, Some((slot, value)));
         return Ok(());
     }
     let from = entry_offset(p, slot);
-    let dead = dead(p) + slot_entry_bytes(p, slot);
+    let dead = dead(p) + old_bytes;
     let at = heap_top(p) - bytes;
-    p.copy_within(from + 2..from + 2 + suffix_len, at + 2);
-    put_u16(p, at, value.len() as u16);
-    p[at + 2 + suffix_len..at + bytes].copy_from_slice(value);
+    p.copy_within(from..from + rest_len(suffix_len), at);
+    put_value(p, at + rest_len(suffix_len), value);
     put_u16(p, slot_at(slot), at as u16);
     put_u32(p, OFF_HEAP_TOP, at as u32);
     put_u16(p, OFF_DEAD, dead as u16);
@@ -274,15 +284,14 @@ pub fn refence(p: &mut [u8], first: usize, end: usize, left: PageNo, f: Fences<'
     let mut new = vec![0; p.len()];
     new[..myriad_base::page::HEADER_BYTES].copy_from_slice(&old[..myriad_base::page::HEADER_BYTES]);
     format(&mut new, level, left, f)?;
-    let (old_prefix, new_prefix) = (prefix(&old), prefix(&new).to_vec());
+    let new_prefix = prefix(&new).to_vec();
     if free_bytes(&new) < refenced_bytes(&old, first..end, new_prefix.len()) {
         return refuse("the entries do not fit under the new fences");
     }
     let mut whole = Vec::new();
     for slot in first..end {
         whole.clear();
-        whole.extend_from_slice(old_prefix);
-        whole.extend_from_slice(suffix(&old, slot));
+        key_parts(&old, slot).append_to(&mut whole);
         let Some(rest) = whole.strip_prefix(&new_prefix[..]) else {
             return refuse("an entry is not within the new fences");
         };
@@ -306,7 +315,7 @@ pub fn refenced_bytes(p: &[u8], range: std::ops::Range<usize>, new_prefix: usize
     let (level, old_prefix) = (level(p), prefix_len(p));
     range
         .map(|slot| {
-            let value_len = if level == 0 { get_u16(p, entry_offset(p, slot)) as usize } else { 4 };
+            let value_len = if level == 0 { value_len(p, slot) } else { 4 };
             let suffix = (old_prefix + suffix_len(p, slot)).saturating_sub(new_prefix);
             entry_bytes(level, suffix, value_len) + SLOT_BYTES
         })

@@ -18,13 +18,16 @@
 //! | end - fences | | low fence, high fence |
 //!
 //! The head is the first four bytes of the key suffix as a big-endian number (zero padded), stored little endian, so that
-//! heads compare as the keys do. A leaf entry is value length u16, key suffix, value. An inner entry is child page number
-//! u32, key suffix, padded to four bytes; its child covers the keys from its own to the next entry's.
+//! heads compare as the keys do. These bytes are nowhere else: entries hold the suffix without them, its *rest*, which is
+//! empty for a suffix of up to four bytes. A leaf entry is rest, value length, value. An inner entry is child page number
+//! u32, rest, padded to four bytes; its child covers the keys from its own to the next entry's. A value length below 128
+//! takes one byte; others two, big endian, with the highest bit set.
 //!
 //! A leftmost page's low fence and a rightmost page's high fence do not bound anything outside the tree; when the tree
 //! has an index of its own they still say what all its keys begin with.
 
 mod edit;
+mod key;
 mod route;
 #[cfg(test)]
 mod tests;
@@ -35,9 +38,11 @@ pub use edit::{
     capacity, direction, format, insert, insert_child, patch, refence, refenced_bytes, remove, replace, set_child,
     Direction,
 };
+pub use key::{KeyParts, Suffix};
 pub use route::{route, routed_child, Latched, PageRead, Target, Unlatched};
 pub use verify::{check_content, check_layout};
 
+use key::{cmp_by_length, rest_len, rest_of};
 use myriad_base::codec::{get_u16, get_u32};
 use myriad_base::PageNo;
 use std::cmp::Ordering;
@@ -66,6 +71,12 @@ pub const OFF_LEFT: usize = 44;
 pub const SLOTS: usize = 48;
 /// Bytes of a slot.
 pub const SLOT_BYTES: usize = 8;
+/// Bytes of a key suffix that are in its slot.
+pub const HEAD_BYTES: usize = 4;
+/// Longest value of a leaf entry that its length has room for.
+pub const VALUE_BYTES_MAX: usize = 0x7fff;
+/// Longest value whose length takes one byte.
+const SHORT_VALUE_MAX: usize = 0x7f;
 
 /// Flag: no page of this level precedes.
 pub const LEFTMOST: u8 = 1;
@@ -76,6 +87,7 @@ pub const ROOT: u8 = 4;
 
 const _: () = assert!(SLOTS & 7 == 0 && OFF_LEFT & 3 == 0 && OFF_HEAP_TOP & 3 == 0);
 const _: () = assert!(OFF_COUNT == myriad_base::page::HEADER_BYTES);
+const _: () = assert!(entry_bytes_max(myriad_base::limits::PAGE_SIZE_MAX) <= VALUE_BYTES_MAX);
 
 /// Longest key and value of a leaf entry together, in bytes: a page always has room for one beside its two fences.
 pub const fn entry_bytes_max(page_size: usize) -> usize {
@@ -242,10 +254,11 @@ fn suffix_len(p: &[u8], slot: usize) -> usize {
     get_u16(p, slot_at(slot) + 2) as usize
 }
 
+/// Where the rest of a key is in an entry.
 #[inline]
 fn entry_header(level: u8) -> usize {
     if level == 0 {
-        2
+        0
     } else {
         4
     }
@@ -253,25 +266,71 @@ fn entry_header(level: u8) -> usize {
 
 /// The slot's key without the prefix.
 #[inline]
-pub fn suffix(p: &[u8], slot: usize) -> &[u8] {
+pub fn suffix(p: &[u8], slot: usize) -> Suffix<'_> {
     assert!(slot < count(p), "slot {slot} of {}", count(p));
-    let at = entry_offset(p, slot) + entry_header(level(p));
-    &p[at..at + suffix_len(p, slot)]
+    let (at, len) = (entry_offset(p, slot) + entry_header(level(p)), suffix_len(p, slot));
+    Suffix::new(get_u32(p, slot_at(slot) + 4), len, &p[at..at + rest_len(len)])
+}
+
+/// The slot's key, in parts.
+#[inline]
+pub fn key_parts(p: &[u8], slot: usize) -> KeyParts<'_> {
+    KeyParts { prefix: prefix(p), suffix: suffix(p, slot) }
+}
+
+/// Bytes of a value's length in its entry.
+#[inline]
+fn value_header(value_len: usize) -> usize {
+    1 + usize::from(value_len > SHORT_VALUE_MAX)
+}
+
+/// Where the length of a leaf slot's value is.
+#[inline]
+fn value_at(p: &[u8], slot: usize) -> usize {
+    entry_offset(p, slot) + rest_len(suffix_len(p, slot))
+}
+
+/// Length of the value whose length is at `at`, and where the value begins.
+#[inline]
+fn value_start(p: &[u8], at: usize) -> (usize, usize) {
+    let first = p[at];
+    if first < 0x80 {
+        (first as usize, at + 1)
+    } else {
+        (((first & 0x7f) as usize) << 8 | p[at + 1] as usize, at + 2)
+    }
+}
+
+/// Length of the value of a leaf's slot.
+#[inline]
+fn value_len(p: &[u8], slot: usize) -> usize {
+    value_start(p, value_at(p, slot)).0
 }
 
 /// Where the value of a leaf's slot lies.
 #[inline]
 fn value_range(p: &[u8], slot: usize) -> std::ops::Range<usize> {
     assert!(slot < count(p), "slot {slot} of {}", count(p));
-    let at = entry_offset(p, slot);
-    let start = at + 2 + suffix_len(p, slot);
-    start..start + get_u16(p, at) as usize
+    let (len, start) = value_start(p, value_at(p, slot));
+    start..start + len
 }
 
 /// The value of a leaf's slot.
 #[inline]
 pub fn value(p: &[u8], slot: usize) -> &[u8] {
     &p[value_range(p, slot)]
+}
+
+/// The key and the value of a leaf's slot: cheaper than one after the other.
+#[inline]
+pub fn entry(p: &[u8], slot: usize) -> (KeyParts<'_>, &[u8]) {
+    assert!(slot < count(p), "slot {slot} of {}", count(p));
+    let fields = &p[slot_at(slot)..][..SLOT_BYTES];
+    let (at, suffix_len) = (get_u16(fields, 0) as usize, get_u16(fields, 2) as usize);
+    let rest_end = at + rest_len(suffix_len);
+    let suffix = Suffix::new(get_u32(fields, 4), suffix_len, &p[at..rest_end]);
+    let (len, start) = value_start(p, rest_end);
+    (KeyParts { prefix: prefix(p), suffix }, &p[start..start + len])
 }
 
 /// The leftmost child of an inner page.
@@ -290,7 +349,10 @@ pub fn child(p: &[u8], at: usize) -> PageNo {
 
 /// The slot's whole key.
 pub fn key(p: &[u8], slot: usize) -> Vec<u8> {
-    [prefix(p), suffix(p, slot)].concat()
+    let key = key_parts(p, slot);
+    let mut out = Vec::with_capacity(key.len() + HEAD_BYTES);
+    key.append_to(&mut out);
+    out
 }
 
 #[inline]
@@ -307,15 +369,15 @@ fn heap_end(p: &[u8]) -> usize {
 #[inline]
 pub fn entry_bytes(level: u8, suffix_len: usize, value_len: usize) -> usize {
     if level == 0 {
-        2 + suffix_len + value_len
+        rest_len(suffix_len) + value_header(value_len) + value_len
     } else {
-        (4 + suffix_len + 3) & !3
+        (4 + rest_len(suffix_len) + 3) & !3
     }
 }
 
 /// Bytes the slot's entry takes in the heap.
 fn slot_entry_bytes(p: &[u8], slot: usize) -> usize {
-    let value_len = if level(p) == 0 { get_u16(p, entry_offset(p, slot)) as usize } else { 4 };
+    let value_len = if level(p) == 0 { value_len(p, slot) } else { 4 };
     entry_bytes(level(p), suffix_len(p, slot), value_len)
 }
 
@@ -333,7 +395,8 @@ pub fn free_bytes(p: &[u8]) -> usize {
 /// Whether a leaf entry of these lengths (whole key) can be inserted.
 #[inline]
 pub fn fits_leaf(p: &[u8], key_len: usize, value_len: usize) -> bool {
-    entry_bytes(0, key_len.saturating_sub(prefix_len(p)), value_len) + SLOT_BYTES <= free_bytes(p)
+    value_len <= VALUE_BYTES_MAX
+        && entry_bytes(0, key_len.saturating_sub(prefix_len(p)), value_len) + SLOT_BYTES <= free_bytes(p)
 }
 
 /// Whether a separator of this length can be inserted into an inner page.
@@ -345,7 +408,7 @@ pub fn fits_inner(p: &[u8], key_len: usize) -> bool {
 /// Whether the value of a leaf's slot can become this long.
 pub fn fits_replace(p: &[u8], slot: usize, value_len: usize) -> bool {
     let old = slot_entry_bytes(p, slot);
-    entry_bytes(0, suffix_len(p, slot), value_len) <= free_bytes(p) + old
+    value_len <= VALUE_BYTES_MAX && entry_bytes(0, suffix_len(p, slot), value_len) <= free_bytes(p) + old
 }
 
 /// Whether `key` belongs to the page.
@@ -357,7 +420,7 @@ pub fn covers(p: &[u8], key: &[u8]) -> bool {
 #[inline]
 pub fn cmp_key(p: &[u8], slot: usize, key: &[u8]) -> Ordering {
     match strip_prefix(p, key) {
-        Ok(rest) => suffix(p, slot).cmp(rest),
+        Ok(rest) => suffix(p, slot).cmp_bytes(rest),
         Err(Ordering::Less) => Ordering::Greater,
         Err(_) => Ordering::Less,
     }
@@ -388,7 +451,7 @@ pub fn find(p: &[u8], key: &[u8]) -> std::result::Result<usize, usize> {
 fn find_suffix(p: &[u8], rest: &[u8]) -> std::result::Result<usize, usize> {
     let n = count(p);
     let header = entry_header(level(p));
-    let head = head_of(rest);
+    let (head, key_rest) = (head_of(rest), rest_of(rest));
     let slots = &p[SLOTS..SLOTS + n * SLOT_BYTES];
     let (mut lo, mut hi) = (0, n);
     while lo < hi {
@@ -396,8 +459,8 @@ fn find_suffix(p: &[u8], rest: &[u8]) -> std::result::Result<usize, usize> {
         let slot = &slots[mid * SLOT_BYTES..][..SLOT_BYTES];
         let order = match get_u32(slot, 4).cmp(&head) {
             Ordering::Equal => {
-                let at = get_u16(slot, 0) as usize + header;
-                p[at..at + get_u16(slot, 2) as usize].cmp(rest)
+                let (at, len) = (get_u16(slot, 0) as usize + header, get_u16(slot, 2) as usize);
+                cmp_by_length(HEAD_BYTES, len, rest.len()).unwrap_or_else(|| p[at..at + rest_len(len)].cmp(key_rest))
             }
             unequal => unequal,
         };

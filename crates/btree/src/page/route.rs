@@ -1,7 +1,8 @@
 //! The way down through inner pages, latched or not.
 
-use super::{head_of, slot_at, OFF_COUNT, OFF_HIGH, OFF_LEFT, OFF_LOW, OFF_PREFIX, SLOTS, SLOT_BYTES};
-use myriad_base::codec::{get_u16, get_u32};
+use super::key::{cmp_by_length, rest_len, rest_of};
+use super::{head_of, slot_at, HEAD_BYTES, OFF_COUNT, OFF_HIGH, OFF_LEFT, OFF_LOW, OFF_PREFIX, SLOTS, SLOT_BYTES};
+use myriad_base::codec::{get_u16, get_u32, get_u64};
 use myriad_base::PageNo;
 use std::cmp::Ordering;
 
@@ -15,6 +16,8 @@ pub trait PageRead {
     fn u16(&self, at: usize) -> u16;
     /// A `u32`, little endian.
     fn u32(&self, at: usize) -> u32;
+    /// A `u64`, little endian. Bytes beyond the page's end are unspecified.
+    fn u64(&self, at: usize) -> u64;
     /// Compares `len` bytes from `at` with `other`, as byte strings.
     fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering;
 }
@@ -38,6 +41,16 @@ impl PageRead for Latched<'_> {
     #[inline]
     fn u32(&self, at: usize) -> u32 {
         get_u32(self.0, at)
+    }
+    #[inline]
+    fn u64(&self, at: usize) -> u64 {
+        if at + 8 <= self.0.len() {
+            return get_u64(self.0, at);
+        }
+        let mut bytes = [0; 8];
+        let last = &self.0[at..];
+        bytes[..last.len()].copy_from_slice(last);
+        u64::from_le_bytes(bytes)
     }
     #[inline]
     fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering {
@@ -69,6 +82,10 @@ impl PageRead for Unlatched<'_> {
     #[inline]
     fn u32(&self, at: usize) -> u32 {
         self.page.u32(at)
+    }
+    #[inline]
+    fn u64(&self, at: usize) -> u64 {
+        self.page.u64(at)
     }
     #[inline]
     fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering {
@@ -110,13 +127,22 @@ pub fn route<P: PageRead>(p: &P, target: Target<'_>) -> usize {
         }
     }
     let rest = &key[shared..];
-    let head = head_of(rest);
+    let (head, key_rest) = (head_of(rest), rest_of(rest));
+    let second_head = second_head_of(key_rest);
     let (mut lo, mut hi) = (0, n);
     while lo < hi {
         let mid = (lo + hi) / 2;
-        let at = slot_at(mid);
-        let order = match p.u32(at + 4).cmp(&head) {
-            Ordering::Equal => p.compare(p.u16(at) as usize + 4, p.u16(at + 2) as usize, rest),
+        // A slot whole: offset, length and head.
+        let slot = p.u64(slot_at(mid));
+        let order = match ((slot >> 32) as u32).cmp(&head) {
+            Ordering::Equal => {
+                let (at, len) = (slot as u16 as usize, (slot >> 16) as u16 as usize);
+                let mine = p.u64(at + 4).swap_bytes() & first_bytes(rest_len(len));
+                mine.cmp(&second_head).then_with(|| {
+                    cmp_by_length(HEAD_BYTES + 8, len, rest.len())
+                        .unwrap_or_else(|| p.compare(at + 12, rest_len(len) - 8, &key_rest[8..]))
+                })
+            }
             unequal => unequal,
         };
         let goes_right = match order {
@@ -131,6 +157,21 @@ pub fn route<P: PageRead>(p: &P, target: Target<'_>) -> usize {
         }
     }
     lo
+}
+
+/// The first eight bytes of a rest as a number that orders as they do.
+#[inline]
+fn second_head_of(rest: &[u8]) -> u64 {
+    let mut eight = [0; 8];
+    let n = rest.len().min(8);
+    eight[..n].copy_from_slice(&rest[..n]);
+    u64::from_be_bytes(eight)
+}
+
+/// The bits of the first `n` bytes of a big-endian number.
+#[inline]
+fn first_bytes(n: usize) -> u64 {
+    u64::MAX.checked_shl(64 - 8 * n.min(8) as u32).unwrap_or(0)
 }
 
 /// As [`child`], of a page that may change meanwhile.

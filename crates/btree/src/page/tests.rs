@@ -1,5 +1,6 @@
 use super::*;
 use crate::redo;
+use myriad_base::codec::put_u16;
 use myriad_base::page::PageKind;
 use myriad_base::random::Random;
 use myriad_base::{PageId, SpaceId};
@@ -75,14 +76,173 @@ enum Step {
     Patch(u16, u8),
 }
 
+/// Byte strings that are often alike or each other's beginning, zeros at the end included.
+fn short(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop::sample::select(vec![0u8, 1, 97, 255]), len)
+}
+
+/// The same, rarely different early.
+fn long(len: std::ops::Range<usize>) -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(prop_oneof![5 => Just(0u8), 1 => Just(7), 1 => Just(255)], len)
+}
+
 fn step() -> impl Strategy<Value = Step> {
-    let key = prop::collection::vec(prop::sample::select(vec![0u8, 1, 97, 255]), 0..12);
-    let value = (0usize..400, any::<u8>()).prop_map(|(n, b)| vec![b; n]);
+    let key = prop_oneof![short(0..12), short(0..6)];
+    // Often at the border between value lengths of one byte and of two.
+    let value_len = prop_oneof![0usize..400, 125usize..131];
+    let value = (value_len, any::<u8>()).prop_map(|(n, b)| vec![b; n]);
     prop_oneof![
         4 => (key, value).prop_map(|(k, v)| Step::Put(k, v)),
         2 => any::<u16>().prop_map(Step::Remove),
         1 => (any::<u16>(), any::<u8>()).prop_map(|(s, b)| Step::Patch(s, b)),
     ]
+}
+
+/// Every value length around the border between one byte and two, replaced by every other, with and without room for a new
+/// entry beside the old one.
+#[test]
+fn values_cross_the_border_of_their_length() {
+    let lengths = [0, 1, 126, 127, 128, 129, 130, 255, 256];
+    for (from, to, suffix_len, tight) in lengths.iter().flat_map(|&from| {
+        let rest = lengths.iter().flat_map(move |&to| (0..=5).map(move |suffix| (from, to, suffix)));
+        rest.flat_map(|(from, to, suffix)| [false, true].map(|tight| (from, to, suffix, tight)))
+    }) {
+        let mut p = new_page(0, whole());
+        let (first, second) = (vec![7; suffix_len], vec![9; from]);
+        insert(&mut p, 0, &first, &second).unwrap();
+        let mut n = 1;
+        while tight && insert(&mut p, n, &[8, 8, 8, 8, n as u8], &[1; 40]).is_ok() {
+            n += 1;
+        }
+        let grown = entry_bytes(0, suffix_len, to).saturating_sub(entry_bytes(0, suffix_len, from));
+        let fits = grown <= free_bytes(&p);
+        let before = p.clone();
+        assert_eq!(fits_replace(&p, 0, to), fits);
+        assert_eq!(replace(&mut p, 0, &vec![3; to]).is_ok(), fits, "{from} to {to} bytes");
+        if !fits {
+            assert!(p == before);
+            continue;
+        }
+        check_content(&p).unwrap();
+        assert_eq!((key(&p, 0), value(&p, 0)), (first, &vec![3; to][..]));
+        assert_eq!(
+            free_bytes(&p) + grown,
+            free_bytes(&before) + from.saturating_sub(to) + usize::from(from > 127 && to < 128)
+        );
+        assert!((1..n).all(|slot| value(&p, slot) == [1; 40] && key(&p, slot) == [8, 8, 8, 8, slot as u8]));
+    }
+}
+
+/// What an entry costs, its slot included.
+#[test]
+fn entries_are_small() {
+    for (suffix_len, value_len, bytes) in
+        [(0, 0, 9), (3, 10, 19), (4, 127, 136), (5, 127, 137), (5, 128, 139), (12, 400, 418)]
+    {
+        let mut p = new_page(0, whole());
+        let before = free_bytes(&p);
+        assert!(fits_leaf(&p, suffix_len, value_len));
+        insert(&mut p, 0, &vec![1; suffix_len], &vec![2; value_len]).unwrap();
+        assert_eq!(before - free_bytes(&p), bytes);
+        assert_eq!(refenced_bytes(&p, 0..1, 0), bytes);
+    }
+}
+
+#[test]
+fn a_value_longer_than_its_length_can_say_is_refused() {
+    let mut p = vec![0; 65536];
+    format(&mut p, 0, PageNo(0), whole()).unwrap();
+    let (longest, longer) = (vec![1; VALUE_BYTES_MAX], vec![1; VALUE_BYTES_MAX + 1]);
+    assert!(!fits_leaf(&p, 1, longer.len()) && insert(&mut p, 0, b"k", &longer).is_err());
+    let mut entries = Vec::new();
+    redo::push_leaf_entry(&mut entries, b"a", b"");
+    redo::push_leaf_entry(&mut entries, b"k", &longer);
+    let before = p.clone();
+    assert!(redo::redo(redo::APPEND, &mut p, &entries).is_err() && p == before);
+    insert(&mut p, 0, b"k", &longest).unwrap();
+    check_content(&p).unwrap();
+    assert_eq!(value(&p, 0), longest);
+    assert!(!fits_replace(&p, 0, longer.len()) && replace(&mut p, 0, &longer).is_err());
+    assert_eq!(value(&p, 0), longest);
+}
+
+/// Each kind of damage to what an entry holds, by name.
+#[test]
+fn damaged_lengths_are_found() {
+    let mut p = new_page(0, whole());
+    insert(&mut p, 0, b"abcdef", &[5; 200]).unwrap();
+    insert(&mut p, 1, b"b", &[6; 3]).unwrap();
+    check_content(&p).unwrap();
+    let damaged = |change: &dyn Fn(&mut [u8])| {
+        let mut q = p.clone();
+        change(&mut q);
+        check_content(&q).unwrap_err()
+    };
+    let (first, second) = (value_at(&p, 0), value_at(&p, 1));
+    assert!(damaged(&|q| q[first + 1] = 201).contains("ends beyond the heap"));
+    assert!(damaged(&|q| q[first..first + 2].copy_from_slice(&[0x80, 100])).contains("without need"));
+    assert!(damaged(&|q| q[first] = 100).contains("live and"));
+    assert!(damaged(&|q| q[second] = 4).contains("live and"));
+    assert!(damaged(&|q| q[slot_at(0) + 2] = 5).contains("live and"));
+    assert!(damaged(&|q| q[slot_at(0) + 3] = 0x70).contains("points to"));
+    // A value's length at the very end of the heap, and one that is only half there.
+    let end = heap_end(&p);
+    let to_end = |q: &mut [u8], at: usize| put_u16(q, slot_at(1), at as u16);
+    assert!(damaged(&|q| to_end(q, end)).contains("is beyond the heap"));
+    assert!(damaged(&|q| {
+        to_end(q, end - 1);
+        q[end - 1] = 0x81;
+    })
+    .contains("ends beyond the heap"));
+    // The head goes on behind the key's end.
+    assert!(damaged(&|q| q[slot_at(1) + 4] = 1).contains("head of slot 1"));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    /// A key in parts answers as the key in one piece does.
+    #[test]
+    fn key_parts_are_the_key(suffixes in prop::collection::btree_set(short(0..7), 1..12), probe in short(0..10),
+                             fence in 0usize..3, level in 0u8..2) {
+        let low = vec![97u8; fence];
+        let mut high = low.clone();
+        if let Some(last) = high.last_mut() {
+            *last += 1;
+        }
+        let flags = if fence == 0 { LEFTMOST | RIGHTMOST } else { 0 };
+        let mut p = new_page(level, Fences { low: &low, high: &high, flags });
+        for (slot, s) in suffixes.iter().enumerate() {
+            prop_assert_eq!(find(&p, &[&low[..], s].concat()), Err(slot));
+            if level == 0 {
+                insert(&mut p, slot, s, b"v").unwrap();
+            } else {
+                insert_child(&mut p, slot, s, PageNo(3)).unwrap();
+            }
+        }
+        check_content(&p).unwrap();
+        for (slot, s) in suffixes.iter().enumerate() {
+            let whole = [&low[..], s].concat();
+            let parts = key_parts(&p, slot);
+            let mut appended = b"x".to_vec();
+            parts.append_to(&mut appended);
+            prop_assert_eq!(&appended[1..], &whole[..]);
+            prop_assert_eq!(&parts.joined()[..], &whole[..]);
+            prop_assert_eq!((parts.len(), parts.suffix.len()), (whole.len(), s.len()));
+            prop_assert_eq!(key(&p, slot), whole.clone());
+            prop_assert_eq!(find(&p, &whole), Ok(slot));
+            for probe in suffixes.iter().chain([&probe]).flat_map(|q| [q.clone(), [&low[..], q].concat()]) {
+                prop_assert_eq!(parts.suffix.cmp_bytes(&probe), s.cmp(&probe));
+                prop_assert_eq!(parts.suffix.starts_with(&probe), s.starts_with(&probe));
+                prop_assert_eq!(cmp_key(&p, slot, &probe), whole.cmp(&probe));
+                prop_assert_eq!(parts.starts_with(&probe), whole.starts_with(&probe));
+                let start = &whole[..whole.len().min(probe.len())];
+                prop_assert_eq!(parts.cmp_start(&probe), start.cmp(&probe[..]));
+                prop_assert_eq!(KeyParts::whole(&whole).cmp_start(&probe), start.cmp(&probe[..]));
+                prop_assert_eq!(KeyParts::whole(&whole).starts_with(&probe), whole.starts_with(&probe));
+            }
+        }
+    }
 }
 
 proptest! {
@@ -153,6 +313,8 @@ proptest! {
             prop_assert_eq!(&key(&p, slot), k);
             prop_assert_eq!(find(&p, k), Ok(slot));
             prop_assert_eq!(value(&p, slot), &v[..]);
+            let (parts, same) = entry(&p, slot);
+            prop_assert_eq!((&parts.joined()[..], same), (&k[..], &v[..]));
         }
     }
 
@@ -225,8 +387,8 @@ proptest! {
 
     /// The way down agrees with a search in a sorted list.
     #[test]
-    fn routes_agree(keys in prop::collection::btree_set(prop::collection::vec(prop::sample::select(vec![0u8, 7, 255]), 1..8), 1..40),
-                    probe in prop::collection::vec(prop::sample::select(vec![0u8, 7, 255]), 0..8)) {
+    fn routes_agree(keys in prop::collection::btree_set(prop_oneof![long(1..8), long(9..16)], 1..40),
+                    probe in prop_oneof![long(0..8), long(9..16)]) {
         let mut p = new_page(1, whole());
         let keys: Vec<Vec<u8>> = keys.into_iter().collect();
         for (i, k) in keys.iter().enumerate() {
@@ -280,9 +442,11 @@ fn what_the_layout_check_accepts_can_be_read() {
         }
         accepted += 1;
         for slot in 0..count(&q) {
-            std::hint::black_box((suffix(&q, slot), key(&q, slot)));
+            let parts = key_parts(&q, slot);
+            std::hint::black_box((key(&q, slot), parts.joined(), parts.len()));
+            std::hint::black_box((parts.starts_with(b"\0\0\0\0\0"), parts.cmp_start(b"\0\0\0\0\0")));
             if level(&q) == 0 {
-                std::hint::black_box(value(&q, slot));
+                std::hint::black_box((value(&q, slot), entry(&q, slot).1));
             }
         }
         let _ = std::hint::black_box(find(&q, &77u32.to_be_bytes()));

@@ -27,9 +27,12 @@ pub fn check_layout(p: &[u8]) -> std::result::Result<(), String> {
     let mut sum = 0;
     for slot in 0..n {
         let at = entry_offset(p, slot);
-        let key_end = at + header + suffix_len(p, slot);
+        let key_end = at + header + rest_len(suffix_len(p, slot));
         if at < top || key_end > end || level(p) != 0 && at & 3 != 0 {
             return Err(format!("slot {slot} points to {at}"));
+        }
+        if level(p) == 0 {
+            check_value_length(&p[key_end..end]).map_err(|what| format!("the value's length of slot {slot} {what}"))?;
         }
         let bytes = slot_entry_bytes(p, slot);
         if at + bytes > end {
@@ -43,20 +46,35 @@ pub fn check_layout(p: &[u8]) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// Whether a value's length is wholly there, and as short as can be.
+#[inline]
+fn check_value_length(heap: &[u8]) -> std::result::Result<(), &'static str> {
+    match *heap {
+        [] => Err("is beyond the heap"),
+        [0..=0x7f, ..] => Ok(()),
+        [_] => Err("ends beyond the heap"),
+        [..] if value_start(heap, 0).0 <= SHORT_VALUE_MAX => Err("takes two bytes without need"),
+        [..] => Ok(()),
+    }
+}
+
 /// As [`check_layout`], and heads and order of the keys, and that they lie within the fences.
 pub fn check_content(p: &[u8]) -> std::result::Result<(), String> {
     check_layout(p)?;
     let mut ranges: Vec<(usize, usize)> = Vec::with_capacity(count(p));
+    let mut last: Vec<u8> = Vec::new();
     for slot in 0..count(p) {
         let at = entry_offset(p, slot);
         ranges.push((at, at + slot_entry_bytes(p, slot)));
-        let this = suffix(p, slot);
-        if get_u32(p, slot_at(slot) + 4) != head_of(this) {
-            return Err(format!("head of slot {slot} is not its key's"));
+        let mut this = Vec::new();
+        suffix(p, slot).append_to(&mut this);
+        if get_u32(p, slot_at(slot) + 4) != head_of(&this) {
+            return Err(format!("head of slot {slot} goes on behind its key's end"));
         }
-        if slot > 0 && suffix(p, slot - 1) >= this {
+        if slot > 0 && last >= this {
             return Err(format!("keys of slots {} and {slot} are out of order", slot - 1));
         }
+        last = this;
     }
     if count(p) > 0 {
         let (first, last) = (key(p, 0), key(p, count(p) - 1));

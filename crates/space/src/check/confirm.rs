@@ -69,7 +69,7 @@ impl Confirm<'_> {
         }
     }
 
-    /// A file that is not beyond doubt.
+    /// A file that is not beyond doubt; its path is relative to the root.
     pub(super) fn file(&self, path: &Path) {
         self.note_failure(self.look_at(path));
     }
@@ -95,8 +95,9 @@ impl Confirm<'_> {
         Ok(self.known.find(id)?.filter(|k| k.path == path))
     }
 
-    fn look_at(&self, file: &Path) -> Result<()> {
-        let path = text_of(file.strip_prefix(self.root).unwrap_or(file));
+    fn look_at(&self, path: &Path) -> Result<()> {
+        let file = &self.root.join(path);
+        let path = text_of(path);
         let report = |space: Option<SpaceId>, problem, other: Option<&str>, detail: String| {
             let other = other.map(str::to_string);
             (self.found)(Finding { space, file: file.into(), path: path.clone(), problem, other, detail });
@@ -202,7 +203,7 @@ impl Confirm<'_> {
             Err(e) => (Problem::Unreadable, format!("cannot be looked at: {e}")),
             Ok(meta) if meta.is_dir() => (Problem::Damaged, "is a folder".to_string()),
             // Came after its folder was read, or under a name without the extension.
-            Ok(meta) if meta.is_file() => return self.look_at(&file),
+            Ok(meta) if meta.is_file() => return self.look_at(Path::new(&before.path)),
             Ok(_) => return Ok(()),
         };
         let detail = format!("{detail}; the catalog has tablespace {id} here");

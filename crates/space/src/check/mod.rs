@@ -154,7 +154,7 @@ impl CheckOptions {
         HeadOptions {
             bytes: if self.light { HEADER_READ_BYTES } else { self.whole_bytes() },
             fadvise: self.fadvise,
-            direct: false,
+            direct: true,
             threads,
             uring: self.uring,
             second: self.pages_wanted.filter(|_| self.light).map(|_| second),
@@ -268,11 +268,11 @@ pub fn check_tablespaces(
     let walk = Mutex::new(Walk::new(root).map_err(|e| failed("list", &e))?);
     let next = || next_file(&walk, progress, &confirm);
     let threads = thread_count(options.threads, options.uring, expected.len() as u64);
-    read_heads(&next, options.heads(threads), &|head| {
+    read_heads(root, &next, options.heads(threads), &|head| {
         progress.files.fetch_add(1, Ordering::Relaxed);
         let read = head.bytes.as_ref().map_or(0, |b| b.len()) + head.second.len();
         progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
-        if !settles(&head, root, &expected, &options) {
+        if !settles(&head, &expected, &options) {
             confirm.file(head.path);
         }
     })
@@ -301,12 +301,11 @@ fn next_file(walk: &Mutex<Walk>, progress: &Progress, confirm: &Confirm<'_>) -> 
 }
 
 /// Whether the file is beyond doubt what the catalog means.
-fn settles(head: &Head<'_>, root: &Path, expected: &Expected, options: &CheckOptions) -> bool {
+fn settles(head: &Head<'_>, expected: &Expected, options: &CheckOptions) -> bool {
     let Ok(bytes) = &head.bytes else { return false };
     let Ok(header) = judge_head(Ok(bytes), head.file_bytes, Some(options.page_size)) else { return false };
-    let Ok(path) = head.path.strip_prefix(root) else { return false };
     let page_one = if options.light { head.second } else { bytes.get(options.page_size..).unwrap_or(&[]) };
-    expected.matches(path.as_os_str().as_bytes(), &header)
+    expected.matches(head.path.as_os_str().as_bytes(), &header)
         && options.too_short(header.id, head.file_bytes, page_one).is_none()
         && expected.see(header.id)
 }

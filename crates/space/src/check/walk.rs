@@ -1,8 +1,9 @@
-//! The files under a folder, one by one: the names of one buffer of each open folder are in memory, never all.
+//! The files under a folder, one by one: some thousands of names are in memory, never all.
 
 use super::{text_of, Problem};
 use crate::check::Finding;
 use std::fs::ReadDir;
+use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 
 /// Folders inside each other, at most: deeper ones are reported, not read.
@@ -11,15 +12,23 @@ const DEPTH_MAX: usize = 32;
 /// The extension of tablespace files.
 pub const EXTENSION: &str = "myr";
 
+/// Files given in the order of their inodes; see [`NextFile`](super::NextFile).
+const BATCH: usize = 8192;
+
 /// Walks a folder and those below it. Symbolic links are not followed.
 pub(super) struct Walk {
     root: PathBuf,
+    /// Folders being read, each in the one before it, relative to the root.
     open: Vec<(PathBuf, ReadDir)>,
+    /// Files come upon, with their inodes' numbers.
+    batch: Vec<(u64, PathBuf)>,
+    /// Whether the batch is being given, the last of it first.
+    giving: bool,
 }
 
 /// What [`Walk::next`] comes upon.
 pub(super) enum Step {
-    /// A file with the extension, absolute.
+    /// A file with the extension, relative to the root.
     File(PathBuf),
     /// Something that cannot be a tablespace, or could not be looked at.
     Odd(Finding),
@@ -31,54 +40,99 @@ impl Walk {
     /// # Errors
     /// If it cannot be listed.
     pub(super) fn new(root: &Path) -> std::io::Result<Walk> {
-        Ok(Walk { root: root.into(), open: vec![(root.into(), std::fs::read_dir(root)?)] })
+        let open = vec![(PathBuf::new(), std::fs::read_dir(root)?)];
+        Ok(Walk { root: root.into(), open, batch: Vec::new(), giving: false })
     }
 
-    fn odd(&self, path: &Path, problem: Problem, detail: String) -> Option<Step> {
-        let text = text_of(path.strip_prefix(&self.root).unwrap_or(path));
-        Some(Step::Odd(Finding { space: None, file: path.into(), path: text, problem, other: None, detail }))
+    fn odd(&self, path: &Path, problem: Problem, detail: String) -> Option<Finding> {
+        let file = self.root.join(path);
+        Some(Finding { space: None, file, path: text_of(path), problem, other: None, detail })
     }
 
     pub(super) fn next(&mut self) -> Option<Step> {
-        loop {
-            let (folder, entries) = self.open.last_mut()?;
-            let entry = match entries.next() {
-                None => {
-                    self.open.pop();
-                    continue;
+        if !self.giving {
+            while self.batch.len() < BATCH && !self.open.is_empty() {
+                if let Some(finding) = self.read_entry() {
+                    return Some(Step::Odd(finding));
                 }
-                Some(Ok(entry)) => entry,
-                Some(Err(e)) => {
-                    let folder = folder.clone();
-                    self.open.pop();
-                    return self.odd(&folder, Problem::Unreadable, format!("the folder cannot be listed: {e}"));
-                }
-            };
-            let path = entry.path();
-            let named = path.extension().is_some_and(|x| x == EXTENSION);
-            let kind = match entry.file_type() {
-                Ok(kind) => kind,
-                // Gone since it was listed, or unknown; the latter matters only for a tablespace.
-                Err(_) if !named => continue,
-                Err(e) if e.kind() == std::io::ErrorKind::NotFound => continue,
-                Err(e) => return self.odd(&path, Problem::Unreadable, format!("cannot be looked at: {e}")),
-            };
-            if kind.is_dir() {
-                if self.open.len() == DEPTH_MAX {
-                    return self.odd(&path, Problem::Unreadable, "the folder lies too deep: not looked into".into());
-                }
-                match std::fs::read_dir(&path) {
-                    Ok(entries) => self.open.push((path, entries)),
-                    Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
-                    Err(e) => return self.odd(&path, Problem::Unreadable, format!("the folder cannot be listed: {e}")),
-                }
-            } else if named && kind.is_file() {
-                return Some(Step::File(path));
-            } else if named && kind.is_symlink() {
-                return self.odd(&path, Problem::Link, "is a symbolic link: not followed".into());
-            } else if named {
-                return self.odd(&path, Problem::Damaged, "is neither a file nor a folder".into());
+            }
+            self.batch.sort_unstable_by_key(|file| std::cmp::Reverse(file.0));
+        }
+        let file = self.batch.pop();
+        self.giving = !self.batch.is_empty();
+        file.map(|file| Step::File(file.1))
+    }
+
+    /// Reads on in the innermost folder: a file goes to the batch, what is odd to the caller.
+    fn read_entry(&mut self) -> Option<Finding> {
+        let (folder, entries) = self.open.last_mut()?;
+        let entry = match entries.next() {
+            None => {
+                self.open.pop();
+                return None;
+            }
+            Some(Ok(entry)) => entry,
+            Some(Err(e)) => {
+                let folder = folder.clone();
+                self.open.pop();
+                return self.odd(&folder, Problem::Unreadable, format!("the folder cannot be listed: {e}"));
+            }
+        };
+        let path = folder.join(entry.file_name());
+        let named = path.extension().is_some_and(|x| x == EXTENSION);
+        let kind = match entry.file_type() {
+            Ok(kind) => kind,
+            // Gone since it was listed, or unknown; the latter matters only for a tablespace.
+            Err(_) if !named => return None,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return None,
+            Err(e) => return self.odd(&path, Problem::Unreadable, format!("cannot be looked at: {e}")),
+        };
+        if kind.is_dir() {
+            if self.open.len() == DEPTH_MAX {
+                return self.odd(&path, Problem::Unreadable, "the folder lies too deep: not looked into".into());
+            }
+            match std::fs::read_dir(self.root.join(&path)) {
+                Ok(entries) => self.open.push((path, entries)),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+                Err(e) => return self.odd(&path, Problem::Unreadable, format!("the folder cannot be listed: {e}")),
+            }
+        } else if named && kind.is_file() {
+            self.batch.push((entry.ino(), path));
+        } else if named && kind.is_symlink() {
+            return self.odd(&path, Problem::Link, "is a symbolic link: not followed".into());
+        } else if named {
+            return self.odd(&path, Problem::Damaged, "is neither a file nor a folder".into());
+        }
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn every_file_comes_once_and_in_the_order_of_inodes() {
+        let dir = tempfile::tempdir().unwrap();
+        for folder in ["a", "b", "b/c"] {
+            std::fs::create_dir(dir.path().join(folder)).unwrap();
+            for number in 0..BATCH / 2 {
+                std::fs::write(dir.path().join(format!("{folder}/{number}.myr")), []).unwrap();
             }
         }
+        std::fs::write(dir.path().join("no"), []).unwrap();
+        let mut walk = Walk::new(dir.path()).unwrap();
+        let mut files = Vec::new();
+        while let Some(Step::File(path)) = walk.next() {
+            files.push(path);
+        }
+        assert!(walk.next().is_none());
+        for batch in files.chunks(BATCH) {
+            assert!(batch.is_sorted_by_key(|path| dir.path().join(path).metadata().unwrap().ino()));
+        }
+        files.sort();
+        files.dedup();
+        assert_eq!(files.len(), BATCH / 2 * 3);
     }
 }

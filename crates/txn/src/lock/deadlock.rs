@@ -81,9 +81,9 @@ impl LockTable {
         for (i, n) in cycle.iter().enumerate() {
             let hash = n.trx.waiting_on.load(Ordering::Relaxed);
             let queues = self.shard(hash);
-            let Some(queue) = queues.get(&hash) else { continue };
+            let Some(queue) = queues.queue_with_waiters(hash) else { continue };
             let Some(position) = queue.waiting_position(&n.trx) else { continue };
-            let ShownKey { index, supremum, ref bytes } = queue.key;
+            let ShownKey { index, supremum, ref bytes, .. } = queue.key;
             waits.push(LockInfo {
                 trx_id: n.trx.shown_id(),
                 mode: queue.locks[position].mode,
@@ -139,7 +139,7 @@ impl LockTable {
         }
         let hash = trx.waiting_on.load(Ordering::Relaxed);
         let queues = self.shard(hash);
-        let Some(queue) = queues.get(&hash) else { return false };
+        let Some(queue) = queues.queue_with_waiters(hash) else { return false };
         let Some(position) = queue.waiting_position(&trx) else { return false };
         let mode = queue.locks[position].mode;
         let upgrade = at == 0

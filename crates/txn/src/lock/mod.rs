@@ -11,6 +11,7 @@
 //! 3. A writer makes its commit visible in the commit table before [`LockTable::release_all`].
 
 mod deadlock;
+mod groups;
 mod key;
 mod mode;
 mod order;

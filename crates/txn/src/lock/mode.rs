@@ -83,6 +83,13 @@ impl LockMode {
         }
     }
 
+    /// Whether a lock of this mode makes another unnecessary.
+    pub(super) fn covers(self, other: LockMode) -> bool {
+        self.strength >= other.strength
+            && (self.covers_record() || !other.covers_record())
+            && (self.covers_gap() || !other.covers_gap())
+    }
+
     /// Whether the mode covers the entry itself.
     pub const fn covers_record(self) -> bool {
         matches!(self.extent, Extent::Record | Extent::NextKey)

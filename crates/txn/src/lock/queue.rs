@@ -31,6 +31,8 @@ impl Lock {
 pub(super) struct ShownKey {
     pub(super) index: IndexId,
     pub(super) supremum: bool,
+    /// Whether `bytes` is all of it.
+    pub(super) whole: bool,
     pub(super) bytes: SmallVec<[u8; 16]>,
 }
 
@@ -38,7 +40,8 @@ impl From<&LockKey<'_>> for ShownKey {
     fn from(key: &LockKey<'_>) -> ShownKey {
         let bytes = key.bytes();
         let shown = &bytes[..bytes.len().min(KEY_BYTES_SHOWN)];
-        ShownKey { index: key.index(), supremum: key.is_supremum(), bytes: SmallVec::from_slice(shown) }
+        let whole = shown.len() == bytes.len();
+        ShownKey { index: key.index(), supremum: key.is_supremum(), whole, bytes: SmallVec::from_slice(shown) }
     }
 }
 

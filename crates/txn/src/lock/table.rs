@@ -1,5 +1,7 @@
 //! The lock table: shards of queues, requests, releases, inheritance.
 
+use super::groups::{Groups, Quick};
+use super::key::group_of;
 use super::park::{WaitCell, WaitState};
 use super::queue::{Queue, ShownKey, WakeList};
 use super::{
@@ -12,9 +14,6 @@ use myriad_base::latch::{count_acquired, count_contended, LatchClass};
 use myriad_base::TrxId;
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use std::collections::hash_map::Entry;
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
@@ -22,38 +21,21 @@ use std::time::Instant;
 const SHARDS: usize = 256;
 const FILTER_BITS: u32 = 16;
 /// An empty shard's map is given back if it has grown beyond this.
-const KEEP_QUEUES: usize = 4096;
+const KEEP_GROUPS: usize = 4096;
 /// Most locks released while a shard's mutex is held.
 const RELEASE_RUN: usize = 64;
 /// More sleepers than these are woken before all locks are released.
 const WAKE_AT_ONCE: usize = 64;
 
-/// Keys are hashes already.
-#[derive(Default)]
-pub(super) struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only u64 keys");
-    }
-    fn write_u64(&mut self, v: u64) {
-        self.0 = v;
-    }
-}
-
-pub(super) type Queues = HashMap<u64, Queue, BuildHasherDefault<Identity>>;
-pub(super) type ShardGuard<'s> = MutexGuard<'s, Queues>;
+pub(super) type ShardGuard<'s> = MutexGuard<'s, Groups>;
 
 /// All locks.
 ///
 /// Order of its mutexes: detection, then one shard (several in the order of their numbers), then one `TrxLocks::held`. They
 /// are taken below page latches, and nothing else is taken below them, but for what [`CommitOrder`] takes.
 pub struct LockTable {
-    shards: Box<[CachePadded<Mutex<Queues>>]>,
-    /// Queues by 16 bits of their hash: zero means that there is no lock.
+    shards: Box<[CachePadded<Mutex<Groups>>]>,
+    /// Groups of keys by 16 bits of their hash: zero means that there is no lock.
     filter: Box<[AtomicU32]>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) order: Arc<dyn CommitOrder>,
@@ -92,7 +74,7 @@ impl LockTable {
     /// An empty table. `clock` tells when waits begin, for listings; time-outs are the operating system's.
     pub fn new(clock: Arc<dyn Clock>, deadlock_detect: bool, order: Arc<dyn CommitOrder>) -> LockTable {
         LockTable {
-            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Queues::default()))).collect(),
+            shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Groups::default()))).collect(),
             filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
             clock,
             order,
@@ -131,25 +113,27 @@ impl LockTable {
     }
 
     /// The queue of `key`, made if there is none.
-    fn queue_of<'s>(&self, queues: &'s mut Queues, key: &LockKey<'_>) -> &'s mut Queue {
-        queues.entry(key.hash()).or_insert_with(|| {
+    fn queue_of<'s>(&self, queues: &'s mut Groups, key: &LockKey<'_>) -> &'s mut Queue {
+        let (queue, new_group) = queues.queue_or_new(key);
+        if new_group {
             self.filter_slot(key.hash()).fetch_add(1, Ordering::Relaxed);
-            Queue::new(key)
-        })
+        }
+        queue
     }
 
     /// Changes the queue with this hash, if there is one, grants what has become free, and removes it if it is empty.
-    fn change_queue(&self, queues: &mut Queues, hash: u64, wake: &mut WakeList, change: impl FnOnce(&mut Queue)) {
-        let Some(queue) = queues.get_mut(&hash) else { return };
+    fn change_queue(&self, queues: &mut Groups, hash: u64, wake: &mut WakeList, change: impl FnOnce(&mut Queue)) {
+        let Some(queue) = queues.queue_mut(hash) else { return };
         change(queue);
         queue.grant(&*self.order, hash, wake);
-        if queue.locks.is_empty() {
-            queues.remove(&hash);
-            self.filter_slot(hash).fetch_sub(1, Ordering::Relaxed);
-            if queues.is_empty() && queues.capacity() > KEEP_QUEUES {
-                *queues = Queues::default();
-            }
+        if queue.locks.is_empty() && queues.remove(hash) {
+            self.group_gone(queues, hash);
         }
+    }
+
+    fn group_gone(&self, queues: &mut Groups, hash: u64) {
+        self.filter_slot(hash).fetch_sub(1, Ordering::Relaxed);
+        queues.shrink_if_empty(KEEP_GROUPS);
     }
 
     /// Asks for a lock.
@@ -173,7 +157,7 @@ impl LockTable {
     /// that no other active transaction has an implicit lock ([`LockTable::convert_implicit`] where one has).
     #[inline]
     pub fn request_implicit(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, policy: WaitPolicy) -> LockOutcome {
-        if !self.may_have_locks(key.hash()) {
+        if !self.may_have_locks(key.hash()) || trx.has_exclusive(key.hash()) {
             return LockOutcome::Granted { new: false };
         }
         self.ask(trx, key, LockMode::X_RECORD.on(&key), policy, false)
@@ -189,17 +173,28 @@ impl LockTable {
     ) -> LockOutcome {
         let hash = key.hash();
         let mut queues = self.shard(hash);
-        let queue = match queues.entry(hash) {
-            Entry::Vacant(_) if !store => return LockOutcome::Granted { new: false },
-            Entry::Vacant(place) => {
+        match queues.quick(trx, &key, mode, store) {
+            Quick::Free => return LockOutcome::Granted { new: false },
+            Quick::Held => {
+                trx.note_exclusive(hash, mode);
+                return LockOutcome::Granted { new: false };
+            }
+            Quick::Begun => {
                 self.filter_slot(hash).fetch_add(1, Ordering::Relaxed);
-                place.insert(Queue::new(&key)).push_granted(&*self.order, trx, mode);
                 trx.add_held(hash);
+                trx.note_exclusive(hash, mode);
                 return LockOutcome::Granted { new: true };
             }
-            Entry::Occupied(queue) => queue.into_mut(),
-        };
+            Quick::Joined => {
+                trx.note_joined();
+                trx.note_exclusive(hash, mode);
+                return LockOutcome::Granted { new: true };
+            }
+            Quick::Queue => {}
+        }
+        let queue = self.queue_of(&mut queues, &key);
         if queue.covers(trx, mode) {
+            trx.note_exclusive(hash, mode);
             return LockOutcome::Granted { new: false };
         }
         if mode.extent == Extent::NextKey && queue.covers(trx, LockMode::new(mode.strength, Extent::Record)) {
@@ -218,12 +213,13 @@ impl LockTable {
         if store {
             queue.push_granted(order, trx, mode);
             trx.add_held(hash);
+            trx.note_exclusive(hash, mode);
         }
         LockOutcome::Granted { new: store }
     }
 
     /// Removes the waiting request of `trx` from the queue with this hash and grants what it held up.
-    pub(super) fn withdraw(&self, queues: &mut Queues, trx: &Arc<TrxLocks>, hash: u64, wake: &mut WakeList) {
+    pub(super) fn withdraw(&self, queues: &mut Groups, trx: &Arc<TrxLocks>, hash: u64, wake: &mut WakeList) {
         self.change_queue(queues, hash, wake, |queue| {
             if let Some(at) = queue.waiting_position(trx) {
                 queue.locks.remove(at);
@@ -238,6 +234,8 @@ impl LockTable {
         let mode = LockMode::X_RECORD.on(&key);
         let mut wake = WakeList::new();
         let mut queues = self.shard(hash);
+        // A run of the holder's must be set apart before its list of locks is taken.
+        queues.set_apart(hash);
         let active = holder.add_if_active(holder_id, hash, || {
             let queue = self.queue_of(&mut queues, &key);
             let missing = !queue.covers(holder, mode);
@@ -302,19 +300,20 @@ impl LockTable {
         let mut heirs: SmallVec<[(Arc<TrxLocks>, Strength); 4]> = SmallVec::new();
         let mut waiting: SmallVec<[Arc<TrxLocks>; 4]> = SmallVec::new();
         let donors = if d <= h { &mut *low } else { high.as_deref_mut().expect("two shards") };
-        let Some(queue) = donors.get_mut(&donor.hash()) else { return };
+        let Some(queue) = donors.queue_mut(donor.hash()) else { return };
         for l in queue.locks.iter().filter(|l| inherits(&l.trx, l.mode)) {
             heirs.push((Arc::clone(&l.trx), l.mode.strength));
         }
         if empty_donor {
             self.change_queue(donors, donor.hash(), &mut wake, |queue| {
-                waiting.extend(queue.locks.drain(..).filter(|l| l.waiting).map(|l| l.trx));
+                let gone = queue.locks.drain(..).inspect(|l| l.trx.forget_exclusive());
+                waiting.extend(gone.filter(|l| l.waiting).map(|l| l.trx));
             });
         }
         let queues = if h <= d { &mut *low } else { high.as_deref_mut().expect("two shards") };
         for (trx, strength) in heirs {
             let mode = LockMode::new(strength, Extent::Gap);
-            let covered = queues.get(&heir.hash()).is_some_and(|q| q.covers(&trx, mode));
+            let covered = queues.queue_mut(heir.hash()).is_some_and(|q| q.covers(&trx, mode));
             if !covered && trx.add_inherited(heir.hash()) {
                 self.queue_of(queues, heir).push_granted_foreign(&*self.order, &trx, mode, &mut wake);
             }
@@ -338,6 +337,18 @@ impl LockTable {
         let mode = mode.on(&key);
         let mut wake = WakeList::new();
         let mut queues = self.shard(hash);
+        match queues.leave(trx, hash, mode) {
+            Some(true) => {
+                self.group_gone(&mut queues, hash);
+                trx.forget_held(hash);
+                return;
+            }
+            Some(false) => {
+                trx.note_left();
+                return;
+            }
+            None => {}
+        }
         self.change_queue(&mut queues, hash, &mut wake, |queue| {
             let at = queue.locks.iter().rposition(|l| !l.waiting && l.mode == mode && Arc::ptr_eq(&l.trx, trx));
             if let Some(at) = at {
@@ -384,21 +395,11 @@ impl LockTable {
         wake_all(&mut wake);
     }
 
-    /// Removes all locks of `trx` from the queue with this hash, if there is one.
-    fn release_in(&self, queues: &mut Queues, trx: &Arc<TrxLocks>, hash: u64, wake: &mut WakeList) {
-        match queues.entry(hash) {
-            // The usual case: nobody else has a lock or waits.
-            Entry::Occupied(queue) if queue.get().locks.iter().all(|l| Arc::ptr_eq(&l.trx, trx)) => {
-                queue.remove();
-                self.filter_slot(hash).fetch_sub(1, Ordering::Relaxed);
-                if queues.is_empty() && queues.capacity() > KEEP_QUEUES {
-                    *queues = Queues::default();
-                }
-            }
-            Entry::Occupied(_) => self.change_queue(queues, hash, wake, |queue| {
-                queue.locks.retain(|l| !Arc::ptr_eq(&l.trx, trx));
-            }),
-            Entry::Vacant(_) => {}
+    /// Removes all locks of `trx` from the group of the key with this hash.
+    fn release_in(&self, queues: &mut Groups, trx: &Arc<TrxLocks>, hash: u64, wake: &mut WakeList) {
+        let order = &*self.order;
+        if queues.release(trx, group_of(hash), |queue, member| queue.grant(order, member, wake)) {
+            self.group_gone(queues, hash);
         }
     }
 
@@ -407,7 +408,7 @@ impl LockTable {
         let mut infos = Vec::new();
         for no in 0..SHARDS {
             let queues = self.lock_shard(no);
-            for queue in queues.values() {
+            queues.each(|queue| {
                 for (at, l) in queue.locks.iter().enumerate() {
                     let mut blockers = Vec::new();
                     if l.waiting {
@@ -419,7 +420,7 @@ impl LockTable {
                             true
                         });
                     }
-                    let ShownKey { index, supremum, ref bytes } = queue.key;
+                    let ShownKey { index, supremum, ref bytes, .. } = queue.key;
                     infos.push(LockInfo {
                         trx_id: l.trx.shown_id(),
                         mode: l.mode,
@@ -430,7 +431,7 @@ impl LockTable {
                         blockers,
                     });
                 }
-            }
+            });
             drop(queues);
             infos.drain(..).for_each(|info| f(&info));
         }
@@ -458,16 +459,18 @@ impl LockTable {
         let mut wake = WakeList::new();
         for no in 0..SHARDS {
             let queues = self.lock_shard(no);
-            for l in queues.values().flat_map(|q| &q.locks).filter(|l| l.waiting) {
-                l.trx.wait.poke();
-                wake.push(Arc::clone(&l.trx));
-            }
+            queues.each(|queue| {
+                for l in queue.locks.iter().filter(|l| l.waiting) {
+                    l.trx.wait.poke();
+                    wake.push(Arc::clone(&l.trx));
+                }
+            });
             drop(queues);
             wake_all(&mut wake);
         }
     }
 
-    /// Number of queues; zero when nobody holds or wants a lock.
+    /// Number of groups of neighbouring keys with locks; zero when nobody holds or wants a lock.
     pub fn queues(&self) -> usize {
         (0..SHARDS).map(|no| self.lock_shard(no).len()).sum()
     }

@@ -1,7 +1,8 @@
 //! A transaction's side of the locks.
 
+use super::key::group_of;
 use super::park::WaitCell;
-use super::Inheritance;
+use super::{Inheritance, LockMode, Strength};
 use myriad_base::TrxId;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
@@ -23,6 +24,9 @@ pub struct TrxLocks {
     thd: AtomicUsize,
     trx_id: AtomicU64,
     undo_records: AtomicU64,
+    /// Hash of a key on whose record it has an exclusive lock: the one it got last; 0 = not known. A scan that changes what
+    /// it reads asks twice for each.
+    exclusive: AtomicU64,
     inheritance: AtomicU8,
     /// Whether there is anything to release: an id or a lock.
     used: AtomicBool,
@@ -36,12 +40,22 @@ struct Held {
     id: u64,
     /// `release_all` has taken the list: nobody may add to it until it is done.
     closing: bool,
-    /// Hashes of keys on which it has granted locks. May hold one several times, and ones whose locks have moved away.
-    hashes: Vec<u64>,
+    /// The groups of the keys on which it has granted locks: once for a run, else once for each lock. May hold ones whose
+    /// locks have moved away.
+    groups: Vec<u64>,
+    /// Number of its locks.
+    count: usize,
+}
+
+impl Held {
+    fn add(&mut self, hash: u64) {
+        self.groups.push(group_of(hash));
+        self.count += 1;
+    }
 }
 
 /// Longer lists are not kept for the next transaction.
-const KEEP_HASHES: usize = 4096;
+const KEEP_GROUPS: usize = 4096;
 
 impl TrxLocks {
     /// Of no transaction yet.
@@ -54,6 +68,7 @@ impl TrxLocks {
             thd: AtomicUsize::new(0),
             trx_id: AtomicU64::new(0),
             undo_records: AtomicU64::new(0),
+            exclusive: AtomicU64::new(0),
             inheritance: AtomicU8::new(Inheritance::All as u8),
             used: AtomicBool::new(false),
             held: Mutex::new(Held::default()),
@@ -141,7 +156,7 @@ impl TrxLocks {
 
     /// Number of locks held. Locks that moved from a removed entry to its successor count twice.
     pub fn locks_held(&self) -> usize {
-        self.held.lock().hashes.len()
+        self.held.lock().count
     }
 
     /// Wall-clock microseconds at which the present wait began; 0 if there is none.
@@ -149,11 +164,49 @@ impl TrxLocks {
         self.wait_start_us.load(Ordering::Relaxed)
     }
 
+    /// Notes that a lock with this mode was found or granted on the key with this hash. The caller holds its shard's mutex.
+    pub(super) fn note_exclusive(&self, hash: u64, mode: LockMode) {
+        if mode.strength == Strength::X && mode.covers_record() {
+            self.exclusive.store(hash, Ordering::Relaxed);
+        }
+    }
+
+    /// A lock of the transaction goes, or moves, before its end. The caller holds its shard's mutex.
+    pub(super) fn forget_exclusive(&self) {
+        self.exclusive.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it is known to have an exclusive lock on the record of the key with this hash. The caller holds the latch of
+    /// the entry's leaf.
+    pub(super) fn has_exclusive(&self, hash: u64) -> bool {
+        hash != 0 && self.exclusive.load(Ordering::Relaxed) == hash
+    }
+
     /// Remembers a granted lock. The caller holds its shard's mutex; the transaction has a lock or request in that shard, or
     /// is the caller's own.
     pub(super) fn add_held(&self, hash: u64) {
         self.used.store(true, Ordering::Relaxed);
-        self.held.lock().hashes.push(hash);
+        self.held.lock().add(hash);
+    }
+
+    /// A lock was added to a run, which is remembered. The caller holds its shard's mutex and is the transaction's own.
+    pub(super) fn note_joined(&self) {
+        self.held.lock().count += 1;
+    }
+
+    /// A lock has left a run, but is not its last. The caller holds its shard's mutex and is the transaction's own.
+    pub(super) fn note_left(&self) {
+        self.forget_exclusive();
+        self.held.lock().count -= 1;
+    }
+
+    /// A run was set apart: remembers its other locks. Not while they are being released, all of a group together. The caller
+    /// holds their shard's mutex.
+    pub(super) fn note_apart(&self, group: u64, others: usize) {
+        let mut held = self.held.lock();
+        if !held.closing {
+            held.groups.extend(std::iter::repeat_n(group, others));
+        }
     }
 
     /// Remembers a granted lock unless the transaction is releasing its locks. The caller holds the shard mutex of the lock,
@@ -163,7 +216,7 @@ impl TrxLocks {
         if !held.closing {
             // It may have had nothing but the request that it waits with.
             self.used.store(true, Ordering::Relaxed);
-            held.hashes.push(hash);
+            held.add(hash);
         }
         !held.closing
     }
@@ -176,16 +229,18 @@ impl TrxLocks {
             return false;
         }
         if add() {
-            held.hashes.push(hash);
+            held.add(hash);
         }
         true
     }
 
     /// Forgets one lock on the key with this hash; usually the youngest.
     pub(super) fn forget_held(&self, hash: u64) {
+        self.forget_exclusive();
         let mut held = self.held.lock();
-        if let Some(at) = held.hashes.iter().rposition(|&h| h == hash) {
-            held.hashes.remove(at);
+        if let Some(at) = held.groups.iter().rposition(|&g| g == group_of(hash)) {
+            held.groups.remove(at);
+            held.count -= 1;
         }
     }
 
@@ -195,19 +250,21 @@ impl TrxLocks {
         if !self.used.load(Ordering::Relaxed) {
             return None;
         }
+        self.forget_exclusive();
         let mut held = self.held.lock();
         held.id = 0;
         held.closing = true;
-        Some(std::mem::take(&mut held.hashes))
+        held.count = 0;
+        Some(std::mem::take(&mut held.groups))
     }
 
     /// All locks are gone; the list's memory may serve the next transaction.
-    pub(super) fn closed(&self, mut hashes: Vec<u64>) {
-        hashes.clear();
-        hashes.shrink_to(KEEP_HASHES);
+    pub(super) fn closed(&self, mut groups: Vec<u64>) {
+        groups.clear();
+        groups.shrink_to(KEEP_GROUPS);
         let mut held = self.held.lock();
-        debug_assert!(held.closing && held.hashes.is_empty());
-        held.hashes = hashes;
+        debug_assert!(held.closing && held.groups.is_empty());
+        held.groups = groups;
         held.closing = false;
         drop(held);
         self.trx_id.store(0, Ordering::Relaxed);

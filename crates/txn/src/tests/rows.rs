@@ -2,6 +2,7 @@
 
 use super::*;
 use myriad_base::random::Random;
+use myriad_btree::Leaf;
 use std::collections::BTreeMap;
 
 #[test]
@@ -236,11 +237,17 @@ fn a_cursor_sees_its_own_transactions_changes() {
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// Several transactions take turns; every snapshot is checked against what was committed when it was opened.
-fn interleaved(seed: u64) {
-    let rig = Rig::new(seed, 120, false);
+/// Several transactions take turns in a clustered index or, its entries stored as those of a secondary one, in that; every
+/// snapshot is checked against what was committed when it was opened.
+fn interleaved(seed: u64, clustered: bool) {
+    let mut rig = Rig::new(seed, 120, false);
+    rig.rows.clustered = clustered;
     let mut random = Random::from_seed(seed);
     let mut committed = Rows::new();
+    for n in (0..150).step_by(2) {
+        rig.sys.put_unversioned(&rig.rows, &key(n), b"old").unwrap();
+        committed.insert(key(n), b"old".to_vec());
+    }
     let isolations = [Isolation::RepeatableRead, Isolation::ReadCommitted, Isolation::RepeatableRead];
     let mut trx: Vec<Trx> = isolations.iter().map(|i| rig.trx_at(*i)).collect();
     // What each sees: its snapshot with its own changes over it; and its savepoints.
@@ -332,8 +339,64 @@ fn interleaved(seed: u64) {
 #[test]
 fn interleaved_transactions_agree_with_the_model() {
     for seed in super::crash::seeds(8) {
-        interleaved(seed);
+        interleaved(seed, true);
+        interleaved(seed, false);
     }
+}
+
+/// Bytes of the stored value of a key.
+fn stored_bytes(rig: &Rig, index: &Index, key: &[u8]) -> Option<usize> {
+    let full = [&index.id.0.to_be_bytes(), key].concat();
+    let leaf = index.tree.seek(rig.sys.pool(), &full).unwrap();
+    leaf.find(&full).ok().map(|slot| leaf.value(slot).len())
+}
+
+#[test]
+fn secondary_entries_have_short_headers() {
+    let rig = Rig::small();
+    let names = &rig.names;
+    let apply = |t: &mut Trx, kind, row: &[u8]| {
+        let name = [b"n", row].concat();
+        let op = |index, key| Op { kind, index, key, unique_len: 0, payload: &[] };
+        t.apply(&[op(&rig.rows, row), op(names, &name)]).unwrap();
+    };
+    let (mut a, long) = (rig.trx(), [b'x'; 40]);
+    rig.sys.put_unversioned(&rig.rows, b"0", b"").unwrap();
+    rig.sys.put_unversioned(names, b"n0", b"").unwrap();
+    let mut old = rig.trx();
+    old.open_snapshot();
+    apply(&mut a, OpKind::Insert, b"1");
+    apply(&mut a, OpKind::Insert, &long);
+    assert_eq!(stored_bytes(&rig, &rig.rows, b"1"), Some(13), "a row's next version needs the room");
+    assert_eq!(stored_bytes(&rig, names, b"n1"), Some(7));
+    assert_eq!(stored_bytes(&rig, names, &[b"n", &long[..]].concat()), Some(8));
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.scan(&mut old, names, true).len(), 1, "the new entries' older versions are nothing");
+    apply(&mut a, OpKind::Delete, b"1");
+    assert_eq!(stored_bytes(&rig, names, b"n1"), Some(13), "the old snapshot does not see what was marked");
+    apply(&mut a, OpKind::Delete, b"0");
+    assert_eq!(stored_bytes(&rig, names, b"n0"), Some(7));
+    assert_eq!(rig.scan(&mut old, names, true), [(b"n0".to_vec(), vec![])]);
+    assert_eq!(rig.scan(&mut a, names, true).len(), 1);
+    a.rollback().unwrap();
+    assert_eq!((stored_bytes(&rig, names, b"n0"), stored_bytes(&rig, names, b"n1")), (Some(1), Some(7)));
+    old.rollback().unwrap();
+    rig.purge_all();
+    apply(&mut a, OpKind::Delete, b"1");
+    assert_eq!(stored_bytes(&rig, names, b"n1"), Some(7), "everybody sees what was marked");
+    apply(&mut a, OpKind::Delete, b"0");
+    let savepoint = a.savepoint();
+    apply(&mut a, OpKind::Insert, b"0");
+    assert_eq!(rig.scan(&mut a, names, true).len(), 2);
+    a.rollback_to(savepoint).unwrap();
+    a.commit(Durability::Sync).unwrap();
+    drop(a);
+    // Purge may have lost the logs' headers and must know the marks by themselves then.
+    let rig = rig.crashed(1, 400);
+    rig.purge_all();
+    assert_eq!(stored_bytes(&rig, &rig.names, b"n0"), None);
+    assert_eq!(stored_bytes(&rig, &rig.names, b"n1"), None);
+    assert_eq!(rig.entries(), 2);
 }
 
 #[test]

@@ -142,6 +142,12 @@ pub struct Old<'a> {
 }
 
 impl<'a> Old<'a> {
+    /// The older version as an entry, with its body and the length of the row key.
+    pub fn entry<'b>(&self, row_key_len: usize, body: &'b [u8]) -> Entry<'b> {
+        let row_key_len = u8::try_from(row_key_len).unwrap_or(0);
+        Entry { flags: self.flags, trx: self.trx, roll: self.roll, row_key_len, body }
+    }
+
     /// The older version's body from the newer one's; `false` if they do not belong together.
     pub fn body_into(&self, newer: &[u8], out: &mut Vec<u8>) -> bool {
         let Some(shared) = self.prefix.checked_add(self.suffix) else { return false };
@@ -245,7 +251,7 @@ mod tests {
             key: Vec<u8>, old: Vec<u8>, new: Vec<u8>, deleted: bool, row_key_len in 0usize..300, trx in 0u64..1 << 48, roll in 0u64..1 << 48
         ) {
             let tree = Tree { space: SpaceId(20), root: PageNo(4) };
-            let e = Entry { flags: value::VERSIONED, trx: TrxId(trx), roll: RollPtr(roll), body: &old };
+            let e = Entry { flags: value::VERSIONED, trx: TrxId(trx), roll: RollPtr(roll), row_key_len: 0, body: &old };
             let new_flags = value::VERSIONED | (u8::from(deleted) * value::DELETED);
             let mut rec = Vec::new();
             encode_modify(&mut rec, Target { tree, key: &key, row_key_len }, &e, new_flags, &new);
@@ -279,7 +285,7 @@ mod tests {
         let target = Target { tree, key: b"k", row_key_len: 0 };
         let old = value::OverflowRef { len: 70_000, first: PageNo(5) }.to_bytes();
         let new = value::OverflowRef { len: 70_000, first: PageNo(6) }.to_bytes();
-        let e = Entry { flags: value::OVERFLOW, trx: TrxId(0), roll: RollPtr::NONE, body: &old };
+        let e = Entry { flags: value::OVERFLOW, trx: TrxId(0), roll: RollPtr::NONE, row_key_len: 0, body: &old };
         let mut rec = Vec::new();
         encode_modify(&mut rec, target, &e, value::VERSIONED | value::OVERFLOW, &new);
         let c = parse_change(&rec).unwrap();

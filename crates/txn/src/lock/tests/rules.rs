@@ -323,6 +323,39 @@ fn a_lost_token_does_not_stay_in_the_queue() {
 }
 
 #[test]
+fn locks_on_neighbouring_keys_are_kept_together() {
+    let table = table();
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    for key in 0..40 {
+        assert!(try_lock(&table, &a, key, LockMode::X_NEXT_KEY));
+        assert!(try_lock(&table, &a, key, LockMode::X_RECORD), "covered");
+    }
+    assert_eq!((table.queues(), a.locks_held()), (3, 40));
+    for key in 0..40 {
+        assert_eq!(granted_modes(&table, key), [(1, "X")]);
+    }
+    // A row given back, and a group that another transaction enters.
+    table.release_one(&a, LockKey::entry(&key_bytes(39)), LockMode::X_NEXT_KEY);
+    assert!(try_lock(&table, &b, 39, LockMode::S_RECORD));
+    assert!(try_lock(&table, &b, 39, LockMode::X_RECORD));
+    assert!(!try_lock(&table, &b, 38, LockMode::S_RECORD));
+    let (waits_b, waits_c) =
+        (queue(&table, &b, 5, LockMode::S_RECORD), queue(&table, &c, 6, LockMode::INSERT_INTENTION));
+    assert_eq!((table.queues(), a.locks_held(), b.locks_held()), (3, 39, 2));
+    for key in 0..39 {
+        assert_eq!(granted_modes(&table, key), [(1, "X")], "{key}");
+    }
+    assert!(try_lock(&table, &a, 7, LockMode::X_RECORD) && try_lock(&table, &a, 39, LockMode::X_GAP));
+    assert_eq!(a.locks_held(), 40);
+    table.release_all(&a);
+    assert_eq!(table.wait(&b, waits_b, LONG), WaitOutcome::Granted);
+    assert_eq!(table.wait(&c, waits_c, LONG), WaitOutcome::Granted);
+    assert_eq!(granted_modes(&table, 5), [(2, "S,REC_NOT_GAP")]);
+    assert_eq!((c.locks_held(), granted_modes(&table, 6)), (0, vec![]));
+    done(&table, &[&b, &c]);
+}
+
+#[test]
 fn implicit_requests_store_nothing_unless_they_wait() {
     let table = table();
     let (a, b) = (trx(1), trx(2));

@@ -1,0 +1,6 @@
+CREATE TABLE v (pk INT AUTO_INCREMENT PRIMARY KEY, n INT, k INT AS (n+n) VIRTUAL, KEY(k));
+INSERT INTO v (n) VALUES (0),(5),(4),(3),(7),(42),(142),(5),(0),(3);
+SELECT a.pk, a.k, b.pk FROM v a LEFT JOIN v b ON a.k=b.k WHERE b.k IN (8,10) ORDER BY a.pk, b.pk;
+-- sort
+SELECT a.pk, a.k, b.pk FROM v a LEFT JOIN v b ON a.k=b.k WHERE b.k IN (8,10) ORDER BY a.pk;
+SELECT pk, k FROM v FORCE INDEX(k) WHERE k IN (8,10) ORDER BY pk+1;
