@@ -26,6 +26,7 @@ mod promote;
 mod read_ahead;
 pub mod redo;
 mod remove;
+mod share;
 mod split;
 mod tree;
 

@@ -1,4 +1,4 @@
-//! Making room: splits.
+//! Making room: splits, where the neighbour has none to share ([`crate::share`]).
 //!
 //! A split is one mini-transaction: parent X, page X, new right sibling, bitmap. The parent needs room for one separator;
 //! if it has none it is split first, by the same function one level up, and all begins again. A full root moves its
@@ -7,6 +7,7 @@
 use crate::alloc::{self, Candidate, Found};
 use crate::page::{self, Direction, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
+use crate::share::{self, To};
 use crate::tree::{Owner, Tree};
 use myriad_base::limits::key_bytes_max;
 use myriad_base::page::PageKind;
@@ -16,7 +17,7 @@ use smallvec::SmallVec;
 
 /// What needs room on a page of some level, on the way to a key.
 #[derive(Clone, Copy)]
-enum Need<'k> {
+pub(crate) enum Need<'k> {
     /// A leaf entry of the key, with a value this long.
     Entry { key: &'k [u8], value_len: usize },
     /// A separator on an inner page.
@@ -24,7 +25,7 @@ enum Need<'k> {
 }
 
 impl<'k> Need<'k> {
-    fn key(&self) -> &'k [u8] {
+    pub(crate) fn key(&self) -> &'k [u8] {
         match *self {
             Need::Entry { key, .. } | Need::Separator { key } => key,
         }
@@ -108,6 +109,7 @@ impl Tree {
 impl Owner {
     fn make_room_at(&self, pool: &BufferPool, level: u8, need: Need<'_>) -> Result<Room> {
         let mut leaves = 0;
+        let mut may_share = level == 0;
         loop {
             let mut mtr = Mtr::start(pool)?;
             let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(need.key()), level + 1)? else {
@@ -130,6 +132,14 @@ impl Owner {
             self.tree.expect(mtr.page(child), child_id, level)?;
             if need.fits(mtr.page(child))? {
                 return Ok(Room::Made { leaves });
+            }
+            if std::mem::take(&mut may_share) && share::is_random(mtr.page(child), need.key()) {
+                // Latches are taken anew: the left neighbour's comes first.
+                drop(mtr);
+                if !self.share(pool, need, To::Left)? {
+                    self.share(pool, need, To::Right)?;
+                }
+                continue;
             }
             let Some(point) = choose(mtr.page(child), need) else {
                 return Err(Error::corrupt(child_id, "the page cannot be split"));
