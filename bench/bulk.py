@@ -35,7 +35,7 @@ def data_mib(srv):
             path = os.path.join(folder, name)
             inside = os.path.relpath(path, srv.datadir)
             if e == "INNODB" and inside.startswith("bench/") or \
-                    e == "MYRIAD" and inside.startswith("#myriad/") and "log" not in name and "undo" not in name or \
+                    e == "MYRIAD" and inside.startswith("#myriad/") and name.endswith(".myr") and "undo" not in name or \
                     e == "ROCKSDB" and name.endswith(".sst"):
                 total += os.stat(path).st_blocks * 512
     return total / (1 << 20)

@@ -62,7 +62,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    #[inline]
+    #[inline(always)]
     fn try_parse(value: &'a [u8]) -> Option<Entry<'a>> {
         let first = *value.first()?;
         let (flags, upper) = (first & 15, first >> 4);
