@@ -185,6 +185,7 @@ private:
   void note_explicit_auto_increment(const uchar *record, bool inserting);
   int begin_autonomous();
   int end_autonomous(int error);
+  void end_own_reads();
 
   void refresh_rows_per_key(bool thorough);
   void copy_rows_per_key();

@@ -386,6 +386,13 @@ THR_LOCK_DATA **ha_myriad::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_loc
   return to;
 }
 
+/* A statement sees a sequence as it is, whatever its transaction's snapshot. */
+void ha_myriad::end_own_reads() {
+  if (!m_own_session || m_own_session->statement_active) return;
+  close_cursor();
+  myriad_rollback(m_own_session->core());
+}
+
 int ha_myriad::external_lock(THD *thd, int lock_type) {
   if (lock_type == F_UNLCK) {
     close_cursor();
@@ -393,6 +400,7 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
     m_locked_externally = false;
     m_try_semi_consistent = m_reread = false;
     if (!m_own_session) m_session = nullptr;
+    end_own_reads();
     return 0;
   }
   if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
@@ -415,7 +423,10 @@ int ha_myriad::start_stmt(THD *thd, thr_lock_type type) {
   if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
   m_template.valid = false;
   m_auto_increment_rows = 0;
-  if (m_own_session) return 0;
+  if (m_own_session) {
+    end_own_reads();
+    return 0;
+  }
   m_skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   if (type >= TL_FIRST_WRITE || !m_locked_externally)
     m_lock = MYRIAD_LOCK_X;
