@@ -568,7 +568,8 @@ fn data_files_pass_the_systems_cache_by() {
     let dir = tempfile::tempdir().unwrap();
     let io = myriad_io::open_io(myriad_io::IoMethod::Threads).unwrap();
     let probe = io.open(&dir.path().join("probe"), myriad_io::OpenMode::NEW.with_direct(true)).unwrap();
-    let engine = Engine::open(dir.path()).unwrap();
+    // No background threads: they open files of their own, the check of tablespaces for one.
+    let engine = Engine::open_with(EngineConfig { background_threads: false, ..config(dir.path()) }, None).unwrap();
     engine.create_table("d/t", &spec()).unwrap();
     fill(&engine, "d/t", 100);
     let mut seen = Vec::new();
