@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
-# The soak: for HOURS (1), crash loops with changing seeds, with and without the binlog and with small and large pools,
-# the isolation specs, replication and the ignored (long) Rust tests, over and over. Stops at the first failure, which names
-# its seed.
+# The soak: for HOURS (1, or a part of it; a round is always finished), crash loops with changing seeds, with and without the
+# binlog and with small and large pools, the isolation specs, replication and the ignored (long) Rust tests, over and over. Stops
+# at the first failure, which names its seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 python=/usr/bin/python3
 scripts/build-plugin.sh
-end=$((SECONDS + ${HOURS:-1} * 3600))
+end=$(awk -v hours="${HOURS:-1}" -v now=$SECONDS 'BEGIN { printf "%d", now + hours * 3600 }')
 rounds=0
 while [ $SECONDS -lt $end ]; do
   for pool in 8 64 256; do

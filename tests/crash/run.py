@@ -385,7 +385,7 @@ class Run:
             except server.ServerError:
                 pass
             killer.join()
-            self.server.process.wait()
+            self.server.kill()                   # the timer may have been early, and met the process before
         return self.server.start()
 
     def check(self):
