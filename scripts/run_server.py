@@ -71,7 +71,9 @@ def main():
         return 0
     with open(log, errors="replace") as f:
         lines = [line.strip() for line in f.readlines()[-40:] if "[ERROR]" in line]
-    raise server.ServerError(f"the server ended with status {status}: {' | '.join(lines[-3:])} (see {log})")
+    # The engine's own reason says more than what the server makes of it.
+    own = [line.split("[ERROR] MYRIAD: ", 1)[1] for line in lines if "[ERROR] MYRIAD: " in line]
+    raise server.ServerError(f"the server ended with status {status}: {' | '.join(own or lines[-3:])} (see {log})")
 
 
 if __name__ == "__main__":

@@ -398,7 +398,7 @@ class Run:
             return cursor.fetchall()
         if not self.args.binlog:
             recovered = {row[3].decode() if isinstance(row[3], bytes) else row[3] for row in rows("XA RECOVER")}
-            cursor.execute(self.wait_one())
+            cursor.execute(self.no_wait())
             for client in self.clients:
                 if isinstance(client, Prepared):
                     problems += client.check(cursor, recovered, self.server)
@@ -441,10 +441,11 @@ class Run:
         connection.close()
         return problems
 
-    def wait_one(self):
-        """A session setting that makes lock conflicts fail after a second."""
-        variable = {"INNODB": "innodb", "MYRIAD": "myriad", "ROCKSDB": "rocksdb"}.get(self.args.engine.upper())
-        return f"SET SESSION {variable}_lock_wait_timeout=1" if variable else "SET SESSION lock_wait_timeout=1"
+    def no_wait(self):
+        """A session setting that makes lock conflicts fail at once, or as soon as the engine can."""
+        setting = {"INNODB": "innodb_lock_wait_timeout=0", "MYRIAD": "myriad_lock_wait_timeout=0",
+                   "ROCKSDB": "rocksdb_lock_wait_timeout=1"}.get(self.args.engine.upper(), "lock_wait_timeout=1")
+        return f"SET SESSION {setting}"
 
     def cut_half_events(self, names):
         """A kill in the middle of the server's write leaves half an event at the end of a binary log. MariaDB keeps it and
