@@ -5,7 +5,6 @@ Prints medians and ratios to MEMORY with hash indexes; leaves a CSV, charts and 
 transactions and locks whole tables: that is what it is compared for.
 """
 import argparse
-import os
 
 import measure
 import oltp
@@ -47,30 +46,14 @@ def prepare(kind, srv, args):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--kinds", default=",".join(KINDS), help="the first is the measure of the others")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--clients", default="8,64")
-    parser.add_argument("--seconds", type=int, default=20, help="measured seconds of a cell")
-    parser.add_argument("--warm", type=int, default=2, help="seconds before them")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--tables", type=int, default=8)
-    parser.add_argument("--rows", type=int, default=100000)
-    parser.add_argument("--pool-mib", type=int, default=1024)
-    parser.add_argument("--name", default="memory", help="stem of the result files")
+    oltp.add_arguments(parser, WORKLOADS, "8,64", "memory")
     args = parser.parse_args()
     kinds, workloads = args.kinds.split(","), args.workloads.split(",")
     clients = [int(c) for c in args.clients.split(",")]
     print(measure.machine(), flush=True)
     servers = start(kinds, args)
     rows = oltp.run_rounds(servers, args, workloads, clients, lambda kind: prepare(kind, servers[kind], args))
-    path = measure.write_csv(f"{args.name}.csv", rows)
-    text = oltp.table(rows, kinds, workloads, clients)
-    print(text)
-    charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, kinds,
-                           measure.medians(rows, ("workload", "clients", "engine"), v), label)
-              for v, label in (("qps", "queries a second, by clients"), ("p95_ms", "95th percentile of latency, ms"))]
-    measure.write_page(args.name, "sysbench, tables in memory", f"{args.tables} tables of {args.rows} rows, "
-                       f"{args.seconds} s a cell, median of {args.rounds}", text, charts)
-    print(f"results in {os.path.relpath(path)} and beside it")
+    oltp.report(args, rows, kinds, workloads, clients, "sysbench, tables in memory", "", [oltp.QPS, oltp.P95])
     return 0
 
 

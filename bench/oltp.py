@@ -14,6 +14,9 @@ from measure import server
 
 WORKLOADS = ["point_select", "read_only", "update_index", "update_non_index", "read_write", "write_only", "insert",
              "delete"]
+# Measures with the labels of their charts.
+QPS = ("qps", "queries a second, by clients")
+P95 = ("p95_ms", "95th percentile of latency, ms")
 
 
 def sysbench(srv, args, workload, clients, command, seconds=0, extra=()):
@@ -87,18 +90,35 @@ def table(rows, engines, workloads, clients):
     return "\n".join(lines)
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
-    parser.add_argument("--workloads", default=",".join(WORKLOADS))
-    parser.add_argument("--clients", default="1,8,64,256")
+def add_arguments(parser, workloads, clients, name):
+    """Those of a run of cells: `workloads` by `clients`."""
+    parser.add_argument("--workloads", default=",".join(workloads))
+    parser.add_argument("--clients", default=clients)
     parser.add_argument("--seconds", type=int, default=20, help="measured seconds of a cell")
     parser.add_argument("--warm", type=int, default=2, help="seconds before them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tables", type=int, default=8)
     parser.add_argument("--rows", type=int, default=100000)
     parser.add_argument("--pool-mib", type=int, default=1024)
-    parser.add_argument("--name", default="oltp", help="stem of the result files")
+    parser.add_argument("--name", default=name, help="stem of the result files")
+
+
+def report(args, rows, names, workloads, clients, title, note, values):
+    """Prints the table; leaves CSV, page and a chart for each of `values`, measures with their labels."""
+    path = measure.write_csv(f"{args.name}.csv", rows)
+    text = table(rows, names, workloads, clients)
+    print(text)
+    charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, names,
+                           measure.medians(rows, ("workload", "clients", "engine"), v), label) for v, label in values]
+    measure.write_page(args.name, title, f"{args.tables} tables of {args.rows} rows, {note}{args.seconds} s a cell, "
+                       f"median of {args.rounds}", text, charts)
+    print(f"results in {os.path.relpath(path)} and beside it")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
+    add_arguments(parser, WORKLOADS, "1,8,64,256", "oltp")
     args = parser.parse_args()
     engines, workloads = args.engines.split(","), args.workloads.split(",")
     workloads.sort(key=lambda w: WORKLOADS.index(w) if w in WORKLOADS else -1)
@@ -106,16 +126,8 @@ def main():
     print(measure.machine(), flush=True)
     servers = measure.start_servers(engines, args.pool_mib)
     rows = run_rounds(servers, args, workloads, clients, lambda engine: prepare(servers[engine], args))
-    path = measure.write_csv(f"{args.name}.csv", rows)
-    text = table(rows, engines, workloads, clients)
-    print(text)
-    charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, engines,
-                           measure.medians(rows, ("workload", "clients", "engine"), v), label)
-              for v, label in (("qps", "queries a second, by clients"), ("p95_ms", "95th percentile of latency, ms"),
-                               ("cpu_us_per_query", "server CPU a query, us"))]
-    measure.write_page(args.name, "sysbench", f"{args.tables} tables of {args.rows} rows, pool {args.pool_mib} MiB, "
-                       f"{args.seconds} s a cell, median of {args.rounds}", text, charts)
-    print(f"results in {os.path.relpath(path)} and beside it")
+    report(args, rows, engines, workloads, clients, "sysbench", f"pool {args.pool_mib} MiB, ",
+           [QPS, P95, ("cpu_us_per_query", "server CPU a query, us")])
     return 0
 
 
