@@ -1,8 +1,8 @@
 //! Warm-up: which pages were in use is saved at a clean shutdown and every few minutes, and read again after a start.
 //!
 //! The file `#myriad/hot_pages` names pages; it is a hint. A bad one is ignored with a note, and a page that is gone is
-//! passed over. Reading goes on in the background, in the order of the files, into
-//! frames that are free; it steps back while clients miss pages of their own, and ends at once when the pool stops.
+//! passed over. Reading goes on in the background, in the order of the files, into frames that are free; it steps back
+//! while clients miss pages of their own, and ends at once when the pool stops.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -118,8 +118,8 @@ fn decode(page_size: usize, bytes: &[u8]) -> std::result::Result<Vec<PageId>, St
 }
 
 impl BufferPool {
-    /// Begins, after the pause, to read the pages that were in use before the last stop, and to save which are in use now every few minutes.
-    /// Nothing without background threads.
+    /// Begins, after the pause, to read the pages that were in use before the last stop, and to save which are in use now
+    /// every few minutes. Nothing without background threads.
     pub fn start_warm_up(self: &Arc<Self>, pause: Duration) {
         if self.background.has_threads() {
             self.warm_up.state.lock().pause = pause;

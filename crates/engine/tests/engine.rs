@@ -317,6 +317,29 @@ fn indexes_are_built_in_place() {
 }
 
 #[test]
+fn rolled_back_prepared_transactions_do_not_come_back() {
+    let io = SimIo::new(9);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 10);
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    session.insert(&table, b"one", b"v").unwrap();
+    session.prepare(b"x1").unwrap();
+    session.detach_prepared();
+    session.insert(&table, b"two", b"v").unwrap();
+    session.prepare(b"x2").unwrap();
+    session.rollback().unwrap();
+    let after_own = open_sim(&io.crash(1), sim_config()).unwrap();
+    assert_eq!(after_own.prepared(), [b"x1"], "x2 was rolled back by its own session");
+    assert!(engine.rollback_by_xid(b"x1").unwrap());
+    let after_both = open_sim(&io.crash(2), sim_config()).unwrap();
+    assert_eq!(after_both.prepared(), Vec::<Vec<u8>>::new());
+    while after_both.background_step().unwrap() {}
+    assert_eq!(rows(&after_both, "d/t").len(), 10);
+}
+
+#[test]
 fn prepared_transactions_survive() {
     let io = SimIo::new(8);
     let engine = open_sim(&io, sim_config()).unwrap();

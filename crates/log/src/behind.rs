@@ -6,6 +6,7 @@ use parking_lot::{Condvar, Mutex};
 
 /// The ring is divided into so many parts; an appender that enters the next one wakes the thread.
 const PARTS: u64 = 8;
+const _: () = assert!(PARTS.is_power_of_two());
 
 #[derive(Default)]
 pub(crate) struct Behind {
@@ -48,8 +49,9 @@ impl Log {
     /// A frame was appended.
     #[inline]
     pub(crate) fn note_append(&self, start: u64, end: u64) {
+        // A power of two, so that positions in one part differ in lower bits only.
         let part = self.ring.size() / PARTS;
-        if start / part != end / part {
+        if start ^ end >= part {
             self.wake_write_behind();
         }
     }

@@ -437,18 +437,24 @@ impl TrxSystem {
         }
     }
 
-    /// Rolls back a prepared transaction that belongs to no session; `false` if there is none with this id.
+    /// Rolls back a prepared transaction that belongs to no session, as durable as a commit; `false` if there is none with
+    /// this id.
     ///
     /// # Errors
     /// Those of the buffer pool and the log.
     pub fn rollback_by_xid(&self, xid: &[u8]) -> Result<bool> {
         let Some(work) = self.take_prepared(xid) else { return Ok(false) };
         // From here on it must not come back as prepared: half of it may be undone.
-        if let Err(e) = self.write_state(&work.log, LogState::Active) {
-            self.detach(work);
-            return Err(e);
-        }
-        self.rollback_work(work).map(|()| true)
+        let unprepared = match self.write_state(&work.log, LogState::Active) {
+            Ok(lsn) => lsn,
+            Err(e) => {
+                self.detach(work);
+                return Err(e);
+            }
+        };
+        self.rollback_work(work)?;
+        self.harden(unprepared, self.flush_policy())?;
+        Ok(true)
     }
 
     /// All transactions that have begun, recovered ones included.

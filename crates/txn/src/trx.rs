@@ -525,10 +525,10 @@ impl Trx {
         Ok(())
     }
 
-    /// Undoes everything and ends the transaction.
+    /// Undoes everything and ends the transaction. The end of a prepared one is as durable as a commit.
     ///
     /// # Errors
-    /// Those of the buffer pool; then the rollback goes on in the background and this object is idle.
+    /// Those of the buffer pool; then the rollback goes on in the background and this object is idle. Those of the log.
     pub fn rollback(&mut self) -> Result<()> {
         if self.state == TrxState::Idle {
             return Ok(());
@@ -538,29 +538,30 @@ impl Trx {
         }
         let was_prepared = self.state == TrxState::Prepared;
         self.set_state(TrxState::RollingBack);
-        let undone = self.undo_all(was_prepared);
-        if let Err(e) = undone {
-            self.hand_over(|sys, work| sys.abandon(work));
-            return Err(e);
-        }
+        let unprepared = match self.undo_all(was_prepared) {
+            Ok(lsn) => lsn,
+            Err(e) => {
+                self.hand_over(|sys, work| sys.abandon(work));
+                return Err(e);
+            }
+        };
         match self.undo.take() {
             Some(log) => self.sys.finish(log, &self.locks),
             None => self.sys.locks().release_all(&self.locks),
         }
         self.become_idle();
-        Ok(())
+        self.sys.harden(unprepared, self.sys.flush_policy())
     }
 
-    fn undo_all(&mut self, was_prepared: bool) -> Result<()> {
-        let Some(log) = &self.undo else { return Ok(()) };
-        if was_prepared {
-            // From here on it must not come back as prepared: half of it may be undone.
-            self.sys.write_state(log, LogState::Active)?;
-        }
+    /// Returns from where in the log on it does not come back as prepared; 0 if it was not.
+    fn undo_all(&mut self, was_prepared: bool) -> Result<Lsn> {
+        let Some(log) = &self.undo else { return Ok(Lsn(0)) };
+        // Half of a prepared one may be undone from here on: it must not come back as prepared.
+        let unprepared = if was_prepared { self.sys.write_state(log, LogState::Active)? } else { Lsn(0) };
         self.rollback_to(Savepoint(0))?;
         let log = self.undo.as_ref().expect("checked above");
         self.sys.write_state(log, LogState::Committed)?;
-        Ok(())
+        Ok(unprepared)
     }
 
     fn become_idle(&mut self) {

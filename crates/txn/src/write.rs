@@ -482,9 +482,12 @@ impl Writer<'_> {
         Ok(Step::Done)
     }
 
-    /// Length of the row key as a short entry has it, if it can be one.
-    fn short_row_key_len(&self) -> Option<u8> {
-        u8::try_from(self.row_key_len).ok()
+    /// The header of an entry as this transaction writes it now; short if it may be, and the row key is not too long.
+    fn header(&self, flags: u8, may_be_short: bool) -> value::Header {
+        match u8::try_from(self.row_key_len) {
+            Ok(row_key_len) if may_be_short => value::Header::short(flags, self.own, row_key_len),
+            _ => value::Header::long(flags, self.own, self.log.next_ptr()),
+        }
     }
 
     /// The header of a new version. Short where the old version has no roll pointer and everybody sees either its row go
@@ -496,12 +499,7 @@ impl Writer<'_> {
             OpKind::Insert => !op.index.clustered,
             OpKind::Update => false,
         };
-        match self.short_row_key_len() {
-            Some(row_key_len) if follows && !long && old.trx < self.sys.commits().low_limit() => {
-                value::Header::short(flags, self.own, row_key_len)
-            }
-            _ => value::Header::long(flags, self.own, self.log.next_ptr()),
-        }
+        self.header(flags, follows && !long && old.trx < self.sys.commits().low_limit())
     }
 
     /// A new entry at `slot`.
@@ -516,10 +514,7 @@ impl Writer<'_> {
     where
         Self: 'p,
     {
-        let header = match self.short_row_key_len() {
-            Some(row_key_len) if !op.index.clustered => value::Header::short(stored.flags(), self.own, row_key_len),
-            _ => value::Header::long(stored.flags(), self.own, self.log.next_ptr()),
-        };
+        let header = self.header(stored.flags(), !op.index.clustered);
         let len = header.len() + stored.body().len();
         if !leaf.fits(self.scratch.key.len(), len) {
             return Ok(Step::Room(len));

@@ -410,19 +410,27 @@ impl World {
             self.prepared.push(p);
             return End::Fine;
         }
-        if self.random.one_in(2) {
-            c.session.commit_ordered();
-        }
-        let result = c.session.commit_finish(true);
+        let commit = !self.random.one_in(3);
+        let result = if commit {
+            if self.random.one_in(2) {
+                c.session.commit_ordered();
+            }
+            c.session.commit_finish(true)
+        } else {
+            c.session.rollback()
+        };
         c.reset();
         match result {
             Ok(()) => {
-                self.model.apply(&p.changes);
+                if commit {
+                    self.model.apply(&p.changes);
+                }
                 End::Fine
             }
             Err(e) => {
-                assert!(self.excused(&e), "commit of a prepared transaction: {e}");
-                p.maybe_committed = true;
+                assert!(self.excused(&e), "end of a prepared transaction: {e}");
+                p.maybe_committed = commit;
+                p.acknowledged = false;
                 self.prepared.push(p);
                 End::Crash
             }
@@ -444,15 +452,6 @@ impl World {
                 assert!(found, "prepared {:?} is not known", p.xid);
                 if commit {
                     self.model.apply(&p.changes);
-                }
-                // A rollback is not synced: it would be prepared again after a crash.
-                if !commit {
-                    if let Err(e) = engine.flush_log() {
-                        assert!(self.excused(&e), "flush: {e}");
-                        p.acknowledged = false;
-                        self.prepared.push(p);
-                        return End::Crash;
-                    }
                 }
                 End::Fine
             }

@@ -140,10 +140,14 @@ impl Groups {
         Some(last)
     }
 
-    /// The queue with this hash.
+    /// The queue with this hash. A run is set apart only if the key is in it.
     pub(super) fn queue_mut(&mut self, hash: u64) -> Option<&mut Queue> {
         let (group, member) = (group_of(hash), member_of(hash));
-        let queues = self.map.get_mut(&group)?.set_apart(group);
+        let found = self.map.get_mut(&group)?;
+        if matches!(found, Group::Run(run) if run.members & 1 << member == 0) {
+            return None;
+        }
+        let queues = found.set_apart(group);
         queues.iter_mut().find(|(m, _)| *m == member).map(|(_, q)| q)
     }
 
@@ -171,9 +175,12 @@ impl Groups {
         (&mut queues[at].1, new)
     }
 
-    /// If the key with this hash is in a run, its neighbours get queues of their own.
+    /// If the neighbours of the key with this hash are a run, they get queues of their own.
     pub(super) fn set_apart(&mut self, hash: u64) {
-        let _ = self.queue_mut(hash);
+        let group = group_of(hash);
+        if let Some(found) = self.map.get_mut(&group) {
+            found.set_apart(group);
+        }
     }
 
     /// Removes the queue with this hash, which is empty; whether its group went with it.
