@@ -63,6 +63,7 @@ typedef struct {
   uint32_t buffer_pool_instances;
   uint32_t page_cleaners;
   uint32_t io_capacity, io_capacity_max;/* pages a second */
+  uint32_t change_buffer_max_size;      /* percent of the buffer pool; 0: changes of secondary indexes are not buffered */
   uint32_t io_method;                   /* 0 AUTO, 1 URING, 2 THREADS */
   uint32_t page_size;                   /* bytes; used when the data directory is created */
   uint64_t log_capacity;                /* bytes */
@@ -102,7 +103,8 @@ typedef enum {
   MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE,
   MYRIAD_SET_BUFFER_POOL_SIZE_CHECK,    /* changes nothing: would MYRIAD_SET_BUFFER_POOL_SIZE be refused now? */
   MYRIAD_SET_MEMORY_TABLES_SIZE,
-  MYRIAD_SET_REDO_LOG                   /* on: waits until every changed page is written */
+  MYRIAD_SET_REDO_LOG,                  /* on: waits until every changed page is written */
+  MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */

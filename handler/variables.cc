@@ -7,7 +7,7 @@
 ulonglong myriad_buffer_pool_size;
 ulong myriad_fast_shutdown;
 static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_log_at_trx_commit, tablespace_per;
-static ulong io_capacity, io_capacity_max, max_open_files, tablespace_duplicate_check;
+static ulong io_capacity, io_capacity_max, change_buffer_max_size, max_open_files, tablespace_duplicate_check;
 static int tablespace_duplicate_check_threads;
 static ulonglong log_capacity, memory_tables_size;
 static char *background_cpus;
@@ -46,6 +46,7 @@ MYRIAD_SETTER(buffer_pool_size, ulonglong, MYRIAD_SET_BUFFER_POOL_SIZE)
 MYRIAD_SETTER(memory_tables_size, ulonglong, MYRIAD_SET_MEMORY_TABLES_SIZE)
 MYRIAD_SETTER(io_capacity, ulong, MYRIAD_SET_IO_CAPACITY)
 MYRIAD_SETTER(io_capacity_max, ulong, MYRIAD_SET_IO_CAPACITY_MAX)
+MYRIAD_SETTER(change_buffer_max_size, ulong, MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE)
 MYRIAD_SETTER(flush_log, ulong, MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT)
 MYRIAD_SETTER(max_open_files, ulong, MYRIAD_SET_MAX_OPEN_FILES)
 MYRIAD_SETTER(tablespace_per, ulong, MYRIAD_SET_TABLESPACE_PER)
@@ -110,6 +111,12 @@ static MYSQL_SYSVAR_ULONG(
     io_capacity_max, io_capacity_max, PLUGIN_VAR_RQCMDARG,
     "Pages a second that background writing may use at most. Default 20000. Set it to what the device can write.",
     nullptr, set_io_capacity_max, 20000, 10, 10000000, 0);
+static MYSQL_SYSVAR_ULONG(
+    change_buffer_max_size, change_buffer_max_size, PLUGIN_VAR_RQCMDARG,
+    "Memory beside the buffer pool, in percent of it, for entries of secondary indexes whose pages are not in memory: "
+    "they are added when the page is read. Default 10; 0: each page is read at once. Raise it for bulk inserts into "
+    "tables larger than the pool.",
+    nullptr, set_change_buffer_max_size, 10, 0, 50, 0);
 static MYSQL_SYSVAR_ENUM(io_method, io_method, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                          "How files are read and written: AUTO (default: io_uring where the kernel allows it), URING "
                          "(or refuse to start), THREADS. "
@@ -209,6 +216,7 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(page_cleaners),
                                                       MYSQL_SYSVAR(io_capacity),
                                                       MYSQL_SYSVAR(io_capacity_max),
+                                                      MYSQL_SYSVAR(change_buffer_max_size),
                                                       MYSQL_SYSVAR(io_method),
                                                       MYSQL_SYSVAR(page_size),
                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
@@ -242,6 +250,7 @@ void myriad_fill_config(myriad_config *config) {
   config->page_cleaners = uint32_t(page_cleaners);
   config->io_capacity = uint32_t(io_capacity);
   config->io_capacity_max = uint32_t(std::max(io_capacity, io_capacity_max));
+  config->change_buffer_max_size = uint32_t(change_buffer_max_size);
   config->io_method = uint32_t(io_method);
   config->page_size = 4096u << page_size;
   config->log_capacity = log_capacity;

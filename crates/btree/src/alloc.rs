@@ -362,10 +362,8 @@ pub fn prepare_free(mtr: &mut Mtr<'_>, page: PageId) -> Result<Freeing> {
 /// None after [`prepare_free`], unless the same page is freed twice.
 pub fn free(mtr: &mut Mtr<'_>, freeing: Freeing) -> Result<()> {
     mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, freeing.mask))?;
-    if freeing.extent.is_in_memory() {
-        let bits = (0..EXTENT_PAGES).filter(|bit| freeing.mask & 1 << bit != 0);
-        bits.for_each(|bit| mtr.note_freed(PageId::new(freeing.extent.space, PageNo(freeing.extent.page.0 + bit))));
-    }
+    let bits = (0..EXTENT_PAGES).filter(|bit| freeing.mask & 1 << bit != 0);
+    bits.for_each(|bit| mtr.note_freed(PageId::new(freeing.extent.space, PageNo(freeing.extent.page.0 + bit))));
     Ok(())
 }
 

@@ -15,6 +15,7 @@
 //! | [`REFENCE`] | first kept slot u16, end u16, bounds (the level stays) |
 //! | [`INSERT_CHILD`] | slot u16, child u32, suffix |
 //! | [`SET_CHILD`] | number of the child u16, child u32 |
+//! | [`INSERT_KEY`] | key with varint length, value: a leaf entry, in its place; where the key is, its value is replaced |
 //! | [`RELEASE`] | nothing: the page is freed |
 //! | [`ALLOCATE`], [`FREE`] | bitmap page: word u16, mask u64 of its bits |
 //! | [`OVERFLOW_LOAD`] | next page u32, bytes |
@@ -51,6 +52,8 @@ pub const REFENCE: u8 = 23;
 pub const INSERT_CHILD: u8 = 24;
 /// Changes a child pointer.
 pub const SET_CHILD: u8 = 25;
+/// Inserts a leaf entry without naming its slot: for pages that are not in memory.
+pub const INSERT_KEY: u8 = 27;
 /// Makes any page a free one.
 pub const RELEASE: u8 = 26;
 /// Sets bits of a bitmap page.
@@ -66,6 +69,7 @@ pub const OVERFLOW_LINK: u8 = 41;
 pub fn register(table: &mut RedoTable) {
     table.register(OPS, redo);
     table.register_check(PageKind::Index, page::check_layout);
+    table.register_room(PageKind::Index, |p| (page::level(p) == 0).then(|| page::free_bytes(p)));
 }
 
 /// Repeats a change on a page: total, see [`myriad_buffer::RedoFn`].
@@ -102,6 +106,11 @@ pub fn redo(op: u8, p: &mut [u8], payload: &[u8]) -> Result<()> {
             let next = page_no(&mut r)?;
             end(&r)?;
             overflow::link(p, next)
+        }
+        INSERT_KEY => {
+            page::check_layout(p).map_err(Error::invalid)?;
+            let key = bytes_of(&mut r)?;
+            insert_key(p, key, r.rest())
         }
         APPEND | INSERT | REMOVE | REPLACE | PATCH | REFENCE | INSERT_CHILD | SET_CHILD => {
             page::check_layout(p).map_err(Error::invalid)?;
@@ -151,6 +160,27 @@ fn redo_on_index(op: u8, p: &mut [u8], r: &mut Reader<'_>) -> Result<()> {
             page::set_child(p, slot, child)
         }
     }
+}
+
+fn insert_key(p: &mut [u8], key: &[u8], value: &[u8]) -> Result<()> {
+    if page::level(p) != 0 || !page::covers(p, key) || !key.starts_with(page::prefix(p)) {
+        return Err(Error::invalid("the key does not belong to the page"));
+    }
+    match page::find(p, key) {
+        Ok(slot) if page::fits_replace(p, slot, value.len()) => page::replace(p, slot, value),
+        Err(slot) if page::fits_leaf(p, key.len(), value.len()) => {
+            let suffix = &key[page::prefix_len(p)..];
+            page::insert(p, slot, suffix, value)
+        }
+        _ => Err(Error::invalid("the entry does not fit the page")),
+    }
+}
+
+/// The payload of [`INSERT_KEY`].
+pub fn insert_key_payload(out: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    out.clear();
+    push_bytes(out, key);
+    out.extend_from_slice(value);
 }
 
 /// Everything a page has beside its entries.

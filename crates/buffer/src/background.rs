@@ -248,6 +248,7 @@ impl BufferPool {
     pub fn step_background(&self) -> Result<bool> {
         self.check_poison()?;
         let mut worked = self.redo_if_started() != 0;
+        worked |= self.merge_old(Lsn(u64::MAX), CLEANER_PAGES) != 0;
         if self.free_frames.load(Ordering::Acquire) < self.background.free.target() {
             worked |= self.provide()? != 0;
         }

@@ -65,6 +65,7 @@ impl BufferPool {
             }
             self.redo_if_started();
             let limit = Lsn(end.0 - capacity / 16 * (AGE_EARLY / 2));
+            self.merge_old(limit, CLEANER_PAGES);
             self.write_oldest(limit, CLEANER_PAGES, false)?;
         }
         self.take_checkpoint()?;
@@ -91,9 +92,9 @@ impl BufferPool {
     /// The LSN below which every change is durable in its file.
     fn oldest_change(&self) -> Lsn {
         // In this order. What is appended after the first look is no older than its result; a page that recovery
-        // redoes is put on its dirty list before its records go.
+        // redoes, or that is read with buffered changes, is put on its dirty list before its records go.
         let mut oldest = self.log().contiguous_lsn();
-        if let Some(lsn) = self.pending.oldest() {
+        for lsn in [self.pending.oldest(), self.changes.oldest()].into_iter().flatten() {
             oldest = oldest.min(lsn);
         }
         for shard in &self.shards {
@@ -157,7 +158,8 @@ impl BufferPool {
             }
         }
         self.redo_if_started();
-        let wrote = self.write_oldest(limit, CLEANER_PAGES, false);
+        let merged = self.merge_old(limit, CLEANER_PAGES);
+        let wrote = self.write_oldest(limit, CLEANER_PAGES, false).map(|written| written.max(merged));
         let checkpointed = self.take_checkpoint_if_due(false);
         self.set_wake_lsn();
         match (wrote, checkpointed) {
@@ -245,7 +247,7 @@ impl BufferPool {
         Ok(true)
     }
 
-    /// Finishes redo, writes every page changed so far and takes a checkpoint; waits. After it, with no change since,
+    /// Finishes redo, makes all buffered changes, writes every page changed so far and takes a checkpoint; waits. After it, with no change since,
     /// the log has nothing to redo. The caller holds no latch. Reports progress when it takes long.
     ///
     /// # Errors
@@ -254,6 +256,7 @@ impl BufferPool {
         self.check_poison()?;
         self.redo_all();
         let target = self.log().end_lsn();
+        self.merge_all(target);
         let start = Instant::now();
         let mut last_progress = start;
         let mut last_report = start;

@@ -33,6 +33,8 @@ pub struct PoolConfig {
     pub io_capacity: u64,
     /// Pages a second that background writing may use when the log fills.
     pub io_capacity_max: u64,
+    /// Most memory for buffered changes, in percent of the pool; 0 = nothing is buffered.
+    pub change_buffer_max_size: u32,
     /// Write each page to the doublewrite file first.
     pub doublewrite: bool,
     /// Whether the pool has threads of its own. Without them (simulation) writing and eviction happen inside the calls
@@ -60,6 +62,7 @@ impl Default for PoolConfig {
             page_cleaners: 2,
             io_capacity: 2_000,
             io_capacity_max: 20_000,
+            change_buffer_max_size: 10,
             doublewrite: true,
             background_threads: true,
         }
@@ -115,4 +118,14 @@ pub struct PoolStats {
     pub memory_pages: u64,
     /// Most of these.
     pub memory_pages_max: u64,
+    /// Memory that buffered changes hold, in bytes.
+    pub change_buffer_bytes: u64,
+    /// Pages that have buffered changes.
+    pub change_buffer_pages: u64,
+    /// Changes buffered since the pool was made.
+    pub changes_buffered: u64,
+    /// Of these, made when their page was read.
+    pub changes_merged: u64,
+    /// Pages on which buffered changes were made.
+    pub merges: u64,
 }

@@ -10,6 +10,7 @@
 //! change them; [`BufferPool::checkpoint_now`], [`BufferPool::stop_background`] to shut down.
 
 mod background;
+mod change_buffer;
 mod cleaner;
 mod config;
 mod doublewrite;
@@ -29,11 +30,12 @@ mod table;
 mod unlogged;
 mod warm_up;
 
+pub use change_buffer::BufferedChange;
 pub use config::{Level, PoolConfig, PoolStats, Reporter};
 pub use frame::FrameNo;
 pub use guard::{ExclusivePage, OptimisticPage, SharedPage};
 pub use memory::BeyondLimit;
 pub use mtr::{Mtr, PageRef};
-pub use ops::{CheckFn, RedoFn, RedoTable};
+pub use ops::{CheckFn, RedoFn, RedoTable, RoomFn};
 pub use pool::BufferPool;
 pub use recovery::RecoverySummary;

@@ -151,10 +151,16 @@ impl<'p> Mtr<'p> {
     /// Appends a record; none for a page of an in-memory table.
     #[inline]
     fn record(&mut self, page: PageRef, op: u8, parts: &[&[u8]]) {
-        let id = self.held(page).id;
-        if PageId::from_u64(id).is_in_memory() {
-            return;
+        let id = PageId::from_u64(self.held(page).id);
+        if !id.is_in_memory() {
+            self.record_of(id, op, parts);
         }
+    }
+
+    /// Appends a record.
+    #[inline]
+    pub(crate) fn record_of(&mut self, id: PageId, op: u8, parts: &[&[u8]]) {
+        let id = id.to_u64();
         let len = parts.iter().map(|p| p.len()).sum();
         ops::push_record_head(&mut self.body, self.previous, id, op, len);
         for part in parts {
@@ -285,10 +291,12 @@ impl<'p> Mtr<'p> {
     }
 
     /// Notes that a page becomes free with this mini-transaction, which has its bitmap page: one of an in-memory table
-    /// gives its frame back. For others nothing.
+    /// gives its frame back. Of others the buffered changes are forgotten: only a dropped index has pages freed unread.
     pub fn note_freed(&mut self, id: PageId) {
         if id.is_in_memory() {
             self.freed.push(id.to_u64());
+        } else {
+            self.pool.changes.forget(id);
         }
     }
 
@@ -307,7 +315,13 @@ impl<'p> Mtr<'p> {
     ///
     /// # Errors
     /// When the log fails; the engine is poisoned then.
-    pub fn commit(mut self) -> Result<Lsn> {
+    pub fn commit(self) -> Result<Lsn> {
+        self.commit_and(|_, _| ())
+    }
+
+    /// As [`Mtr::commit`]; `logged` is told the LSNs of start and end while the log still holds the checkpoint at the start.
+    #[inline]
+    pub(crate) fn commit_and(mut self, logged: impl FnOnce(Lsn, Lsn)) -> Result<Lsn> {
         if self.body.is_empty() {
             if self.has_changes() {
                 self.pool.check_poison()?;
@@ -319,13 +333,14 @@ impl<'p> Mtr<'p> {
         let (pool, pages) = (self.pool, &self.pages);
         pool.check_poison()?;
         let appended = pool.log().append(&self.body, |start, end| {
-            let logged = |p: &&MtrPage| p.hold == Hold::Changed && !PageId::from_u64(p.id).is_in_memory();
-            for held in pages.iter().filter(logged) {
+            let lasting = |p: &&MtrPage| p.hold == Hold::Changed && !PageId::from_u64(p.id).is_in_memory();
+            for held in pages.iter().filter(lasting) {
                 // SAFETY: the mini-transaction holds the frame's X latch and lends no other reference now.
                 let bytes = unsafe { pool.frames().bytes_mut(held.frame) };
                 page::set_page_lsn(bytes, end);
                 pool.mark_dirty(held.frame, start);
             }
+            logged(start, end);
         });
         match appended {
             Ok(end) => {

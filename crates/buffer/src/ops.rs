@@ -44,6 +44,10 @@ pub type RedoFn = fn(op: u8, page: &mut [u8], payload: &[u8]) -> Result<()>;
 /// accepts, the room whose page it is can work on without a panic.
 pub type CheckFn = fn(page: &[u8]) -> std::result::Result<(), String>;
 
+/// How many bytes the page can take by changes that need no look at it, such as [`crate::Mtr::commit_buffering`] makes; `None`
+/// if it takes none.
+pub type RoomFn = fn(page: &[u8]) -> Option<usize>;
+
 /// Page kinds that can have a [`CheckFn`].
 const KINDS: usize = 16;
 
@@ -52,12 +56,13 @@ const KINDS: usize = 16;
 pub struct RedoTable {
     by_op: [Option<RedoFn>; 128],
     checks: [Option<CheckFn>; KINDS],
+    rooms: [Option<RoomFn>; KINDS],
 }
 
 impl RedoTable {
     /// A table with the generic operations.
     pub fn new() -> RedoTable {
-        RedoTable { by_op: [None; 128], checks: [None; KINDS] }
+        RedoTable { by_op: [None; 128], checks: [None; KINDS], rooms: [None; KINDS] }
     }
 
     /// Registers what pages of `kind` are checked with when they are read.
@@ -68,6 +73,16 @@ impl RedoTable {
         let slot = &mut self.checks[kind as usize];
         assert!(slot.is_none(), "{kind:?} pages have a check already");
         *slot = Some(check);
+    }
+
+    /// Registers what tells the room of pages of `kind`.
+    pub fn register_room(&mut self, kind: PageKind, room: RoomFn) {
+        self.rooms[kind as usize] = Some(room);
+    }
+
+    /// The room of a page of this kind for buffered changes.
+    pub(crate) fn room(&self, kind: u8, page: &[u8]) -> Option<usize> {
+        (*self.rooms.get(usize::from(kind))?)?(page)
     }
 
     /// Whether the contents of a page are what its kind's room can work on.

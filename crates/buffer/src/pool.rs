@@ -1,6 +1,7 @@
 //! The pool: fixing pages, bringing them in, and finding frames for them.
 
 use crate::background::Background;
+use crate::change_buffer::ChangeBuffer;
 use crate::config::{Level, PoolConfig, PoolStats, Reporter};
 use crate::doublewrite::Doublewrite;
 use crate::flush::BatchBuffers;
@@ -47,6 +48,7 @@ pub struct BufferPool {
     pub(crate) buffers: BatchBuffers,
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) pending: Pending,
+    pub(crate) changes: ChangeBuffer,
     pub(crate) memory: MemoryPages,
     pub(crate) resize: Resize,
     pub(crate) warm_up: WarmUp,
@@ -94,6 +96,7 @@ impl BufferPool {
             buffers: BatchBuffers::new(size),
             doublewrite,
             pending: Pending::new(),
+            changes: ChangeBuffer::new(config.change_buffer_max_size),
             memory: MemoryPages::default(),
             resize: Resize::new(count),
             warm_up: WarmUp::new(dir.join("#myriad")),
@@ -219,8 +222,9 @@ impl BufferPool {
                 let frame = self.frames.get(at);
                 frame.usage.store(USAGE_WARM, Ordering::Relaxed);
                 frame.latch.grow_version();
-                // What recovery still had for the page belongs to a life that ended before this one began.
+                // What recovery and the change buffer still had for the page belongs to a life that ended before this one began.
                 self.pending.forget(id);
+                self.changes.forget(id);
                 return Ok(ExclusivePage::from_held(self, at, id));
             }
         }
@@ -285,6 +289,7 @@ impl BufferPool {
         frame.latch.lock_exclusive(LatchClass::OtherPage);
         if self.table.insert(&self.frames, id, at) {
             self.memory.entered(id);
+            self.changes.forget_room(id);
             return Some(at);
         }
         frame.latch.unlock_exclusive_unchanged();
@@ -373,6 +378,7 @@ impl BufferPool {
             None if restored => self.mark_dirty(at, self.background.last_checkpoint()),
             None => {}
         }
+        self.merge_changes(id, at, bytes)?;
         self.frames.get(at).set_kind(bytes[OFF_KIND]);
         Ok(())
     }
@@ -491,6 +497,8 @@ impl BufferPool {
             frame.latch.unlock_exclusive_unchanged();
             return false;
         }
+        // SAFETY: this call holds the frame's X latch.
+        self.note_room(PageId::from_u64(id), unsafe { self.frames.bytes(at) });
         self.table.remove(&self.frames, PageId::from_u64(id), at);
         frame.latch.unlock_exclusive();
         self.free_frame(at);
@@ -502,6 +510,7 @@ impl BufferPool {
     /// of tablespaces are never reused, so nobody asks for them again).
     pub fn discard_space(&self, space: SpaceId) {
         self.pending.forget_space(space);
+        self.changes.forget_space(space);
         self.discarded.lock().insert(space, self.log.end_lsn());
     }
 
@@ -583,6 +592,11 @@ impl BufferPool {
             mtrs: c.sum(Counter::Mtrs),
             memory_pages: self.memory.held() as u64,
             memory_pages_max: self.memory_pages_max() as u64,
+            change_buffer_bytes: self.changes.bytes() as u64,
+            change_buffer_pages: self.changes.pages() as u64,
+            changes_buffered: c.sum(Counter::ChangesBuffered),
+            changes_merged: c.sum(Counter::ChangesMerged),
+            merges: c.sum(Counter::Merges),
         }
     }
 }

@@ -183,7 +183,7 @@ impl Pending {
     }
 
     /// Gives the page up: every use of it will give `error`.
-    fn fail(&self, id: PageId, error: Error) {
+    pub fn fail(&self, id: PageId, error: Error) {
         let mut failed = self.failed.lock();
         if failed.insert(id, error).is_none() {
             self.failed_count.fetch_add(1, Ordering::AcqRel);

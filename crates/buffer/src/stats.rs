@@ -18,10 +18,13 @@ pub(crate) enum Counter {
     Checkpoints,
     Redone,
     Mtrs,
+    ChangesBuffered,
+    ChangesMerged,
+    Merges,
 }
 
-const COUNTERS: usize = 12;
-const _: () = assert!(Counter::Mtrs as usize + 1 == COUNTERS);
+const COUNTERS: usize = 15;
+const _: () = assert!(Counter::Merges as usize + 1 == COUNTERS);
 const SHARDS: usize = 16;
 
 #[repr(align(128))]

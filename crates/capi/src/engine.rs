@@ -30,6 +30,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.page_cleaners = c.page_cleaners.max(1) as usize;
     config.io_capacity = c.io_capacity;
     config.io_capacity_max = c.io_capacity_max;
+    config.change_buffer_max_size = c.change_buffer_max_size;
     config.io_method = match c.io_method {
         0 => IoMethod::Auto,
         1 => IoMethod::Uring,
@@ -118,6 +119,7 @@ pub unsafe extern "C" fn myriad_engine_set(e: *mut EngineHandle, setting: u32, v
             8 => Setting::BufferPoolBytesCheck(value),
             9 => Setting::MemoryTablesBytes(value),
             10 => Setting::RedoLog(value != 0),
+            11 => Setting::ChangeBufferMaxSize(small(value)),
             other => return Err(Error::invalid(format!("setting {other}"))),
         };
         e.engine.set(setting).map(|()| Status::Ok)

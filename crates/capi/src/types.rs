@@ -56,6 +56,7 @@ pub struct Config {
     pub page_cleaners: u32,
     pub io_capacity: u32,
     pub io_capacity_max: u32,
+    pub change_buffer_max_size: u32,
     pub io_method: u32,
     pub page_size: u32,
     pub log_capacity: u64,

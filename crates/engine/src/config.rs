@@ -71,6 +71,8 @@ pub struct EngineConfig {
     pub io_capacity: u32,
     /// Pages a second at most.
     pub io_capacity_max: u32,
+    /// Most memory for buffered changes of secondary indexes, in percent of the buffer pool; 0 = none.
+    pub change_buffer_max_size: u32,
     /// Way of reads and writes.
     pub io_method: IoMethod,
     /// Page size of a new data directory in bytes; an existing one keeps its own.
@@ -135,6 +137,7 @@ impl EngineConfig {
             page_cleaners: 1,
             io_capacity: 2_000,
             io_capacity_max: 20_000,
+            change_buffer_max_size: 10,
             io_method: IoMethod::Auto,
             page_size: limits::PAGE_SIZE_DEFAULT,
             log_capacity_bytes: 512 << 20,
@@ -172,6 +175,8 @@ pub enum Setting {
     IoCapacity(u32),
     /// Pages a second.
     IoCapacityMax(u32),
+    /// Percent of the buffer pool.
+    ChangeBufferMaxSize(u32),
     /// On or off.
     DeadlockDetect(bool),
     /// Bytes.

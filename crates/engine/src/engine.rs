@@ -189,6 +189,7 @@ impl Engine {
             Setting::FlushAtCommit(f) => self.parts.trx.set_flush_policy(flush_policy(f)),
             Setting::IoCapacity(pages) => self.io_capacity.store(u64::from(pages), Ordering::Relaxed),
             Setting::IoCapacityMax(pages) => self.io_capacity_max.store(u64::from(pages), Ordering::Relaxed),
+            Setting::ChangeBufferMaxSize(percent) => self.parts.pool.set_change_buffer(percent),
             Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
             Setting::BufferPoolBytes(bytes) => {
                 return self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX));

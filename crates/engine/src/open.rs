@@ -184,6 +184,7 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
         page_cleaners: config.page_cleaners,
         io_capacity: u64::from(config.io_capacity),
         io_capacity_max: u64::from(config.io_capacity_max),
+        change_buffer_max_size: config.change_buffer_max_size,
         doublewrite: config.doublewrite,
         background_threads: config.background_threads,
     };

@@ -195,6 +195,15 @@ impl Engine {
         );
         line!(out, "Waits for a free frame {}", s.free_waits);
         line!(out, "Recovery: {} pages redone, {} to go", s.redone_pages, s.pending_redo_pages);
+        line!(
+            out,
+            "Change buffer: {} changes of {} pages, {} bytes; {} changes so far, made by {} page reads",
+            s.changes_buffered - s.changes_merged.min(s.changes_buffered),
+            s.change_buffer_pages,
+            s.change_buffer_bytes,
+            s.changes_buffered,
+            s.merges
+        );
         line!(out, "Mini-transactions {}", s.mtrs);
     }
 
@@ -297,6 +306,9 @@ impl Engine {
             ("pages_redone", pool.redone_pages),
             ("mini_transactions", pool.mtrs),
             ("promotions", self.trx_system().promotions()),
+            ("change_buffer_changes", pool.changes_buffered),
+            ("change_buffer_merged_changes", pool.changes_merged),
+            ("change_buffer_merged_pages", pool.merges),
             ("purged_records", purge.records_purged),
             ("purged_entries", purge.entries_removed),
             ("lock_waits", locks.waits),
@@ -314,6 +326,8 @@ impl Engine {
             ("memory_tables_bytes", pool.memory_pages * pool.page_size),
             ("memory_tables_bytes_max", pool.memory_pages_max * pool.page_size),
             ("page_size", pool.page_size),
+            ("change_buffer_bytes", pool.change_buffer_bytes),
+            ("change_buffer_pages", pool.change_buffer_pages),
             ("pages_to_redo", pool.pending_redo_pages),
             ("history_length", purge.history),
             ("undo_pages", purge.undo_pages),

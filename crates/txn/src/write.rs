@@ -19,7 +19,8 @@ use crate::undo::record::{self, Target};
 use crate::undo::space::UndoLog;
 use crate::value::{self, Entry, OverflowRef};
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, SpaceId, TrxId};
-use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
+use myriad_btree::page::{entry_bytes, entry_bytes_max, SLOT_BYTES};
+use myriad_btree::{overflow, redo, Leaf, LeafExclusive};
 use myriad_buffer::{BeyondLimit, Mtr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -122,6 +123,8 @@ struct Writer<'t> {
     strength: Strength,
     /// Of a secondary entry: how much of its key is the row's clustered key; 0 = not known.
     row_key_len: usize,
+    /// See [`RowKeys::fresh`].
+    fresh: &'t mut bool,
     /// See [`crate::overtaken`].
     snapshot: Option<Csn>,
     overtook: bool,
@@ -160,7 +163,8 @@ impl Trx {
         let before = self.savepoint();
         let mut row = RowKeys::default();
         for (i, op) in ops.iter().enumerate() {
-            if let Err(error) = self.apply_op(op, row.note(op), strength) {
+            let row_key_len = row.note(op);
+            if let Err(error) = self.apply_op(op, row_key_len, &mut row.fresh, strength) {
                 return match self.rollback_to(before) {
                     Ok(()) => Err(ApplyError { op: i, error }),
                     Err(error) => Err(ApplyError { op: i, error }),
@@ -170,7 +174,7 @@ impl Trx {
         Ok(())
     }
 
-    fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, strength: Strength) -> Result<()> {
+    fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, fresh: &mut bool, strength: Strength) -> Result<()> {
         let (timeout, own, snapshot) = (self.lock_timeout(), self.id(), self.lasting_snapshot());
         self.lasting_changes |= op.index.tree.space != SpaceId::MEMORY;
         set_full_key(&mut self.scratch.key, op.index, op.key);
@@ -186,6 +190,7 @@ impl Trx {
             own,
             strength,
             row_key_len,
+            fresh,
             snapshot,
             overtook: false,
             place: &mut self.place,
@@ -212,6 +217,10 @@ impl Trx {
 struct RowKeys<'a> {
     old: Option<&'a Op<'a>>,
     new: Option<&'a Op<'a>>,
+    /// Whether no clustered entry with the new key was there before, not even a delete-marked one. Then nobody sees any
+    /// secondary entry with that row key: where there are such they are delete-marked, everybody sees that, and their purge
+    /// has begun (the clustered entry went by it) or they are a rollback's (which removes the clustered entry last).
+    fresh: bool,
 }
 
 impl<'a> RowKeys<'a> {
@@ -221,6 +230,7 @@ impl<'a> RowKeys<'a> {
         if op.index.clustered {
             self.old = self.old.or(Some(op));
             self.new = Some(op);
+            self.fresh = false;
             return 0;
         }
         let row = if op.kind == OpKind::Delete { self.old } else { self.new };
@@ -293,6 +303,11 @@ impl Writer<'_> {
 
     fn attempt(&mut self, op: &Op<'_>, stored: &Stored<'_>, checked: bool) -> Result<Step> {
         let pool = self.sys.pool();
+        if self.may_buffer(op, stored) {
+            if let Some(step) = self.insert_absent(op, stored)? {
+                return Ok(step);
+            }
+        }
         let mtr = Mtr::start(pool)?;
         let (tree, key) = (op.index.tree, &self.scratch.key);
         let place = if op.index.clustered { *self.place } else { None };
@@ -329,6 +344,48 @@ impl Writer<'_> {
             (Err(slot), OpKind::Insert) => self.insert(op, stored, leaf, slot, mtr),
             (Err(_), _) => Err(TrxSystem::missing_entry(leaf.page_id(), op.index.id)),
         }
+    }
+
+    /// Whether the operation is an insert that needs no look at its leaf.
+    fn may_buffer(&self, op: &Op<'_>, stored: &Stored<'_>) -> bool {
+        *self.fresh
+            && op.kind == OpKind::Insert
+            && !op.index.clustered
+            && op.unique_len == 0
+            && (1..=usize::from(u8::MAX)).contains(&self.row_key_len)
+            && stored.flags() == 0
+            && op.index.tree.space != SpaceId::MEMORY
+            && self.sys.pool().may_buffer_changes()
+    }
+
+    /// Inserts an entry whose leaf is not in memory without reading that; `None` where this cannot be done.
+    fn insert_absent(&mut self, op: &Op<'_>, stored: &Stored<'_>) -> Result<Option<Step>> {
+        let pool = self.sys.pool();
+        let mut mtr = Mtr::start(pool)?;
+        let tree = op.index.tree;
+        let Some((_parent, leaf)) = tree.absent_leaf(pool, &self.scratch.key)? else { return Ok(None) };
+        let target = Target { tree, key: &self.scratch.key, row_key_len: self.row_key_len };
+        record::encode_insert(&mut self.scratch.record, target);
+        if !self.log.fits(pool.page_size(), self.scratch.record.len()) {
+            return Ok(Some(Step::UndoPage));
+        }
+        let header = self.header(stored.flags(), true);
+        self.scratch.value.clear();
+        self.scratch.value.extend_from_slice(&header);
+        self.scratch.value.extend_from_slice(stored.body());
+        redo::insert_key_payload(&mut self.scratch.other, &self.scratch.key, &self.scratch.value);
+        // Before any change: an error must leave the mini-transaction empty.
+        let _ = mtr.fix(self.log.page())?;
+        let bytes = entry_bytes(0, self.scratch.key.len(), self.scratch.value.len()) + SLOT_BYTES;
+        let Some(change) = pool.buffer_change(leaf, bytes) else { return Ok(None) };
+        // Now that nobody can come to the leaf: a gap's lock that does not count yet is asked for by somebody who will see
+        // the entry if it lies in what he reads.
+        if self.sys.locks().may_have_locks_in(op.index.id) {
+            return Ok(None);
+        }
+        self.log.append(&mut mtr, &self.scratch.record)?;
+        mtr.commit_buffering(change, redo::INSERT_KEY, &self.scratch.other)?;
+        Ok(Some(Step::Done))
     }
 
     /// An insert has found its key: `None` if the entry is delete-marked for good and may come back to life.
@@ -558,6 +615,7 @@ impl Writer<'_> {
         mtr.commit()?;
         if op.index.clustered {
             *self.place = Some(place);
+            *self.fresh = true;
         }
         drop(guards);
         Ok(Step::Done)

@@ -10,8 +10,9 @@ use super::{
 };
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
+use myriad_base::ids::mix;
 use myriad_base::latch::{count_acquired, count_contended, LatchClass};
-use myriad_base::TrxId;
+use myriad_base::{IndexId, TrxId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -19,6 +20,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 const SHARDS: usize = 256;
+/// Counters of transactions by index.
+const INDEX_COUNTERS: usize = 4096;
 const FILTER_BITS: u32 = 16;
 /// An empty shard's map is given back if it has grown beyond this.
 const KEEP_GROUPS: usize = 4096;
@@ -37,6 +40,8 @@ pub struct LockTable {
     shards: Box<[CachePadded<Mutex<Groups>>]>,
     /// Groups of keys by 16 bits of their hash: zero means that there is no lock.
     filter: Box<[AtomicU32]>,
+    /// Transactions that have, had or want locks in an index, by hash of its id.
+    by_index: Box<[AtomicU32]>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) order: Arc<dyn CommitOrder>,
     pub(super) detect: AtomicBool,
@@ -70,12 +75,17 @@ pub(super) fn shard_no(hash: u64) -> usize {
     (hash >> 32) as usize % SHARDS
 }
 
+fn index_counter(index: IndexId) -> u16 {
+    (mix(u64::from(index.0)) % INDEX_COUNTERS as u64) as u16
+}
+
 impl LockTable {
     /// An empty table. `clock` tells when waits begin, for listings; time-outs are the operating system's.
     pub fn new(clock: Arc<dyn Clock>, deadlock_detect: bool, order: Arc<dyn CommitOrder>) -> LockTable {
         LockTable {
             shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Groups::default()))).collect(),
             filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
+            by_index: (0..INDEX_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
             clock,
             order,
             detect: AtomicBool::new(deadlock_detect),
@@ -95,6 +105,16 @@ impl LockTable {
     #[inline]
     fn filter_slot(&self, hash: u64) -> &AtomicU32 {
         &self.filter[(hash >> (64 - FILTER_BITS)) as usize]
+    }
+
+    /// Whether a transaction that goes on may have explicit locks in the index. False positives only. Whoever gets a lock
+    /// counts from before then on, so it is counted for all who come to a leaf's frame after it.
+    pub fn may_have_locks_in(&self, index: IndexId) -> bool {
+        self.by_index[index_counter(index) as usize].load(Ordering::Acquire) != 0
+    }
+
+    fn count_index(&self, counter: u16) {
+        self.by_index[usize::from(counter)].fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn shard(&self, hash: u64) -> ShardGuard<'_> {
@@ -144,6 +164,10 @@ impl LockTable {
     pub fn request(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, mode: LockMode, policy: WaitPolicy) -> LockOutcome {
         let mode = mode.on(&key);
         if mode.extent != Extent::InsertIntention {
+            let counter = index_counter(key.index());
+            if trx.note_index(counter) {
+                self.count_index(counter);
+            }
             self.ask(trx, key, mode, policy, true)
         } else if self.may_have_locks(key.hash()) {
             self.ask(trx, key, mode, policy, false)
@@ -236,14 +260,21 @@ impl LockTable {
         let mut queues = self.shard(hash);
         // A run of the holder's must be set apart before its list of locks is taken.
         queues.set_apart(hash);
-        let active = holder.add_if_active(holder_id, hash, || {
-            let queue = self.queue_of(&mut queues, &key);
-            let missing = !queue.covers(holder, mode);
-            if missing {
-                queue.push_granted_foreign(&*self.order, holder, mode, &mut wake);
-            }
-            missing
-        });
+        let counter = index_counter(key.index());
+        let active = holder.add_if_active(
+            holder_id,
+            hash,
+            counter,
+            || self.count_index(counter),
+            || {
+                let queue = self.queue_of(&mut queues, &key);
+                let missing = !queue.covers(holder, mode);
+                if missing {
+                    queue.push_granted_foreign(&*self.order, holder, mode, &mut wake);
+                }
+                missing
+            },
+        );
         drop(queues);
         wake_all(&mut wake);
         if active {
@@ -390,6 +421,9 @@ impl LockTable {
             if wake.len() > WAKE_AT_ONCE {
                 wake_all(&mut wake);
             }
+        }
+        for counter in trx.take_indexes() {
+            self.by_index[usize::from(counter)].fetch_sub(1, Ordering::AcqRel);
         }
         trx.closed(hashes);
         wake_all(&mut wake);

@@ -5,7 +5,8 @@ use super::park::WaitCell;
 use super::{Inheritance, LockMode, Strength};
 use myriad_base::TrxId;
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 /// A transaction's locks. Made once per session (or recovered transaction) and used for its transactions one after the
@@ -28,6 +29,8 @@ pub struct TrxLocks {
     /// it reads asks twice for each.
     exclusive: AtomicU64,
     inheritance: AtomicU8,
+    /// One more than the counter of the index that it asked in last; 0 = none.
+    last_index: AtomicU32,
     /// Whether there is anything to release: an id or a lock.
     used: AtomicBool,
     held: Mutex<Held>,
@@ -45,6 +48,8 @@ struct Held {
     groups: Vec<u64>,
     /// Number of its locks.
     count: usize,
+    /// Indexes in which it has, had or wants locks, by their places in [`super::LockTable`]'s counters.
+    indexes: SmallVec<[u16; 4]>,
 }
 
 impl Held {
@@ -70,6 +75,7 @@ impl TrxLocks {
             undo_records: AtomicU64::new(0),
             exclusive: AtomicU64::new(0),
             inheritance: AtomicU8::new(Inheritance::All as u8),
+            last_index: AtomicU32::new(0),
             used: AtomicBool::new(false),
             held: Mutex::new(Held::default()),
         })
@@ -189,6 +195,29 @@ impl TrxLocks {
         self.held.lock().add(hash);
     }
 
+    /// Remembers that it has, or will ask for, locks in the index with this counter; whether that is new. The caller is the
+    /// transaction's own.
+    pub(super) fn note_index(&self, counter: u16) -> bool {
+        if self.last_index.load(Ordering::Relaxed) == u32::from(counter) + 1 {
+            return false;
+        }
+        self.last_index.store(u32::from(counter) + 1, Ordering::Relaxed);
+        let mut held = self.held.lock();
+        let new = !held.indexes.contains(&counter);
+        if new {
+            self.used.store(true, Ordering::Relaxed);
+            held.indexes.push(counter);
+        }
+        new
+    }
+
+    /// The counters of all indexes in which it had locks; they are forgotten. After the locks are gone, and before
+    /// [`TrxLocks::closed`].
+    pub(super) fn take_indexes(&self) -> SmallVec<[u16; 4]> {
+        self.last_index.store(0, Ordering::Relaxed);
+        std::mem::take(&mut self.held.lock().indexes)
+    }
+
     /// A lock was added to a run, which is remembered. The caller holds its shard's mutex and is the transaction's own.
     pub(super) fn note_joined(&self) {
         self.held.lock().count += 1;
@@ -221,12 +250,23 @@ impl TrxLocks {
         !held.closing
     }
 
-    /// Calls `add` and remembers its lock, unless the transaction is no longer `id`. `add` tells whether it added one. The
-    /// caller holds the lock's shard mutex.
-    pub(super) fn add_if_active(&self, id: TrxId, hash: u64, add: impl FnOnce() -> bool) -> bool {
+    /// Calls `add` and remembers its lock and index (calls `new_index` if that is new), unless the transaction is no longer
+    /// `id`. `add` tells whether it added one. The caller holds the lock's shard mutex.
+    pub(super) fn add_if_active(
+        &self,
+        id: TrxId,
+        hash: u64,
+        index: u16,
+        new_index: impl FnOnce(),
+        add: impl FnOnce() -> bool,
+    ) -> bool {
         let mut held = self.held.lock();
         if id == TrxId(0) || held.id != id.0 {
             return false;
+        }
+        if !held.indexes.contains(&index) {
+            held.indexes.push(index);
+            new_index();
         }
         if add() {
             held.add(hash);

@@ -1,5 +1,6 @@
 //! Tests of the whole room on a simulated disk.
 
+mod buffered;
 mod concurrent;
 mod crash;
 mod isolation;

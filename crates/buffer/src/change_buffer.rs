@@ -1,0 +1,436 @@
+//! The change buffer: changes of pages that are not in memory.
+//!
+//! A change that needs no look at its page (an entry that certainly is not there yet) and is sure to fit need not read it.
+//! It is logged like any other; its record is kept here too, and made when the page is read for whatever reason, as
+//! recovery redoes pages on first touch. So the log is all that makes it durable: it bounds the checkpoint until its page
+//! has been read, and after a crash recovery finds it among the page's records. Many changes of a page cost one read and
+//! one write.
+//!
+//! Whether a change fits is known from the moment when the page left memory: its room is noted then ([`Rooms`]), and what
+//! is buffered is taken from it. Of a page that has not been in memory since the start nothing is known.
+//!
+//! No change is lost between a page's reader and somebody who buffers: the reader publishes its frame in the page table
+//! before it looks here; who buffers looks at the page table while it holds the lock here.
+
+use crate::frame::USAGE_COLD;
+use crate::mtr::Mtr;
+use crate::pool::BufferPool;
+use crate::stats::Counter;
+use myriad_base::codec::{push_varint, Reader};
+use myriad_base::page::{set_page_lsn, OFF_KIND};
+use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
+use parking_lot::{Mutex, MutexGuard};
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::OnceLock;
+
+const SHARDS: usize = 64;
+/// Bytes counted for a page beside its records.
+const PAGE_BYTES: usize = 128;
+/// Pages merged in one batch.
+const MERGE_PAGES: usize = 64;
+
+pub(crate) struct ChangeBuffer {
+    shards: Box<[Mutex<Shard>]>,
+    rooms: OnceLock<Rooms>,
+    /// Memory held.
+    bytes: AtomicUsize,
+    /// Pages with changes.
+    pages: AtomicUsize,
+    /// Most memory, in percent of the pool's; 0 = nothing is buffered.
+    percent: AtomicU32,
+}
+
+#[derive(Default)]
+struct Shard {
+    pages: FxHashMap<PageId, Changes>,
+    /// Pages by their first change. One whose first change is another by now, or that has none, is passed over.
+    order: VecDeque<(Lsn, PageId)>,
+}
+
+/// What is to be done to a page, in order.
+struct Changes {
+    /// Start of the first change's mini-transaction.
+    first: Lsn,
+    /// End of the last one's.
+    last: Lsn,
+    /// Bytes that the page has left.
+    room: usize,
+    count: u64,
+    /// Operation u8, payload length varint, payload; again and again.
+    records: Vec<u8>,
+}
+
+impl Changes {
+    fn bytes(&self) -> usize {
+        PAGE_BYTES + self.records.capacity()
+    }
+}
+
+impl Shard {
+    /// The oldest change.
+    fn oldest(&mut self) -> Option<Lsn> {
+        while let Some(&(first, id)) = self.order.front() {
+            if self.is_current(first, id) {
+                return Some(first);
+            }
+            self.order.pop_front();
+        }
+        None
+    }
+
+    fn is_current(&self, first: Lsn, id: PageId) -> bool {
+        self.pages.get(&id).is_some_and(|c| c.first == first)
+    }
+
+    /// Notes the first change of a page.
+    fn push_order(&mut self, first: Lsn, id: PageId) {
+        if self.order.len() > 2 * self.pages.len() + 64 {
+            let pages = &self.pages;
+            self.order.retain(|(first, id)| pages.get(id).is_some_and(|c| c.first == *first));
+        }
+        // Mini-transactions of several threads may come here in another order than in the log.
+        let at = self.order.iter().rposition(|&(lsn, _)| lsn <= first).map_or(0, |at| at + 1);
+        self.order.insert(at, (first, id));
+    }
+}
+
+/// How many bytes each of many pages could take when it left memory. Exact or silent: pages that share a place drive each
+/// other out.
+struct Rooms {
+    /// The upper part of the page id's hash, which with the place is the whole hash and so the page; the room.
+    places: Box<[AtomicU64]>,
+    /// Number of hash bits that name the place.
+    bits: u32,
+}
+
+impl Rooms {
+    const ROOM_BITS: u32 = 16;
+
+    /// A place for each of about `pages` pages.
+    fn new(pages: usize) -> Rooms {
+        let bits = pages.next_power_of_two().trailing_zeros().max(Rooms::ROOM_BITS);
+        Rooms { places: (0..1usize << bits).map(|_| AtomicU64::new(0)).collect(), bits }
+    }
+
+    fn place(&self, id: PageId) -> (&AtomicU64, u64) {
+        let hash = id.hash();
+        (&self.places[(hash & ((1 << self.bits) - 1)) as usize], hash >> self.bits << Rooms::ROOM_BITS)
+    }
+
+    fn note(&self, id: PageId, room: usize) {
+        let (place, tag) = self.place(id);
+        place.store(tag | room.min((1 << Rooms::ROOM_BITS) - 1) as u64, Ordering::Release);
+    }
+
+    fn forget(&self, id: PageId) {
+        let (place, tag) = self.place(id);
+        let found = place.load(Ordering::Acquire);
+        if found >> Rooms::ROOM_BITS << Rooms::ROOM_BITS == tag {
+            let _ = place.compare_exchange(found, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// 0 where nothing is known.
+    fn get(&self, id: PageId) -> usize {
+        let (place, tag) = self.place(id);
+        let found = place.load(Ordering::Acquire);
+        if found >> Rooms::ROOM_BITS << Rooms::ROOM_BITS == tag {
+            (found & ((1 << Rooms::ROOM_BITS) - 1)) as usize
+        } else {
+            0
+        }
+    }
+}
+
+/// The right to buffer one change of a page that is not in memory. While it lasts nobody can begin to use the page.
+#[must_use]
+pub struct BufferedChange<'p> {
+    buffer: &'p ChangeBuffer,
+    shard: MutexGuard<'p, Shard>,
+    id: PageId,
+    /// What the page has left with this change.
+    room: usize,
+}
+
+impl BufferedChange<'_> {
+    /// The page.
+    pub fn id(&self) -> PageId {
+        self.id
+    }
+
+    /// The change was logged from `start` to `end`; the range still holds the checkpoint back.
+    fn add(mut self, start: Lsn, end: Lsn, op: u8, payload: &[u8]) {
+        let shard = &mut *self.shard;
+        let mut before = 0;
+        if !shard.pages.contains_key(&self.id) {
+            shard.push_order(start, self.id);
+            self.buffer.pages.fetch_add(1, Ordering::Relaxed);
+        }
+        let changes = shard.pages.entry(self.id).and_modify(|c| before = c.bytes()).or_insert_with(|| Changes {
+            first: start,
+            last: end,
+            room: 0,
+            count: 0,
+            records: Vec::new(),
+        });
+        changes.last = end;
+        changes.room = self.room;
+        changes.count += 1;
+        changes.records.push(op);
+        push_varint(&mut changes.records, payload.len() as u64);
+        changes.records.extend_from_slice(payload);
+        self.buffer.bytes.fetch_add(changes.bytes() - before, Ordering::Relaxed);
+    }
+}
+
+impl ChangeBuffer {
+    pub fn new(percent: u32) -> ChangeBuffer {
+        ChangeBuffer {
+            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            rooms: OnceLock::new(),
+            bytes: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
+            percent: AtomicU32::new(percent),
+        }
+    }
+
+    fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
+        self.shards[(id.hash() >> 40) as usize % SHARDS].lock()
+    }
+
+    pub fn pages(&self) -> usize {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The oldest change that is not on its page bounds the checkpoint.
+    pub fn oldest(&self) -> Option<Lsn> {
+        // A change is in its shard before the checkpoint may pass its place in the log, so none is overlooked.
+        self.shards.iter().filter_map(|shard| shard.lock().oldest()).min()
+    }
+
+    fn take(&self, shard: &mut Shard, id: PageId) -> Option<Changes> {
+        let changes = shard.pages.remove(&id)?;
+        self.pages.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(changes.bytes(), Ordering::Relaxed);
+        Some(changes)
+    }
+
+    /// The page comes into memory, or begins a new life: what was known of its room no longer holds.
+    pub fn forget_room(&self, id: PageId) {
+        if let Some(rooms) = self.rooms.get() {
+            rooms.forget(id);
+        }
+    }
+
+    /// The page's contents no longer matter.
+    pub fn forget(&self, id: PageId) {
+        if self.pages() != 0 {
+            self.take(&mut self.shard(id), id);
+        }
+    }
+
+    /// The tablespace is gone.
+    pub fn forget_space(&self, space: SpaceId) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let gone: Vec<PageId> = shard.pages.keys().copied().filter(|id| id.space == space).collect();
+            for id in gone {
+                self.take(&mut shard, id);
+            }
+        }
+    }
+
+    /// Up to `max` pages whose first change is older than `limit`.
+    fn old_pages(&self, limit: Lsn, max: usize) -> Vec<PageId> {
+        let mut found: Vec<(Lsn, PageId)> = Vec::new();
+        for shard in &self.shards {
+            let shard = shard.lock();
+            let old = shard.order.iter().take_while(|(first, _)| *first < limit);
+            found.extend(old.filter(|(first, id)| shard.is_current(*first, *id)).take(max.div_ceil(8)));
+        }
+        found.sort_unstable();
+        found.truncate(max);
+        found.into_iter().map(|(_, id)| id).collect()
+    }
+
+    fn contains(&self, id: PageId) -> bool {
+        self.shard(id).pages.contains_key(&id)
+    }
+}
+
+impl BufferPool {
+    /// Most memory for buffered changes, in percent of the pool; with 0 nothing is buffered any more.
+    pub fn set_change_buffer(&self, percent: u32) {
+        self.changes.percent.store(percent, Ordering::Relaxed);
+    }
+
+    fn change_buffer_bytes_max(&self) -> usize {
+        let percent = self.changes.percent.load(Ordering::Relaxed) as usize;
+        self.frames().len() * self.page_size() / 100 * percent
+    }
+
+    /// Whether it is worth asking [`BufferPool::buffer_change`]: changes are buffered, and pages have left memory.
+    #[inline]
+    pub fn may_buffer_changes(&self) -> bool {
+        self.changes.rooms.get().is_some() && self.changes.percent.load(Ordering::Relaxed) != 0
+    }
+
+    /// A clean page leaves memory; the caller holds its frame's X latch.
+    pub(crate) fn note_room(&self, id: PageId, page: &[u8]) {
+        if self.changes.percent.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let Some(room) = self.redo_table().room(page[OFF_KIND], page) else { return };
+        // As many pages as four pools' secondary indexes have, and more.
+        let rooms = self.changes.rooms.get_or_init(|| Rooms::new(self.frames().len() * 16));
+        rooms.note(id, room);
+    }
+
+    /// The right to buffer a change that takes at most `bytes` of the page's room; `None` if the page is in memory or may not
+    /// have that room, or too much is buffered already.
+    pub fn buffer_change(&self, id: PageId, bytes: usize) -> Option<BufferedChange<'_>> {
+        let buffer = &self.changes;
+        if buffer.bytes() >= self.change_buffer_bytes_max() {
+            return None;
+        }
+        let shard = buffer.shard(id);
+        // Under the lock: whoever brings the page in comes to the lock after this.
+        if self.is_resident(id) {
+            return None;
+        }
+        let room = match shard.pages.get(&id) {
+            Some(changes) => changes.room,
+            None => buffer.rooms.get()?.get(id),
+        };
+        let room = room.checked_sub(bytes)?;
+        Some(BufferedChange { buffer, shard, id, room })
+    }
+
+    /// Makes the buffered changes of a page that has just been read, if there are any. The caller holds its frame's X latch.
+    pub(crate) fn merge_changes(&self, id: PageId, at: u32, bytes: &mut [u8]) -> Result<()> {
+        let mut shard = self.changes.shard(id);
+        let Some(changes) = shard.pages.get(&id) else { return Ok(()) };
+        let mut records = Reader::new(&changes.records);
+        while let Some(op) = records.u8() {
+            let payload = records.bytes().expect("as `add` wrote it");
+            if let Err(error) = self.redo_table().redo(id, op, bytes, payload) {
+                let error = Error::corrupt(id, format!("a buffered change cannot be made: {error}"));
+                self.changes.take(&mut shard, id);
+                self.pending.fail(id, error.clone());
+                return Err(error);
+            }
+        }
+        set_page_lsn(bytes, changes.last);
+        // Before the changes go, so that the checkpoint stays behind them.
+        self.mark_dirty(at, changes.first);
+        self.counters.add(Counter::Merges);
+        self.counters.add_many(Counter::ChangesMerged, changes.count);
+        self.changes.take(&mut shard, id);
+        Ok(())
+    }
+
+    /// Reads up to `max` pages whose first buffered change is older than `limit`, which makes their changes. Returns how many
+    /// are settled: 0 when there are none, or none of those tried can be read for now.
+    pub(crate) fn merge_old(&self, limit: Lsn, max: usize) -> usize {
+        if self.changes.pages() == 0 {
+            return 0;
+        }
+        let mut ids = self.changes.old_pages(limit, max);
+        ids.sort_unstable();
+        self.load_batch(&ids, USAGE_COLD);
+        for &id in &ids {
+            if !self.changes.contains(id) {
+                continue;
+            }
+            match self.fix_shared(id).map(|_| ()) {
+                Err(
+                    error @ (Error::TablespaceUnavailable { .. }
+                    | Error::CorruptPage { .. }
+                    | Error::CorruptFile { .. }
+                    | Error::Format { .. }),
+                ) if self.changes.contains(id) => {
+                    let text = format!("buffered changes of {id} cannot be made, the page cannot be used: {error}");
+                    self.report(crate::config::Level::Error, &text);
+                    self.pending.fail(id, error);
+                    self.changes.forget(id);
+                }
+                _ => {}
+            }
+        }
+        ids.iter().filter(|&&id| !self.changes.contains(id)).count()
+    }
+
+    /// Makes all changes buffered before `limit`, but for those of pages that cannot be read.
+    pub(crate) fn merge_all(&self, limit: Lsn) {
+        while self.merge_old(limit, MERGE_PAGES) != 0 {}
+    }
+}
+
+impl<'p> Mtr<'p> {
+    /// As [`Mtr::commit`], with a change of a page that is not in memory: operation and payload as for [`Mtr::apply`].
+    ///
+    /// # Errors
+    /// As [`Mtr::commit`].
+    pub fn commit_buffering(mut self, change: BufferedChange<'_>, op: u8, payload: &[u8]) -> Result<Lsn> {
+        self.record_of(change.id(), op, &[payload]);
+        let pool = self.pool();
+        let done = self.commit_and(|start, end| change.add(start, end, op, payload));
+        pool.counters.add(Counter::ChangesBuffered);
+        done
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_base::PageNo;
+
+    fn page(n: u32) -> PageId {
+        PageId::new(SpaceId(7), PageNo(n))
+    }
+
+    #[test]
+    fn rooms_are_exact_or_unknown() {
+        let rooms = Rooms::new(1000);
+        for n in 0..200_000 {
+            rooms.note(page(n), 1 + n as usize % 9000);
+        }
+        let known = (0..200_000).filter(|&n| rooms.get(page(n)) != 0);
+        let mut count = 0;
+        for n in known {
+            assert_eq!(rooms.get(page(n)), 1 + n as usize % 9000);
+            rooms.forget(page(n));
+            assert_eq!(rooms.get(page(n)), 0);
+            count += 1;
+        }
+        assert!(count > 40_000, "{count} of 65,536 places");
+        assert_eq!(rooms.get(PageId::new(SpaceId(8), PageNo(3))), 0);
+    }
+
+    #[test]
+    fn oldest_change_is_found_whatever_the_order() {
+        let buffer = ChangeBuffer::new(10);
+        let add = |id: PageId, start: u64| {
+            let change = BufferedChange { buffer: &buffer, shard: buffer.shard(id), id, room: 100 };
+            change.add(Lsn(start), Lsn(start + 5), 20, b"payload");
+        };
+        for (n, start) in [(1, 500), (2, 300), (3, 400), (1, 600), (2, 700)] {
+            add(page(n), start);
+        }
+        assert_eq!((buffer.oldest(), buffer.pages()), (Some(Lsn(300)), 3));
+        assert_eq!(buffer.old_pages(Lsn(450), 9), [page(2), page(3)]);
+        buffer.forget(page(2));
+        assert_eq!(buffer.oldest(), Some(Lsn(400)));
+        add(page(2), 800);
+        buffer.forget(page(3));
+        assert_eq!(buffer.oldest(), Some(Lsn(500)));
+        buffer.forget_space(SpaceId(7));
+        assert_eq!((buffer.oldest(), buffer.pages(), buffer.bytes()), (None, 0, 0));
+    }
+}
