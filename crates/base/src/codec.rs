@@ -42,6 +42,12 @@ pub fn put_u64(b: &mut [u8], at: usize, v: u64) {
     b[at..at + 8].copy_from_slice(&v.to_le_bytes());
 }
 
+/// Appends the low 48 bits of `v` (little endian).
+#[inline]
+pub fn push_u48(out: &mut Vec<u8>, v: u64) {
+    out.extend_from_slice(&v.to_le_bytes()[..6]);
+}
+
 /// Writes the low 48 bits of `v` (little endian) at `at`.
 #[inline]
 pub fn put_u48(b: &mut [u8], at: usize, v: u64) {

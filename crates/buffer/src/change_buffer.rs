@@ -55,8 +55,10 @@ struct Changes {
     first: Lsn,
     /// End of the last one's.
     last: Lsn,
-    /// Bytes that the page has left.
+    /// Bytes that the page has left at least, without those that changes give.
     room: usize,
+    /// The most that changes give.
+    given: usize,
     count: u64,
     /// Operation u8, payload length varint, payload; again and again.
     records: Vec<u8>,
@@ -150,8 +152,9 @@ pub struct BufferedChange<'p> {
     buffer: &'p ChangeBuffer,
     shard: MutexGuard<'p, Shard>,
     id: PageId,
-    /// What the page has left with this change.
+    /// As in [`Changes`], with this change.
     room: usize,
+    given: usize,
 }
 
 impl BufferedChange<'_> {
@@ -172,11 +175,13 @@ impl BufferedChange<'_> {
             first: start,
             last: end,
             room: 0,
+            given: 0,
             count: 0,
             records: Vec::new(),
         });
         changes.last = end;
         changes.room = self.room;
+        changes.given = self.given;
         changes.count += 1;
         changes.records.push(op);
         push_varint(&mut changes.records, payload.len() as u64);
@@ -292,9 +297,10 @@ impl BufferPool {
         rooms.note(id, room);
     }
 
-    /// The right to buffer a change that takes at most `bytes` of the page's room; `None` if the page is in memory or may not
-    /// have that room, or too much is buffered already.
-    pub fn buffer_change(&self, id: PageId, bytes: usize) -> Option<BufferedChange<'_>> {
+    /// The right to buffer a change that takes at most `takes` bytes of the page's room, or gives it at most `gives`; `None`
+    /// if the page is in memory or may not have that room, if it could become nearly empty (whoever reads it can merge it
+    /// with another), or if too much is buffered already.
+    pub fn buffer_change(&self, id: PageId, takes: usize, gives: usize) -> Option<BufferedChange<'_>> {
         let buffer = &self.changes;
         if buffer.bytes() >= self.change_buffer_bytes_max() {
             return None;
@@ -304,12 +310,15 @@ impl BufferPool {
         if self.is_resident(id) {
             return None;
         }
-        let room = match shard.pages.get(&id) {
-            Some(changes) => changes.room,
-            None => buffer.rooms.get()?.get(id),
+        let (room, given) = match shard.pages.get(&id) {
+            Some(changes) => (changes.room, changes.given),
+            None => (buffer.rooms.get()?.get(id), 0),
         };
-        let room = room.checked_sub(bytes)?;
-        Some(BufferedChange { buffer, shard, id, room })
+        if room == 0 || gives > 0 && room + given + gives > self.page_size() / 4 * 3 {
+            return None;
+        }
+        let room = room.checked_sub(takes)?;
+        Some(BufferedChange { buffer, shard, id, room, given: given + gives })
     }
 
     /// Makes the buffered changes of a page that has just been read, if there are any. The caller holds its frame's X latch.
@@ -417,7 +426,7 @@ mod tests {
     fn oldest_change_is_found_whatever_the_order() {
         let buffer = ChangeBuffer::new(10);
         let add = |id: PageId, start: u64| {
-            let change = BufferedChange { buffer: &buffer, shard: buffer.shard(id), id, room: 100 };
+            let change = BufferedChange { buffer: &buffer, shard: buffer.shard(id), id, room: 100, given: 0 };
             change.add(Lsn(start), Lsn(start + 5), 20, b"payload");
         };
         for (n, start) in [(1, 500), (2, 300), (3, 400), (1, 600), (2, 700)] {

@@ -16,6 +16,7 @@
 
 pub mod lock;
 
+mod buffered;
 mod commit_table;
 mod cursor;
 mod gap;

@@ -6,6 +6,7 @@
 //! replaced chain belongs to one record alone. Where purge stands is not stored; after a restart it reads again from the
 //! head page and finds most of it done.
 
+use crate::buffered;
 use crate::commit_table::ANCIENT;
 use crate::gap::Edge;
 use crate::rollback::{index_of, is_gone, is_sparse, LeftOver};
@@ -14,8 +15,8 @@ use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
 use crate::undo::space::{PurgePosition, PurgeSlot};
 use crate::value::{Entry, OverflowRef};
-use myriad_base::{Csn, Error, PageNo, Result, RollPtr, TrxId};
-use myriad_btree::{overflow, Leaf};
+use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
+use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Level, Mtr};
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -360,6 +361,11 @@ impl TrxSystem {
         let (tree, key) = (change.tree, change.key);
         let index = index_of(key).expect("checked by the caller");
         let mut edge = Edge::default();
+        if let Some(trx) = trx.filter(|_| change.row_key_len > 0 && self.may_buffer(tree)) {
+            if self.remove_absent(tree, index, key, buffered::Change::Remove { trx, roll: at })? {
+                return Ok(Some(LeftOver { chains: [None, None], sparse: false }));
+            }
+        }
         loop {
             let mut mtr = Mtr::start(self.pool())?;
             let leaf = tree.seek_exclusive(self.pool(), key)?;
@@ -386,6 +392,16 @@ impl TrxSystem {
 }
 
 impl TrxSystem {
+    /// Leaves the removal of a secondary entry to the change buffer, if its leaf is not in memory; whether it did.
+    fn remove_absent(&self, tree: Tree, index: IndexId, key: &[u8], removal: buffered::Change<'_>) -> Result<bool> {
+        let mtr = Mtr::start(self.pool())?;
+        let Some(leaf) = self.absent_leaf(tree, key)? else { return Ok(false) };
+        let mut payload = Vec::new();
+        let Some(absent) = self.buffer(leaf, index, key, removal, &mut payload) else { return Ok(false) };
+        absent.commit(mtr, &payload)?;
+        Ok(true)
+    }
+
     /// Whether a delete-marked entry is the one that the record at `at` was written for, or may go as well.
     fn is_purgeable(&self, entry: &Entry<'_>, trx: Option<TrxId>, at: RollPtr) -> bool {
         match trx {

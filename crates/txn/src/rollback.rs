@@ -193,7 +193,7 @@ impl TrxSystem {
                         let text = format!("undo record at {cut} does not fit its entry");
                         return Err(Error::corrupt(log.page(), text));
                     }
-                    old.entry(change.row_key_len, &body).write_to(&mut value);
+                    old.entry(&entry, change.row_key_len, &body).write_to(&mut value);
                     Some(Entry::parse(&value, log.page())?)
                 }
             };

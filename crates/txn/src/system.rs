@@ -26,6 +26,7 @@ pub const LAST_UNDO_OP: u8 = 96;
 /// Registers this room's redo functions.
 pub fn redo_table_register(table: &mut RedoTable) {
     page::register(table);
+    crate::buffered::register(table);
 }
 
 /// Formats the undo tablespace, whose file exists already; at the creation of a data directory.

@@ -4,6 +4,7 @@
 //! room in the undo page, the key behind the gap. If anything is missing it lets go of the leaf, gets it, and attempts
 //! again; otherwise undo record and entry change are one mini-transaction.
 
+use crate::buffered::Change;
 use crate::gap::{after, After, Edge};
 use crate::get::{grant_gap, Locked, Locker};
 use crate::index::Index;
@@ -19,8 +20,7 @@ use crate::undo::record::{self, Target};
 use crate::undo::space::UndoLog;
 use crate::value::{self, Entry, OverflowRef};
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, SpaceId, TrxId};
-use myriad_btree::page::{entry_bytes, entry_bytes_max, SLOT_BYTES};
-use myriad_btree::{overflow, redo, Leaf, LeafExclusive};
+use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
 use myriad_buffer::{BeyondLimit, Mtr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -123,8 +123,8 @@ struct Writer<'t> {
     strength: Strength,
     /// Of a secondary entry: how much of its key is the row's clustered key; 0 = not known.
     row_key_len: usize,
-    /// See [`RowKeys::fresh`].
-    fresh: &'t mut bool,
+    /// See [`RowKeys::settled`]; told by the clustered entry's change.
+    settled: &'t mut bool,
     /// See [`crate::overtaken`].
     snapshot: Option<Csn>,
     overtook: bool,
@@ -161,10 +161,10 @@ impl Trx {
     fn apply_ops(&mut self, ops: &[Op<'_>], strength: Strength) -> std::result::Result<(), ApplyError> {
         self.start_writing().map_err(|error| ApplyError { op: 0, error })?;
         let before = self.savepoint();
-        let mut row = RowKeys::default();
+        let mut row = RowKeys { old: None, new: None, settled: true };
         for (i, op) in ops.iter().enumerate() {
-            let row_key_len = row.note(op);
-            if let Err(error) = self.apply_op(op, row_key_len, &mut row.fresh, strength) {
+            let row_key_len = row.note(op, &ops[..i]);
+            if let Err(error) = self.apply_op(op, row_key_len, &mut row.settled, strength) {
                 return match self.rollback_to(before) {
                     Ok(()) => Err(ApplyError { op: i, error }),
                     Err(error) => Err(ApplyError { op: i, error }),
@@ -174,7 +174,7 @@ impl Trx {
         Ok(())
     }
 
-    fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, fresh: &mut bool, strength: Strength) -> Result<()> {
+    fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, settled: &mut bool, strength: Strength) -> Result<()> {
         let (timeout, own, snapshot) = (self.lock_timeout(), self.id(), self.lasting_snapshot());
         self.lasting_changes |= op.index.tree.space != SpaceId::MEMORY;
         set_full_key(&mut self.scratch.key, op.index, op.key);
@@ -190,7 +190,7 @@ impl Trx {
             own,
             strength,
             row_key_len,
-            fresh,
+            settled,
             snapshot,
             overtook: false,
             place: &mut self.place,
@@ -213,26 +213,28 @@ impl Trx {
 }
 
 /// The row's clustered key before and after its change, as far as its operations have told it.
-#[derive(Default)]
 struct RowKeys<'a> {
     old: Option<&'a Op<'a>>,
     new: Option<&'a Op<'a>>,
-    /// Whether no clustered entry with the new key was there before, not even a delete-marked one. Then nobody sees any
-    /// secondary entry with that row key: where there are such they are delete-marked, everybody sees that, and their purge
-    /// has begun (the clustered entry went by it) or they are a rollback's (which removes the clustered entry last).
-    fresh: bool,
+    /// Whether everybody saw the clustered entries changed so far as they were before, or there was none. Then whatever
+    /// secondary entry has their row keys is live and seen by everybody, or delete-marked and everybody sees that: its writers
+    /// wrote the clustered entry as well, earlier than the one seen; a clustered entry goes only when nobody sees its row
+    /// (purge) or when its row's other entries are gone (rollback).
+    settled: bool,
 }
 
 impl<'a> RowKeys<'a> {
     /// Notes an operation; if it is of a secondary index, how much of its key is the row's clustered key, 0 if that is not
     /// known.
-    fn note(&mut self, op: &'a Op<'a>) -> usize {
+    /// `before` are the operations before it.
+    fn note(&mut self, op: &'a Op<'a>, before: &[Op<'_>]) -> usize {
         if op.index.clustered {
             self.old = self.old.or(Some(op));
             self.new = Some(op);
-            self.fresh = false;
             return 0;
         }
+        // The entry that it finds is the transaction's own then.
+        self.settled &= !before.iter().any(|b| b.index.id == op.index.id && b.key == op.key);
         let row = if op.kind == OpKind::Delete { self.old } else { self.new };
         row.filter(|r| r.index.table == op.index.table && op.key.ends_with(r.key)).map_or(0, |r| r.key.len())
     }
@@ -304,7 +306,7 @@ impl Writer<'_> {
     fn attempt(&mut self, op: &Op<'_>, stored: &Stored<'_>, checked: bool) -> Result<Step> {
         let pool = self.sys.pool();
         if self.may_buffer(op, stored) {
-            if let Some(step) = self.insert_absent(op, stored)? {
+            if let Some(step) = self.buffer(op, stored)? {
                 return Ok(step);
             }
         }
@@ -346,45 +348,44 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether the operation is an insert that needs no look at its leaf.
+    /// Whether the operation needs no look at its leaf, and can do without.
     fn may_buffer(&self, op: &Op<'_>, stored: &Stored<'_>) -> bool {
-        *self.fresh
-            && op.kind == OpKind::Insert
+        *self.settled
+            && op.kind != OpKind::Update
             && !op.index.clustered
             && op.unique_len == 0
             && (1..=usize::from(u8::MAX)).contains(&self.row_key_len)
             && stored.flags() == 0
-            && op.index.tree.space != SpaceId::MEMORY
-            && self.sys.pool().may_buffer_changes()
+            && self.sys.may_buffer(op.index.tree)
     }
 
-    /// Inserts an entry whose leaf is not in memory without reading that; `None` where this cannot be done.
-    fn insert_absent(&mut self, op: &Op<'_>, stored: &Stored<'_>) -> Result<Option<Step>> {
+    /// Makes the change if the entry's leaf is not in memory, without reading that; `None` where this cannot be done.
+    fn buffer(&mut self, op: &Op<'_>, stored: &Stored<'_>) -> Result<Option<Step>> {
         let pool = self.sys.pool();
         let mut mtr = Mtr::start(pool)?;
-        let tree = op.index.tree;
-        let Some((_parent, leaf)) = tree.absent_leaf(pool, &self.scratch.key)? else { return Ok(None) };
-        let target = Target { tree, key: &self.scratch.key, row_key_len: self.row_key_len };
-        record::encode_insert(&mut self.scratch.record, target);
+        let Some(leaf) = self.sys.absent_leaf(op.index.tree, &self.scratch.key)? else { return Ok(None) };
+        let target = Target { tree: op.index.tree, key: &self.scratch.key, row_key_len: self.row_key_len };
+        let change = if op.kind == OpKind::Insert {
+            record::encode_insert(&mut self.scratch.record, target);
+            self.scratch.value.clear();
+            self.scratch.value.extend_from_slice(&self.header(stored.flags(), true));
+            self.scratch.value.extend_from_slice(stored.body());
+            Change::Insert { value: &self.scratch.value }
+        } else {
+            record::encode_mark(&mut self.scratch.record, target);
+            Change::Mark { trx: self.own, row_key_len: self.row_key_len as u8 }
+        };
         if !self.log.fits(pool.page_size(), self.scratch.record.len()) {
             return Ok(Some(Step::UndoPage));
         }
-        let header = self.header(stored.flags(), true);
-        self.scratch.value.clear();
-        self.scratch.value.extend_from_slice(&header);
-        self.scratch.value.extend_from_slice(stored.body());
-        redo::insert_key_payload(&mut self.scratch.other, &self.scratch.key, &self.scratch.value);
         // Before any change: an error must leave the mini-transaction empty.
         let _ = mtr.fix(self.log.page())?;
-        let bytes = entry_bytes(0, self.scratch.key.len(), self.scratch.value.len()) + SLOT_BYTES;
-        let Some(change) = pool.buffer_change(leaf, bytes) else { return Ok(None) };
-        // Now that nobody can come to the leaf: a gap's lock that does not count yet is asked for by somebody who will see
-        // the entry if it lies in what he reads.
-        if self.sys.locks().may_have_locks_in(op.index.id) {
+        let payload = &mut self.scratch.other;
+        let Some(absent) = self.sys.buffer(leaf, op.index.id, &self.scratch.key, change, payload) else {
             return Ok(None);
-        }
+        };
         self.log.append(&mut mtr, &self.scratch.record)?;
-        mtr.commit_buffering(change, redo::INSERT_KEY, &self.scratch.other)?;
+        absent.commit(mtr, &self.scratch.other)?;
         Ok(Some(Step::Done))
     }
 
@@ -515,6 +516,7 @@ impl Writer<'_> {
             self.scratch.value.extend_from_slice(&header);
             self.scratch.value.extend_from_slice(body);
         }
+        let settled = old.trx < self.sys.commits().low_limit();
         self.overtook = match self.snapshot {
             Some(csn) if op.index.clustered => !self.sys.sees(View::Snapshot(csn), self.own, old.trx),
             _ => false,
@@ -535,6 +537,7 @@ impl Writer<'_> {
         mtr.commit()?;
         if op.index.clustered {
             *self.place = Some(place);
+            *self.settled &= settled;
         }
         Ok(Step::Done)
     }
@@ -615,7 +618,6 @@ impl Writer<'_> {
         mtr.commit()?;
         if op.index.clustered {
             *self.place = Some(place);
-            *self.fresh = true;
         }
         drop(guards);
         Ok(Step::Done)

@@ -161,6 +161,64 @@ fn changes_go_to_their_pages_in_the_background_and_hold_the_checkpoint_until_the
     check(&rig, &mut t, &all, "at last");
 }
 
+#[test]
+fn marks_and_removals_are_buffered_too() {
+    let (rig, mut all) = filled(4, 64, 4000);
+    rig.purge_all();
+    let mut t = rig.trx();
+    let remove = |t: &mut Trx, all: &mut Rows| {
+        let before = buffered(&rig);
+        for i in 0..300 {
+            let row = i * 26;
+            change(&rig, t, row, all[&row], None);
+            all.remove(&row);
+        }
+        assert!(buffered(&rig) > before + 100, "{} marks", buffered(&rig) - before);
+    };
+    remove(&mut t, &mut all.clone());
+    t.rollback().unwrap();
+    check(&rig, &mut t, &all, "rolled back");
+    t.rollback().unwrap();
+    let mut old = rig.trx();
+    old.open_snapshot();
+    let before = all.clone();
+    remove(&mut t, &mut all);
+    t.commit(Durability::Sync).unwrap();
+    check(&rig, &mut t, &all, "without the rows");
+    check(&rig, &mut old, &before, "the old snapshot");
+    t.commit(Durability::Sync).unwrap();
+    drop(old);
+    let before = buffered(&rig);
+    rig.purge_all();
+    assert!(buffered(&rig) > before + 100, "{} removals", buffered(&rig) - before);
+    let crashed = rig.crashed(5, 64);
+    for (rig, what) in [(&rig, "purged"), (&crashed, "after a crash")] {
+        rig.purge_all();
+        assert_eq!(rig.entries(), 2 * all.len(), "{what}");
+        check(rig, &mut rig.trx(), &all, what);
+    }
+}
+
+#[test]
+fn an_index_that_is_emptied_gives_its_leaves_back() {
+    let (rig, all) = filled(6, 64, 4000);
+    rig.purge_all();
+    let mut t = rig.trx();
+    for (row, number) in &all {
+        change(&rig, &mut t, *row, *number, None);
+        if row % 100 == 0 {
+            t.commit(Durability::Sync).unwrap();
+            rig.purge_all();
+        }
+    }
+    t.commit(Durability::Sync).unwrap();
+    rig.purge_all();
+    rig.sys.pool().checkpoint_now().unwrap();
+    assert_eq!(rig.entries(), 0);
+    let leaves = rig.leaves();
+    assert!(leaves < 60, "{leaves} leaves hold nothing");
+}
+
 /// One step of a random transaction: rows come, go and come back under the same key.
 fn step(rig: &Rig, t: &mut Trx, rows: &mut Rows, random: &mut Random) {
     let row = random.below(6000);
@@ -186,6 +244,10 @@ fn crash_loop(seed: u64) -> u64 {
     let (mut rig, mut all) = filled(seed, 64, 2500);
     let mut count = 0;
     for round in 0..4 {
+        if random.one_in(2) {
+            // All that was marked becomes seen by everybody, and its purge can be buffered.
+            drop(rig.sys.purge_step().unwrap());
+        }
         let mut old = rig.trx();
         old.open_snapshot();
         let before = all.clone();

@@ -190,13 +190,23 @@ impl Rig {
 
     /// Entries in the leaves, delete-marked ones included.
     pub fn entries(&self) -> usize {
+        self.count().0
+    }
+
+    /// Leaves of both indexes.
+    pub fn leaves(&self) -> usize {
+        self.count().1
+    }
+
+    fn count(&self) -> (usize, usize) {
         use myriad_btree::Leaf;
-        let mut n = 0;
+        let (mut entries, mut leaves) = (0, 0);
         let mut leaf = self.rows.tree.seek(self.sys.pool(), &[]).unwrap();
         loop {
-            n += leaf.len();
+            entries += leaf.len();
+            leaves += 1;
             if leaf.is_last() {
-                return n;
+                return (entries, leaves);
             }
             let fence = leaf.high_fence().to_vec();
             drop(leaf);

@@ -136,7 +136,7 @@ pub fn fits(page_size: usize, end: usize, body: usize) -> bool {
 
 /// Registers the redo functions.
 pub fn register(table: &mut RedoTable) {
-    table.register(64..96, redo);
+    table.register(64..80, redo);
 }
 
 fn bad(what: &str) -> Error {

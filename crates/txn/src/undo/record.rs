@@ -37,6 +37,9 @@ pub const CHAIN_FREED: u8 = 4;
 /// Flag: the length of the row's clustered key follows the key.
 pub const ROW_KEY: u8 = 8;
 
+/// Flag of a modification: the older version was seen by everybody and had the newer one's body; nothing else of it is known.
+pub const BODY_KEPT: u8 = 16;
+
 /// State of a transaction's log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -139,17 +142,24 @@ pub struct Old<'a> {
     prefix: usize,
     suffix: usize,
     middle: &'a [u8],
+    body_kept: bool,
 }
 
 impl<'a> Old<'a> {
-    /// The older version as an entry, with its body and the length of the row key.
-    pub fn entry<'b>(&self, row_key_len: usize, body: &'b [u8]) -> Entry<'b> {
+    /// The older version of `newer` as an entry, with its body and the length of the row key.
+    pub fn entry<'b>(&self, newer: &Entry<'_>, row_key_len: usize, body: &'b [u8]) -> Entry<'b> {
         let row_key_len = u8::try_from(row_key_len).unwrap_or(0);
-        Entry { flags: self.flags, trx: self.trx, roll: self.roll, row_key_len, body }
+        let flags = if self.body_kept { newer.flags & value::OVERFLOW } else { self.flags };
+        Entry { flags, trx: self.trx, roll: self.roll, row_key_len, body }
     }
 
     /// The older version's body from the newer one's; `false` if they do not belong together.
     pub fn body_into(&self, newer: &[u8], out: &mut Vec<u8>) -> bool {
+        if self.body_kept {
+            out.clear();
+            out.extend_from_slice(newer);
+            return true;
+        }
         let Some(shared) = self.prefix.checked_add(self.suffix) else { return false };
         if shared > newer.len() {
             return false;
@@ -163,7 +173,7 @@ impl<'a> Old<'a> {
 
     /// The body of an older version that shares nothing with the newer one (as those of [`OLD_CHAIN`] do).
     pub fn own_body(&self) -> Option<&'a [u8]> {
-        (self.prefix == 0 && self.suffix == 0).then_some(self.middle)
+        (self.prefix == 0 && self.suffix == 0 && !self.body_kept).then_some(self.middle)
     }
 }
 
@@ -175,19 +185,20 @@ pub fn parse_change(body: &[u8]) -> Option<Change<'_>> {
         3 => Kind::Modify,
         _ => return None,
     };
-    let flags = r.u8()?;
+    let flags_of_record = r.u8()?;
     let space = SpaceId(u32::try_from(r.varint()?).ok()?);
     let root = PageNo(u32::try_from(r.varint()?).ok()?);
     let key = r.bytes()?;
-    let row_key_len = if flags & ROW_KEY != 0 { usize::try_from(r.varint()?).ok()? } else { 0 };
+    let row_key_len = if flags_of_record & ROW_KEY != 0 { usize::try_from(r.varint()?).ok()? } else { 0 };
     let old = if kind == Kind::Modify {
         let (flags, trx, roll) = (r.u8()?, TrxId(r.u48()?), RollPtr(r.u48()?));
         let (prefix, suffix) = (usize::try_from(r.varint()?).ok()?, usize::try_from(r.varint()?).ok()?);
-        Some(Old { flags, trx, roll, prefix, suffix, middle: r.rest() })
+        let body_kept = flags_of_record & BODY_KEPT != 0;
+        Some(Old { flags, trx, roll, prefix, suffix, middle: r.rest(), body_kept })
     } else {
         None
     };
-    Some(Change { kind, flags, tree: Tree { space, root }, key, row_key_len, old })
+    Some(Change { kind, flags: flags_of_record, tree: Tree { space, root }, key, row_key_len, old })
 }
 
 /// The entry that a record is about.
@@ -238,6 +249,12 @@ pub fn encode_modify(out: &mut Vec<u8>, target: Target<'_>, old: &Entry<'_>, new
     push_varint(out, prefix as u64);
     push_varint(out, suffix as u64);
     out.extend_from_slice(&old.body[prefix..old.body.len() - suffix]);
+}
+
+/// The body of the record of a delete mark on a secondary entry that everybody sees, whatever else it is.
+pub fn encode_mark(out: &mut Vec<u8>, target: Target<'_>) {
+    push_head(out, Kind::Modify, NEW_DELETED | BODY_KEPT, target);
+    out.extend_from_slice(&[0; 1 + 6 + 6 + 2]);
 }
 
 #[cfg(test)]
