@@ -82,13 +82,16 @@ def main():
     parser.add_argument("--pool-mib", type=int, default=256, help="before --scale")
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
     parser.add_argument("--page-size", type=int, default=16384, help="of MYRIAD's pages")
+    parser.add_argument("--options", default="", help="further server options for MYRIAD")
     parser.add_argument("--name", default="insert", help="stem of the result files")
     args = parser.parse_args()
     engines = args.engines.split(",")
     print(measure.machine(), flush=True)
     servers = {}
     for engine in engines:
-        srv = server.Server(engine, pool_mib=max(6, int(args.pool_mib * args.scale)), options=iobound.options(engine, args))
+        own = [o for o in args.options.split() if engine.upper() == "MYRIAD"]
+        srv = server.Server(engine, pool_mib=max(6, int(args.pool_mib * args.scale)),
+                            options=iobound.options(engine, args) + own)
         srv.start()
         srv.query("CREATE DATABASE bench")
         finish(srv, subprocess.Popen(command(srv, args, 1, "prepare"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -33,6 +33,7 @@ section sql-tenants $python tests/sql/tenant_tests.py
 section isolation $python tests/isolation/run.py
 section replication $python tests/replication/run.py
 section crash $python tests/crash/run.py --loops "${CRASH_LOOPS:-8}"
+section crash-larger $python tests/crash/larger.py --loops "${CRASH_LOOPS:-4}"
 section crash-redo-log $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --switch-redo-log
 section crash-binlog $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --binlog
 section faults $python tests/faults/run.py

@@ -24,6 +24,7 @@ fn config(dir: &CStr) -> Config {
         page_cleaners: 1,
         io_capacity: 1000,
         io_capacity_max: 2000,
+        change_buffer_max_size: 10,
         io_method: 2,
         page_size: 16384,
         log_capacity: 8 << 20,
