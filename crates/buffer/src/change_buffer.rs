@@ -12,6 +12,7 @@
 //! No change is lost between a page's reader and somebody who buffers: the reader publishes its frame in the page table
 //! before it looks here; who buffers looks at the page table while it holds the lock here.
 
+use crate::config::Level;
 use crate::frame::USAGE_COLD;
 use crate::mtr::Mtr;
 use crate::pool::BufferPool;
@@ -24,12 +25,15 @@ use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 const SHARDS: usize = 64;
 /// Bytes counted for a page beside its records.
 const PAGE_BYTES: usize = 128;
 /// Pages merged in one batch.
 const MERGE_PAGES: usize = 64;
+/// A clean stop has to read all pages with changes: they are as many as `io_capacity_max` allows in so many seconds.
+const STOP_SECONDS: u64 = 10;
 
 pub(crate) struct ChangeBuffer {
     shards: Box<[Mutex<Shard>]>,
@@ -312,6 +316,9 @@ impl BufferPool {
         }
         let (room, given) = match shard.pages.get(&id) {
             Some(changes) => (changes.room, changes.given),
+            None if buffer.pages() as u64 >= self.background.io_capacity_max.load(Ordering::Relaxed) * STOP_SECONDS => {
+                return None
+            }
             None => (buffer.rooms.get()?.get(id), 0),
         };
         if room == 0 || gives > 0 && room + given + gives > self.page_size() / 4 * 3 {
@@ -365,7 +372,7 @@ impl BufferPool {
                     | Error::Format { .. }),
                 ) if self.changes.contains(id) => {
                     let text = format!("buffered changes of {id} cannot be made, the page cannot be used: {error}");
-                    self.report(crate::config::Level::Error, &text);
+                    self.report(Level::Error, &text);
                     self.pending.fail(id, error);
                     self.changes.forget(id);
                 }
@@ -375,9 +382,17 @@ impl BufferPool {
         ids.iter().filter(|&&id| !self.changes.contains(id)).count()
     }
 
-    /// Makes all changes buffered before `limit`, but for those of pages that cannot be read.
+    /// Makes all changes buffered before `limit`, but for those of pages that cannot be read. Reports progress when it takes
+    /// long.
     pub(crate) fn merge_all(&self, limit: Lsn) {
-        while self.merge_old(limit, MERGE_PAGES) != 0 {}
+        let mut last_report = Instant::now();
+        while self.merge_old(limit, MERGE_PAGES) != 0 {
+            if last_report.elapsed() >= Duration::from_secs(5) {
+                last_report = Instant::now();
+                let left = self.changes.pages();
+                self.report(Level::Info, &format!("checkpoint: {left} pages with buffered changes left to read"));
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! A pool with its log and one tablespace on a simulated disk.
 #![allow(dead_code)]
 
+use myriad_base::page::PageKind;
 use myriad_base::{Lsn, PageId, PageNo, Result, SpaceId};
 use myriad_buffer::{BufferPool, Level, PoolConfig, RecoverySummary, RedoTable, Reporter};
 use myriad_io::{Io, SimIo};
@@ -12,6 +13,9 @@ use std::sync::{Arc, Mutex};
 pub const SPACE: SpaceId = SpaceId(16);
 pub const DIR: &str = "/data";
 pub const UUID: [u8; 16] = [7; 16];
+
+/// What every page that leaves memory has room for.
+pub const ROOM: usize = 2000;
 
 /// An open engine room: what the tests work with.
 pub struct Rig {
@@ -70,7 +74,9 @@ pub fn open(sim: SimIo, config: &PoolConfig) -> Result<Rig> {
     let messages = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&messages);
     let reporter: Reporter = Arc::new(move |level, text: &str| sink.lock().unwrap().push((level, text.to_string())));
-    let pool = BufferPool::new(config.clone(), io, dir, log, spaces, RedoTable::new(), reporter)?;
+    let mut redo = RedoTable::new();
+    redo.register_room(PageKind::Index, |_| Some(ROOM));
+    let pool = BufferPool::new(config.clone(), io, dir, log, spaces, redo, reporter)?;
     let recovered = pool.recover()?;
     pool.start_background();
     Ok(Rig { sim, pool, recovered, messages })

@@ -17,6 +17,7 @@ mod steps;
 mod unlogged;
 mod world;
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use world::World;
 
@@ -51,7 +52,8 @@ fn run_for(first_seed: u64, seconds: u64) {
         run(seed, false);
         seed += 1;
     }
-    println!("simulation: {} runs", seed - first_seed);
+    let buffered = world::BUFFERED.load(Ordering::Relaxed);
+    println!("simulation: {} runs, {buffered} changes buffered", seed - first_seed);
 }
 
 #[test]

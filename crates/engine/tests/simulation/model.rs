@@ -53,7 +53,7 @@ pub fn overlay(mut rows: Rows, changes: &Changes, table: &str) -> Rows {
 
 /// Secondary index 1: the value's first three bytes, then the key. Not unique.
 pub fn by_value(key: &[u8], value: &[u8]) -> Vec<u8> {
-    [&value[..3], key].concat()
+    [&value[..3], &[b'v'; 700], key].concat()
 }
 
 /// Secondary index 2: the value's first two bytes (unique), then the key.

@@ -9,10 +9,14 @@ use myriad_base::random::Random;
 use myriad_io::{Io, SimIo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub(crate) const DATABASES: [&str; 3] = ["a", "b", "c"];
+
+/// Changes that the change buffer took, in all runs.
+pub(crate) static BUFFERED: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) type Snapshot = BTreeMap<String, Rows>;
 
@@ -52,6 +56,8 @@ pub struct World {
     pub(crate) next_xid: u32,
     pub(crate) crashes: u64,
     pub(crate) page_size: usize,
+    /// Pages in memory.
+    pub(crate) frames: usize,
     /// So small that most tables are promoted; or out of reach.
     pub(crate) promote_bytes: u64,
     /// There while the log is off, or may be.
@@ -73,6 +79,7 @@ impl World {
         let io = SimIo::new(random.next_u64());
         World {
             page_size: if random.one_in(4) { 16 << 10 } else { 4 << 10 },
+            frames: if random.one_in(2) { 40 } else { 96 },
             promote_bytes: [1, 16 << 10, 1 << 20][random.below(3) as usize],
             random,
             loud,
@@ -108,7 +115,7 @@ impl World {
     pub(crate) fn config(&self, seed: u64) -> EngineConfig {
         let loud = self.loud;
         EngineConfig {
-            buffer_pool_bytes: (self.page_size * 96) as u64,
+            buffer_pool_bytes: (self.page_size * self.frames) as u64,
             buffer_pool_instances: 2,
             log_capacity_bytes: 2 << 20,
             log_buffer_bytes: 256 << 10,
@@ -178,6 +185,11 @@ impl World {
 
     pub(crate) fn crash(&mut self) {
         say!(self, "crash");
+        self.engine().metrics(&mut |name, value, _| {
+            if name == "change_buffer_changes" {
+                BUFFERED.fetch_add(value, Ordering::Relaxed);
+            }
+        });
         self.lose_power();
         self.tables.clear();
         self.clients.clear();

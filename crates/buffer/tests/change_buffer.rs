@@ -1,0 +1,164 @@
+//! Changes of pages that are not in memory: none is lost, whoever comes for the page, and whatever fails.
+
+mod rig;
+
+use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::random::Random;
+use myriad_base::Error;
+use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
+use myriad_io::{CallKind, Fault};
+use rig::{create, id, open, small, Rig, DIR};
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The operation WRITE: overwrites bytes.
+const WRITE: u8 = 1;
+const PAGES: u32 = 200;
+
+/// A pool of `frames` with pages 1 to 200, of which most have left memory.
+fn filled(seed: u64, config: &PoolConfig) -> Rig {
+    let rig = create(seed, config);
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        let _ = mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    rig.pool.checkpoint_now().unwrap();
+    rig
+}
+
+fn payload(at: usize, byte: u8) -> [u8; 3] {
+    assert!((128..1 << 14).contains(&at), "an offset of two bytes");
+    [at as u8 | 0x80, (at >> 7) as u8, byte]
+}
+
+/// Sets a byte of a page without reading it, if that is possible.
+fn set_buffered(pool: &BufferPool, page: u32, at: usize, byte: u8) -> bool {
+    let mtr = Mtr::start(pool).unwrap();
+    let Some(change) = pool.buffer_change(id(page), 1, 0) else { return false };
+    mtr.commit_buffering(change, WRITE, &payload(at, byte)).unwrap();
+    true
+}
+
+fn set(pool: &BufferPool, page: u32, at: usize, byte: u8) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let p = mtr.fix(id(page)).unwrap();
+    mtr.write(p, at, &[byte]);
+    mtr.commit().unwrap();
+}
+
+/// A page for which a change can be buffered, with that change made.
+fn some_buffered(pool: &BufferPool, at: usize, byte: u8) -> u32 {
+    (1..=PAGES).find(|&page| set_buffered(pool, page, at, byte)).expect("a page that is not in memory")
+}
+
+#[test]
+fn a_page_that_cannot_be_read_keeps_its_changes_and_the_checkpoint_waits() {
+    let config = small(48);
+    let rig = filled(1, &config);
+    let page = some_buffered(&rig.pool, 1000, 7);
+    let age = rig.pool.stats().checkpoint_age;
+    assert!(age > 0);
+    rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
+    assert!(matches!(rig.pool.fix_shared(id(page)), Err(Error::Io { .. })));
+    rig.pool.checkpoint_now().unwrap();
+    let s = rig.pool.stats();
+    assert_eq!((s.change_buffer_pages, s.changes_merged), (1, 0));
+    assert!(s.checkpoint_age >= age, "{}", s.checkpoint_age);
+    rig.sim.clear_faults();
+    assert_eq!(rig.pool.fix_shared(id(page)).unwrap()[1000], 7);
+    rig.pool.checkpoint_now().unwrap();
+    let s = rig.pool.stats();
+    assert_eq!((s.change_buffer_pages, s.changes_merged, s.checkpoint_age), (0, 1, 0));
+}
+
+#[test]
+fn a_damaged_page_is_reported_and_does_not_hold_the_others_up() {
+    let config = small(48);
+    let rig = filled(2, &config);
+    let page = some_buffered(&rig.pool, 1000, 7);
+    let other = (page + 1..=PAGES).find(|&p| set_buffered(&rig.pool, p, 1000, 8)).unwrap();
+    rig.sim.flip_bit(&Path::new(DIR).join("#myriad/a.myr"), u64::from(page) * 4096 + 2000, 3).unwrap();
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!(rig.pool.stats().checkpoint_age, 0);
+    assert!(matches!(rig.pool.fix_shared(id(page)), Err(Error::CorruptPage { page: p, .. }) if p == id(page)));
+    assert_eq!(rig.pool.fix_shared(id(other)).unwrap()[1000], 8);
+    let messages = rig.messages.lock().unwrap();
+    let text = format!("buffered changes of {} cannot be made", id(page));
+    assert!(messages.iter().any(|(level, m)| *level == Level::Error && m.contains(&text)), "{messages:?}");
+}
+
+#[test]
+fn the_log_alone_brings_changes_back() {
+    let config = small(48);
+    let rig = filled(3, &config);
+    let page = some_buffered(&rig.pool, 1000, 7);
+    assert!(set_buffered(&rig.pool, page, 1001, 8) && set_buffered(&rig.pool, page, 1000, 9));
+    rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+    // Later changes, and a checkpoint beside them.
+    set(&rig.pool, PAGES, 2000, 1);
+    rig.pool.step_background().unwrap();
+    let sim = rig.sim.crash(1);
+    let again = open(sim, &config).unwrap();
+    for pool in [&rig.pool, &again.pool] {
+        assert_eq!(pool.fix_shared(id(page)).unwrap()[1000..1002], [9, 8]);
+    }
+}
+
+#[test]
+fn room_is_used_up_and_removals_do_not_empty_a_page() {
+    let rig = filled(4, &small(48));
+    let page = some_buffered(&rig.pool, 1000, 7);
+    let change = |takes, gives| rig.pool.buffer_change(id(page), takes, gives).is_some();
+    assert!(change(rig::ROOM - 1, 0) && !change(rig::ROOM, 0), "one byte is taken");
+    assert!(change(0, 4096 / 4 * 3 - rig::ROOM + 1) && !change(0, 4096 / 4 * 3 - rig::ROOM + 2));
+    drop(rig.pool.fix_shared(id(page)).unwrap());
+    assert!(!change(1, 0), "in memory");
+    rig.pool.set_change_buffer(0);
+    assert!((1..=PAGES).all(|page| rig.pool.buffer_change(id(page), 1, 0).is_none()));
+}
+
+#[test]
+fn threads_that_buffer_read_and_drive_out_lose_nothing() {
+    const THREADS: u64 = 4;
+    const BYTES: u64 = 400;
+    let rig = filled(5, &PoolConfig { background_threads: true, page_cleaners: 2, ..small(64) });
+    let buffered = AtomicU64::new(0);
+    // A thread has every fourth byte of each page for itself, and sets them in order.
+    let at = |thread: u64, n: u64| HEADER_BYTES + 200 + (n * THREADS + thread) as usize;
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (pool, buffered) = (&rig.pool, &buffered);
+            scope.spawn(move || {
+                let mut random = Random::from_seed(thread);
+                let mut next = [0; PAGES as usize + 1];
+                for _ in 0..20_000 {
+                    let page = 1 + random.below(u64::from(PAGES)) as u32;
+                    let n = &mut next[page as usize];
+                    if random.one_in(4) {
+                        let seen = pool.fix_shared(id(page)).unwrap();
+                        assert!((0..BYTES).all(|i| seen[at(thread, i)] == u8::from(i < *n)), "page {page}");
+                        continue;
+                    }
+                    if *n == BYTES {
+                        continue;
+                    }
+                    if set_buffered(pool, page, at(thread, *n), 1) {
+                        buffered.fetch_add(1, Ordering::Relaxed);
+                    } else {
+                        set(pool, page, at(thread, *n), 1);
+                    }
+                    *n += 1;
+                }
+                for page in 1..=PAGES {
+                    let seen = pool.fix_shared(id(page)).unwrap();
+                    let n = next[page as usize];
+                    assert!((0..BYTES).all(|i| seen[at(thread, i)] == u8::from(i < n)), "page {page} at the end");
+                }
+            });
+        }
+    });
+    assert!(buffered.load(Ordering::Relaxed) > 1000, "{buffered:?} changes were buffered");
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!(rig.pool.stats().change_buffer_bytes, 0);
+}
