@@ -154,3 +154,88 @@ fn repeat(op: u8, p: &mut [u8], payload: &[u8]) -> Result<()> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_base::page;
+    use myriad_base::{PageId, PageNo, RollPtr};
+    use myriad_btree::page::{count, find, format, insert, value as value_of, Fences};
+    use proptest::prelude::*;
+
+    const ID: PageId = PageId::new(SpaceId(20), PageNo(9));
+
+    /// A leaf with the keys "a" to "e", whose entries have these headers.
+    fn leaf(headers: &[Header]) -> Vec<u8> {
+        let mut p = vec![0; 4096];
+        page::format(&mut p, ID, PageKind::Index);
+        let fences = Fences { low: b"", high: b"", flags: 3 };
+        format(&mut p, 0, PageNo(0), fences).unwrap();
+        for (slot, header) in headers.iter().enumerate() {
+            insert(&mut p, slot, &[b'a' + slot as u8], &[header, &b"body"[..]].concat()).unwrap();
+        }
+        p
+    }
+
+    fn make(p: &mut [u8], key: &[u8], change: Change<'_>) {
+        let mut payload = Vec::new();
+        let op = change.record(key, &mut payload);
+        match change {
+            Change::Insert { .. } => redo::redo(op, p, &payload).unwrap(),
+            _ => repeat(op, p, &payload).unwrap(),
+        }
+    }
+
+    #[test]
+    fn entries_are_marked_and_removed_only_if_they_are_meant() {
+        let (trx, other) = (TrxId(7), TrxId(6));
+        let roll = RollPtr::new(PageNo(3), 60);
+        let mut p = leaf(&[
+            Header::long(0, other, roll),
+            Header::short(value::DELETED, trx, 1),
+            Header::short(value::DELETED, other, 1),
+            Header::long(value::DELETED, trx, roll),
+            Header::short(0, trx, 1),
+        ]);
+        make(&mut p, b"a", Change::Mark { trx, row_key_len: 1 });
+        let marked = Entry::parse(value_of(&p, 0), ID).unwrap();
+        assert!(marked.is_deleted() && marked.is_short() && marked.trx == trx && marked.row_key_len == 1);
+        assert_eq!(marked.body, b"body");
+        make(&mut p, b"c", Change::Mark { trx, row_key_len: 1 });
+        assert_eq!(Entry::parse(value_of(&p, 2), ID).unwrap().trx, other, "marked already");
+        make(&mut p, b"zz", Change::Mark { trx, row_key_len: 1 });
+        let wrong = RollPtr::new(PageNo(3), 61);
+        for (key, roll, gone) in
+            [(b"e", roll, false), (b"d", wrong, false), (b"d", roll, true), (b"c", roll, false), (b"b", wrong, true)]
+        {
+            let before = count(&p);
+            make(&mut p, key, Change::Remove { trx, roll });
+            assert_eq!(count(&p), before - usize::from(gone), "{}", key[0] as char);
+            assert_eq!(find(&p, key).is_err(), gone);
+        }
+        let value = [&Header::short(0, trx, 1)[..], b"other"].concat();
+        for key in [b"a", b"x"] {
+            make(&mut p, key, Change::Insert { value: &value });
+            assert_eq!(value_of(&p, find(&p, key).unwrap()), value);
+        }
+        assert_eq!(count(&p), 4);
+    }
+
+    proptest! {
+        #[test]
+        fn redo_is_total(
+            op in 78u8..84, payload: Vec<u8>, key in 0u8..8, damage in proptest::collection::vec((0usize..4096, any::<u8>()), 0..20)
+        ) {
+            let mut p = leaf(&[Header::short(0, TrxId(7), 1); 5]);
+            for (at, byte) in damage {
+                p[at] = byte;
+            }
+            for payload in [payload.clone(), [&payload[..], &[b'a' + key]].concat(), [&[7, 0, 0, 0, 0, 0, 1][..], &[b'a' + key]].concat()] {
+                let before = p.clone();
+                if repeat(op, &mut p, &payload).is_err() {
+                    prop_assert_eq!(&p, &before);
+                }
+            }
+        }
+    }
+}
