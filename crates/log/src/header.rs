@@ -63,6 +63,8 @@ pub(crate) struct Header {
     pub(crate) unlogged: bool,
     /// Not empty; by `first_lsn`; the first is at or before the checkpoint.
     pub(crate) generations: Vec<Generation>,
+    /// Not in the file: the slot to be written first, because the other one is surer to be whole.
+    pub(crate) first_slot: u64,
 }
 
 impl Header {
@@ -130,6 +132,7 @@ impl Header {
             payload: block[OFF_PAYLOAD..OFF_PAYLOAD + payload].to_vec(),
             unlogged: flags & FLAG_UNLOGGED != 0,
             generations: (0..generations).map(generation).collect(),
+            first_slot: 0,
         }))
     }
 
@@ -139,18 +142,22 @@ impl Header {
     /// [`Error::CorruptFile`] when neither is whole, [`Error::Format`], [`Error::Io`].
     pub(crate) fn read(file: &dyn File) -> Result<Header> {
         let path = file.path().display().to_string();
-        let mut newest: Option<Header> = None;
-        for slot in 0..2 {
+        let mut slots = [None, None];
+        for (slot, found) in (0..).zip(&mut slots) {
             let mut block = AlignedBuf::new(BLOCK as usize);
             let n = file.read_at(&mut block, slot * BLOCK)?;
             block[n..].fill(0);
-            if let Some(header) = Header::decode(&block, &path)? {
-                if newest.as_ref().is_none_or(|n| n.sequence < header.sequence) {
-                    newest = Some(header);
-                }
-            }
+            *found = Header::decode(&block, &path)?;
         }
-        newest.ok_or(Error::CorruptFile { path, reason: "both log headers are damaged".into() })
+        let (newest, first_slot) = match slots {
+            [None, None] => return Err(Error::CorruptFile { path, reason: "both log headers are damaged".into() }),
+            [Some(only), None] => (only, 1),
+            [None, Some(only)] => (only, 0),
+            // A sync may have failed since: what was written last is the less sure.
+            [Some(zero), Some(one)] if zero.sequence > one.sequence => (zero, 0),
+            [Some(_), Some(one)] => (one, 1),
+        };
+        Ok(Header { first_slot, ..newest })
     }
 
     /// Writes both slots, the first durable before the second is touched, so that one is always whole. Both: else a slot
@@ -158,7 +165,7 @@ impl Header {
     pub(crate) fn write(&self, file: &dyn File) -> Result<()> {
         let mut block = AlignedBuf::new(BLOCK as usize);
         self.encode(&mut block);
-        for slot in 0..2 {
+        for slot in [self.first_slot, 1 - self.first_slot] {
             file.write_at(&block, slot * BLOCK)?;
             file.sync()?;
         }
@@ -193,6 +200,7 @@ mod tests {
             generations: [(4096, 1), (5000, 2), (6000, 5)]
                 .map(|(first_lsn, number)| Generation { first_lsn, number })
                 .to_vec(),
+            first_slot: 0,
         }
     }
 
@@ -238,6 +246,26 @@ mod tests {
                 file.write_at(&block, slot * BLOCK).unwrap();
             }
             assert_eq!(Header::read(&*file).unwrap().sequence, 8);
+        }
+    }
+
+    #[test]
+    fn one_slot_survives_failed_syncs_and_power_failures_in_a_row() {
+        use myriad_io::{CallKind, Fault, Io, OpenMode, SimIo};
+        let path = std::path::Path::new("/l");
+        for seed in 0..300 {
+            let mut io = SimIo::new(seed);
+            let file = io.open(path, OpenMode::NEW).unwrap();
+            header().write(&*file).unwrap();
+            io.sync_dir(std::path::Path::new("/")).unwrap();
+            for round in 0..4 {
+                let file = io.open(path, OpenMode::WRITE).unwrap();
+                let found = Header::read(&*file).unwrap_or_else(|e| panic!("seed {seed} round {round}: {e}"));
+                io.inject(CallKind::Sync, "l", (seed >> round) & 1, Fault::Eio, false);
+                let next = Header { sequence: found.sequence + 1, ..found };
+                assert!(next.write(&*file).is_err());
+                io = io.crash(seed * 10 + round);
+            }
         }
     }
 

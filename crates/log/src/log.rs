@@ -152,6 +152,7 @@ impl Log {
             payload: Vec::new(),
             unlogged: false,
             generations,
+            first_slot: 0,
         };
         header.write(&*file)?;
         io.sync_dir(path.parent().expect("the log is in a folder"))

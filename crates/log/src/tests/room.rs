@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[test]
 fn appenders_are_slowed_down_then_stopped_until_a_checkpoint() {
@@ -23,16 +23,11 @@ fn appenders_are_slowed_down_then_stopped_until_a_checkpoint() {
     }
     assert!(asked.load(Ordering::Relaxed) > 0);
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| {
-            let start = Instant::now();
-            log.reserve_check().unwrap();
-            start.elapsed()
-        });
+        let waiter = scope.spawn(|| log.reserve_check().unwrap());
         std::thread::sleep(Duration::from_millis(60));
         assert!(!waiter.is_finished());
         log.checkpoint(log.contiguous_lsn(), b"").unwrap();
-        let waited = waiter.join().unwrap();
-        assert!(waited >= Duration::from_millis(50) && waited < Duration::from_secs(5));
+        waiter.join().unwrap();
     });
     assert_eq!(log.age(), 0);
     let before = log.stats().capacity_waits;
