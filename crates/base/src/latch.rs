@@ -34,10 +34,12 @@ pub enum LatchClass {
     TrxSystem,
     /// The catalog cache.
     Catalog,
+    /// A shard of the change buffer.
+    ChangeBuffer,
 }
 
 /// Number of [`LatchClass`]es.
-pub const LATCH_CLASSES: usize = 10;
+pub const LATCH_CLASSES: usize = 11;
 
 /// All classes, in the order of their numbers.
 pub const ALL_CLASSES: [LatchClass; LATCH_CLASSES] = [
@@ -51,6 +53,7 @@ pub const ALL_CLASSES: [LatchClass; LATCH_CLASSES] = [
     LatchClass::LockTable,
     LatchClass::TrxSystem,
     LatchClass::Catalog,
+    LatchClass::ChangeBuffer,
 ];
 
 impl LatchClass {
@@ -67,6 +70,7 @@ impl LatchClass {
             LatchClass::LockTable => "lock_table",
             LatchClass::TrxSystem => "trx_system",
             LatchClass::Catalog => "catalog",
+            LatchClass::ChangeBuffer => "change_buffer",
         }
     }
 }

@@ -18,6 +18,7 @@ use crate::mtr::Mtr;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::codec::{push_varint, Reader};
+use myriad_base::latch::{count_acquired, count_contended, LatchClass};
 use myriad_base::page::{set_page_lsn, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use parking_lot::{Mutex, MutexGuard};
@@ -206,7 +207,18 @@ impl ChangeBuffer {
     }
 
     fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
-        self.shards[(id.hash() >> 40) as usize % SHARDS].lock()
+        self.lock((id.hash() >> 40) as usize % SHARDS)
+    }
+
+    fn lock(&self, no: usize) -> MutexGuard<'_, Shard> {
+        count_acquired(LatchClass::ChangeBuffer);
+        let shard = &self.shards[no];
+        shard.try_lock().unwrap_or_else(|| {
+            let start = Instant::now();
+            let guard = shard.lock();
+            count_contended(LatchClass::ChangeBuffer, start);
+            guard
+        })
     }
 
     pub fn pages(&self) -> usize {
@@ -220,7 +232,7 @@ impl ChangeBuffer {
     /// The oldest change that is not on its page bounds the checkpoint.
     pub fn oldest(&self) -> Option<Lsn> {
         // A change is in its shard before the checkpoint may pass its place in the log, so none is overlooked.
-        self.shards.iter().filter_map(|shard| shard.lock().oldest()).min()
+        (0..SHARDS).filter_map(|no| self.lock(no).oldest()).min()
     }
 
     fn take(&self, shard: &mut Shard, id: PageId) -> Option<Changes> {
@@ -246,8 +258,8 @@ impl ChangeBuffer {
 
     /// The tablespace is gone.
     pub fn forget_space(&self, space: SpaceId) {
-        for shard in &self.shards {
-            let mut shard = shard.lock();
+        for no in 0..SHARDS {
+            let mut shard = self.lock(no);
             let gone: Vec<PageId> = shard.pages.keys().copied().filter(|id| id.space == space).collect();
             for id in gone {
                 self.take(&mut shard, id);
@@ -258,8 +270,8 @@ impl ChangeBuffer {
     /// Up to `max` pages whose first change is older than `limit`.
     fn old_pages(&self, limit: Lsn, max: usize) -> Vec<PageId> {
         let mut found: Vec<(Lsn, PageId)> = Vec::new();
-        for shard in &self.shards {
-            let shard = shard.lock();
+        for no in 0..SHARDS {
+            let shard = self.lock(no);
             let old = shard.order.iter().take_while(|(first, _)| *first < limit);
             found.extend(old.filter(|(first, id)| shard.is_current(*first, *id)).take(max.div_ceil(8)));
         }
@@ -305,6 +317,7 @@ impl BufferPool {
     /// if the page is in memory or may not have that room, if it could become nearly empty (whoever reads it can merge it
     /// with another), or if too much is buffered already.
     pub fn buffer_change(&self, id: PageId, takes: usize, gives: usize) -> Option<BufferedChange<'_>> {
+        // (A page that recovery has still to redo has not been in memory, so its room is not known.)
         let buffer = &self.changes;
         if buffer.bytes() >= self.change_buffer_bytes_max() {
             return None;
@@ -328,10 +341,11 @@ impl BufferPool {
         Some(BufferedChange { buffer, shard, id, room, given: given + gives })
     }
 
-    /// Makes the buffered changes of a page that has just been read, if there are any. The caller holds its frame's X latch.
-    pub(crate) fn merge_changes(&self, id: PageId, at: u32, bytes: &mut [u8]) -> Result<()> {
+    /// Makes the buffered changes of a page that has just been read; whether there were any. The caller holds its frame's X
+    /// latch; recovery has nothing left for the page. `restored`: the page came from the doublewrite file.
+    pub(crate) fn merge_changes(&self, id: PageId, at: u32, bytes: &mut [u8], restored: bool) -> Result<bool> {
         let mut shard = self.changes.shard(id);
-        let Some(changes) = shard.pages.get(&id) else { return Ok(()) };
+        let Some(changes) = shard.pages.get(&id) else { return Ok(false) };
         let mut records = Reader::new(&changes.records);
         while let Some(op) = records.u8() {
             let payload = records.bytes().expect("as `add` wrote it");
@@ -344,11 +358,11 @@ impl BufferPool {
         }
         set_page_lsn(bytes, changes.last);
         // Before the changes go, so that the checkpoint stays behind them.
-        self.mark_dirty(at, changes.first);
+        self.mark_dirty(at, if restored { self.background.last_checkpoint() } else { changes.first });
         self.counters.add(Counter::Merges);
         self.counters.add_many(Counter::ChangesMerged, changes.count);
         self.changes.take(&mut shard, id);
-        Ok(())
+        Ok(true)
     }
 
     /// Reads up to `max` pages whose first buffered change is older than `limit`, which makes their changes. Returns how many

@@ -374,11 +374,11 @@ impl BufferPool {
         }
         match pending {
             Some(pending) => self.redo_page(id, at, bytes, &pending, restored)?,
+            None if self.merge_changes(id, at, bytes, restored)? => {}
             // The file needs the page again, however old its changes.
             None if restored => self.mark_dirty(at, self.background.last_checkpoint()),
             None => {}
         }
-        self.merge_changes(id, at, bytes)?;
         self.frames.get(at).set_kind(bytes[OFF_KIND]);
         Ok(())
     }
