@@ -43,6 +43,8 @@ pub(crate) struct ChangeBuffer {
     bytes: AtomicUsize,
     /// Pages with changes.
     pages: AtomicUsize,
+    /// Changes held.
+    changes: AtomicU64,
     /// Most memory, in percent of the pool's; 0 = nothing is buffered.
     percent: AtomicU32,
 }
@@ -188,6 +190,7 @@ impl BufferedChange<'_> {
         changes.room = self.room;
         changes.given = self.given;
         changes.count += 1;
+        self.buffer.changes.fetch_add(1, Ordering::Relaxed);
         changes.records.push(op);
         push_varint(&mut changes.records, payload.len() as u64);
         changes.records.extend_from_slice(payload);
@@ -202,6 +205,7 @@ impl ChangeBuffer {
             rooms: OnceLock::new(),
             bytes: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
+            changes: AtomicU64::new(0),
             percent: AtomicU32::new(percent),
         }
     }
@@ -225,6 +229,10 @@ impl ChangeBuffer {
         self.pages.load(Ordering::Relaxed)
     }
 
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
     pub fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -238,6 +246,7 @@ impl ChangeBuffer {
     fn take(&self, shard: &mut Shard, id: PageId) -> Option<Changes> {
         let changes = shard.pages.remove(&id)?;
         self.pages.fetch_sub(1, Ordering::Relaxed);
+        self.changes.fetch_sub(changes.count, Ordering::Relaxed);
         self.bytes.fetch_sub(changes.bytes(), Ordering::Relaxed);
         Some(changes)
     }

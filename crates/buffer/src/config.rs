@@ -122,6 +122,8 @@ pub struct PoolStats {
     pub change_buffer_bytes: u64,
     /// Pages that have buffered changes.
     pub change_buffer_pages: u64,
+    /// Changes held.
+    pub change_buffer_changes: u64,
     /// Changes buffered since the pool was made.
     pub changes_buffered: u64,
     /// Of these, made when their page was read.

@@ -594,6 +594,7 @@ impl BufferPool {
             memory_pages_max: self.memory_pages_max() as u64,
             change_buffer_bytes: self.changes.bytes() as u64,
             change_buffer_pages: self.changes.pages() as u64,
+            change_buffer_changes: self.changes.changes(),
             changes_buffered: c.sum(Counter::ChangesBuffered),
             changes_merged: c.sum(Counter::ChangesMerged),
             merges: c.sum(Counter::Merges),

@@ -198,7 +198,7 @@ impl Engine {
         line!(
             out,
             "Change buffer: {} changes of {} pages, {} bytes; {} changes so far, made by {} page reads",
-            s.changes_buffered - s.changes_merged.min(s.changes_buffered),
+            s.change_buffer_changes,
             s.change_buffer_pages,
             s.change_buffer_bytes,
             s.changes_buffered,
