@@ -89,9 +89,7 @@ def main():
     print(measure.machine(), flush=True)
     servers = {}
     for engine in engines:
-        own = [o for o in args.options.split() if engine.upper() == "MYRIAD"]
-        srv = server.Server(engine, pool_mib=max(6, int(args.pool_mib * args.scale)),
-                            options=iobound.options(engine, args) + own)
+        srv = server.Server(engine, pool_mib=max(6, int(args.pool_mib * args.scale)), options=iobound.options(engine, args))
         srv.start()
         srv.query("CREATE DATABASE bench")
         finish(srv, subprocess.Popen(command(srv, args, 1, "prepare"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -28,7 +28,7 @@ def options(engine, args):
                    "--innodb-io-capacity-max=20000", "--innodb-buffer-pool-load-at-startup=0",
                    "--innodb-buffer-pool-dump-at-shutdown=0"],
         "MYRIAD": [f"--loose-myriad-log-capacity={log << 20}", f"--loose-myriad-page-size={args.page_size}",
-                   "--loose-myriad-buffer-pool-warm-up=0"],
+                   "--loose-myriad-buffer-pool-warm-up=0", *args.options.split()],
         "ROCKSDB": ["--rocksdb-use-direct-reads=1", "--rocksdb-use-direct-io-for-flush-and-compaction=1"],
     }[engine.upper()]
 
@@ -55,7 +55,7 @@ def start(engine, args):
     """The engine's server with its tables: loaded now, or found in --data."""
     folder = os.path.abspath(os.path.join(args.data, engine.lower())) if args.data else None
     srv = server.Server(engine, pool_mib=max(6, int(args.pool_mib * args.scale)), flush=1,
-                        options=options(engine, args) + [o for o in args.options.split() if engine == "MYRIAD"],
+                        options=options(engine, args),
                         folder=folder, keep=bool(args.data))
     srv.start()
     loaded = f"{args.tables} {args.rows}"

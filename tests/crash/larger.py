@@ -18,12 +18,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts"))
 import pymysql  # noqa: E402
 import server  # noqa: E402
+from run import LOST, OPTIONS, RETRY, check_table  # noqa: E402
 
 CLIENTS = 4
-LOST = {2006, 2013, 1053, 1927, 1317, 1184}
-RETRY = {1205, 1213, 1020}
 INDEXES = {"PRIMARY": "id", "k": "k", "name": "name", "pair": "name"}
-OPTIONS = {"INNODB": ["--innodb-log-file-size=16M"], "MYRIAD": ["--loose-myriad-log-capacity=33554432"], "ROCKSDB": []}
 
 
 def apply(model, delta):
@@ -138,20 +136,19 @@ def check(srv, clients):
             problems.append(f"client {client.number}: {len(differ)} rows differ from the record, such as "
                             f"{differ[0]}: {client.model.get(differ[0])}, found {own.get(differ[0])}")
         client.model = own
+    for index, column in INDEXES.items():
+        value = f"SELECT BIT_XOR(CRC32(CONCAT_WS('|', id, {column}))) FROM t FORCE INDEX"
+        if rows(f"{value} (PRIMARY)") != rows(f"{value} ({index}) WHERE {column} >= ''"):
+            problems.append(f"the values of index {index} are not the table's")
     for order in ("", " DESC"):
         sums = {}
         for index, column in INDEXES.items():
             ids = [row[0] for row in rows(f"SELECT id FROM t FORCE INDEX ({index}) WHERE {column} >= '' "
                                           f"ORDER BY {column}{order}")]
-            values = rows(f"SELECT BIT_XOR(CRC32(CONCAT_WS('|', id, {column}))) FROM t FORCE INDEX (PRIMARY)")
-            by_index = rows(f"SELECT BIT_XOR(CRC32(CONCAT_WS('|', id, {column}))) FROM t FORCE INDEX ({index}) "
-                            f"WHERE {column} >= ''")
-            sums[index] = (len(ids), len(set(ids)), sum(ids), values == by_index)
-        if len(set(sums.values())) != 1 or not sums["PRIMARY"][3]:
-            problems.append(f"indexes disagree (entries, rows, sum of ids, values agree): {sums}")
-    for row in rows("CHECK TABLE t EXTENDED"):
-        if row[2] in ("error", "warning") or row[2] == "status" and row[3] != "OK":
-            problems.append(f"CHECK TABLE: {row[2]} {row[3]}")
+            sums[index] = (len(ids), len(set(ids)), sum(ids))
+        if len(set(sums.values())) != 1:
+            problems.append(f"indexes disagree (entries, rows, sum of ids): {sums}")
+    problems += check_table(rows, "t")
     connection.close()
     return problems
 

@@ -33,6 +33,12 @@ LOST = {2006, 2013, 1053, 1927, 1317, 1184}
 OPTIONS = {"INNODB": ["--innodb-log-file-size=16M"], "MYRIAD": ["--loose-myriad-log-capacity=33554432"], "ROCKSDB": []}
 
 
+def check_table(rows, name):
+    """What CHECK TABLE finds; `rows` runs a statement."""
+    return [f"CHECK TABLE {name}: {row[2]} {row[3]}" for row in rows(f"CHECK TABLE {name} EXTENDED")
+            if row[2] in ("error", "warning") or row[2] == "status" and row[3] != "OK"]
+
+
 class Lost(Exception):
     """The server is gone."""
 
@@ -435,9 +441,7 @@ class Run:
         strays = [n for n in os.listdir(os.path.join(self.server.datadir, "crash")) if n.startswith("#sql")]
         problems += [f"stray file {name}" for name in strays]
         for name in tables:
-            for row in rows(f"CHECK TABLE {name} EXTENDED"):
-                if row[2] in ("error", "warning") or row[2] == "status" and row[3] != "OK":
-                    problems.append(f"CHECK TABLE {name}: {row[2]} {row[3]}")
+            problems += check_table(rows, name)
         connection.close()
         return problems
 

@@ -7,6 +7,7 @@
 //! writing to the latch's cache line and learn afterwards whether a writer came between (optimistic lock coupling: Leis
 //! et al., "Optimistic Lock Coupling", 2019). The version grows with each release of an exclusive holder.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -107,6 +108,18 @@ pub fn thread_no() -> usize {
 pub fn count_acquired(class: LatchClass) {
     let c = &SHARD[thread_no() % SHARDS].acquired[class as usize];
     c.store(c.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// Locks, with the class's counters.
+pub fn lock_counted<T>(mutex: &Mutex<T>, class: LatchClass) -> MutexGuard<'_, T> {
+    count_acquired(class);
+    if let Some(guard) = mutex.try_lock() {
+        return guard;
+    }
+    let start = Instant::now();
+    let guard = mutex.lock();
+    count_contended(class, start);
+    guard
 }
 
 /// Counts an acquisition that had to wait since `start`.

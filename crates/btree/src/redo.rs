@@ -52,10 +52,10 @@ pub const REFENCE: u8 = 23;
 pub const INSERT_CHILD: u8 = 24;
 /// Changes a child pointer.
 pub const SET_CHILD: u8 = 25;
-/// Inserts a leaf entry without naming its slot: for pages that are not in memory.
-pub const INSERT_KEY: u8 = 27;
 /// Makes any page a free one.
 pub const RELEASE: u8 = 26;
+/// Inserts a leaf entry without naming its slot: for pages that are not in memory.
+pub const INSERT_KEY: u8 = 27;
 /// Sets bits of a bitmap page.
 pub const ALLOCATE: u8 = 32;
 /// Clears bits of a bitmap page.
@@ -107,12 +107,7 @@ pub fn redo(op: u8, p: &mut [u8], payload: &[u8]) -> Result<()> {
             end(&r)?;
             overflow::link(p, next)
         }
-        INSERT_KEY => {
-            page::check_layout(p).map_err(Error::invalid)?;
-            let key = bytes_of(&mut r)?;
-            insert_key(p, key, r.rest())
-        }
-        APPEND | INSERT | REMOVE | REPLACE | PATCH | REFENCE | INSERT_CHILD | SET_CHILD => {
+        APPEND | INSERT | INSERT_KEY | REMOVE | REPLACE | PATCH | REFENCE | INSERT_CHILD | SET_CHILD => {
             page::check_layout(p).map_err(Error::invalid)?;
             redo_on_index(op, p, &mut r)
         }
@@ -124,6 +119,10 @@ pub fn redo(op: u8, p: &mut [u8], payload: &[u8]) -> Result<()> {
 fn redo_on_index(op: u8, p: &mut [u8], r: &mut Reader<'_>) -> Result<()> {
     if op == APPEND {
         return append(p, r.rest());
+    }
+    if op == INSERT_KEY {
+        let key = bytes_of(r)?;
+        return insert_key(p, key, r.rest());
     }
     let slot = u16_of(r)?;
     match op {

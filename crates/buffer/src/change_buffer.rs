@@ -18,7 +18,7 @@ use crate::mtr::Mtr;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::codec::{push_varint, Reader};
-use myriad_base::latch::{count_acquired, count_contended, LatchClass};
+use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::page::{set_page_lsn, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use parking_lot::{Mutex, MutexGuard};
@@ -77,6 +77,11 @@ impl Changes {
     }
 }
 
+/// Whether this is the page's first change.
+fn begins_at(pages: &FxHashMap<PageId, Changes>, id: PageId, first: Lsn) -> bool {
+    pages.get(&id).is_some_and(|c| c.first == first)
+}
+
 impl Shard {
     /// The oldest change.
     fn oldest(&mut self) -> Option<Lsn> {
@@ -90,14 +95,14 @@ impl Shard {
     }
 
     fn is_current(&self, first: Lsn, id: PageId) -> bool {
-        self.pages.get(&id).is_some_and(|c| c.first == first)
+        begins_at(&self.pages, id, first)
     }
 
     /// Notes the first change of a page.
     fn push_order(&mut self, first: Lsn, id: PageId) {
         if self.order.len() > 2 * self.pages.len() + 64 {
             let pages = &self.pages;
-            self.order.retain(|(first, id)| pages.get(id).is_some_and(|c| c.first == *first));
+            self.order.retain(|&(first, id)| begins_at(pages, id, first));
         }
         // Mini-transactions of several threads may come here in another order than in the log.
         let at = self.order.iter().rposition(|&(lsn, _)| lsn <= first).map_or(0, |at| at + 1);
@@ -215,14 +220,7 @@ impl ChangeBuffer {
     }
 
     fn lock(&self, no: usize) -> MutexGuard<'_, Shard> {
-        count_acquired(LatchClass::ChangeBuffer);
-        let shard = &self.shards[no];
-        shard.try_lock().unwrap_or_else(|| {
-            let start = Instant::now();
-            let guard = shard.lock();
-            count_contended(LatchClass::ChangeBuffer, start);
-            guard
-        })
+        lock_counted(&self.shards[no], LatchClass::ChangeBuffer)
     }
 
     pub fn pages(&self) -> usize {

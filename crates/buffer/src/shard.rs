@@ -2,24 +2,11 @@
 //! of them grow and shrink with the pool.
 
 use crate::frame::{Frames, NIL, STATE_SECOND, STATE_WRITING};
-use myriad_base::latch::{count_acquired, count_contended, LatchClass};
+use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::Lsn;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Instant;
-
-/// Locks, with the class's counters.
-pub(crate) fn lock_counted<T>(mutex: &Mutex<T>, class: LatchClass) -> MutexGuard<'_, T> {
-    count_acquired(class);
-    if let Some(guard) = mutex.try_lock() {
-        return guard;
-    }
-    let start = Instant::now();
-    let guard = mutex.lock();
-    count_contended(class, start);
-    guard
-}
 
 /// Consecutive frames that belong to one partition.
 pub(crate) const RUN_FRAMES: u32 = 32;

@@ -6,8 +6,7 @@
 //! take the lock; both happen only when pages enter or leave memory.
 
 use crate::frame::{Frames, NIL, NO_PAGE};
-use crate::shard::lock_counted;
-use myriad_base::latch::LatchClass;
+use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::PageId;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU32, Ordering};

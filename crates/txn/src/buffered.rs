@@ -92,18 +92,13 @@ impl Absent<'_> {
 }
 
 impl TrxSystem {
-    /// Whether it is worth asking [`TrxSystem::absent_leaf`].
+    /// Whether it is worth asking [`Tree::absent_leaf`].
     #[inline]
     pub(crate) fn may_buffer(&self, tree: Tree) -> bool {
         tree.space != SpaceId::MEMORY && self.pool().may_buffer_changes()
     }
 
-    /// The page of the key's leaf if that is not in memory, and its parent.
-    pub(crate) fn absent_leaf(&self, tree: Tree, key: &[u8]) -> Result<Option<(SharedPage<'_>, PageId)>> {
-        tree.absent_leaf(self.pool(), key)
-    }
-
-    /// The right to buffer `change`, and in `payload` what is logged of it; `None` where the leaf has to be read. What the
+    /// The right to buffer `change` of what [`Tree::absent_leaf`] gave, and in `payload` what is logged of it; `None` where the leaf has to be read. What the
     /// mini-transaction needs beside it has been latched before.
     pub(crate) fn buffer<'p>(
         &'p self,

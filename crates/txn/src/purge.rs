@@ -395,7 +395,7 @@ impl TrxSystem {
     /// Leaves the removal of a secondary entry to the change buffer, if its leaf is not in memory; whether it did.
     fn remove_absent(&self, tree: Tree, index: IndexId, key: &[u8], removal: buffered::Change<'_>) -> Result<bool> {
         let mtr = Mtr::start(self.pool())?;
-        let Some(leaf) = self.absent_leaf(tree, key)? else { return Ok(false) };
+        let Some(leaf) = tree.absent_leaf(self.pool(), key)? else { return Ok(false) };
         let mut payload = Vec::new();
         let Some(absent) = self.buffer(leaf, index, key, removal, &mut payload) else { return Ok(false) };
         absent.commit(mtr, &payload)?;

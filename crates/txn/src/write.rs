@@ -363,7 +363,7 @@ impl Writer<'_> {
     fn buffer(&mut self, op: &Op<'_>, stored: &Stored<'_>) -> Result<Option<Step>> {
         let pool = self.sys.pool();
         let mut mtr = Mtr::start(pool)?;
-        let Some(leaf) = self.sys.absent_leaf(op.index.tree, &self.scratch.key)? else { return Ok(None) };
+        let Some(leaf) = op.index.tree.absent_leaf(pool, &self.scratch.key)? else { return Ok(None) };
         let target = Target { tree: op.index.tree, key: &self.scratch.key, row_key_len: self.row_key_len };
         let change = if op.kind == OpKind::Insert {
             record::encode_insert(&mut self.scratch.record, target);

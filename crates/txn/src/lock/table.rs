@@ -11,13 +11,12 @@ use super::{
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
 use myriad_base::ids::mix;
-use myriad_base::latch::{count_acquired, count_contended, LatchClass};
+use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{IndexId, TrxId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
 
 const SHARDS: usize = 256;
 /// Counters of transactions by index.
@@ -122,14 +121,7 @@ impl LockTable {
     }
 
     pub(super) fn lock_shard(&self, no: usize) -> ShardGuard<'_> {
-        count_acquired(LatchClass::LockTable);
-        let shard = &self.shards[no];
-        shard.try_lock().unwrap_or_else(|| {
-            let start = Instant::now();
-            let guard = shard.lock();
-            count_contended(LatchClass::LockTable, start);
-            guard
-        })
+        lock_counted(&self.shards[no], LatchClass::LockTable)
     }
 
     /// The queue of `key`, made if there is none.
