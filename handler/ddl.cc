@@ -98,7 +98,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
 
   myriad::TablePlan plan(form);
   std::vector<myriad_index_spec> indexes;
-  for (const auto &index : plan.indexes()) indexes.push_back({index.unique});
+  for (const auto &index : plan.indexes()) indexes.push_back({index.unique, index.hash});
 
   const uchar *image = nullptr;
   size_t image_length = 0;

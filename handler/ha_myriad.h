@@ -26,7 +26,7 @@ public:
 
   ulonglong table_flags() const override;
   ulong index_flags(uint index, uint part, bool all_parts) const override;
-  const char *index_type(uint) override { return "BTREE"; }
+  const char *index_type(uint index) override;
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_length() const override { return 3500; }
   uint max_supported_key_part_length() const override;

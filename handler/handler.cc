@@ -33,6 +33,10 @@ ulong ha_myriad::index_flags(uint index, uint, bool) const {
   return flags;
 }
 
+const char *ha_myriad::index_type(uint index) {
+  return myriad::has_hash_lookup(table_share, table->key_info[index]) ? "HASH" : "BTREE";
+}
+
 /* InnoDB's limits, which people's schemas are made for: 3072 bytes at 16 KiB pages and above, less on smaller ones. */
 uint ha_myriad::max_supported_key_part_length() const {
   return m_page_size >= 16384 ? 3072 : m_page_size >= 8192 ? 1536 : 768;

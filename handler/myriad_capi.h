@@ -176,7 +176,10 @@ myriad_status myriad_commit_by_xid(myriad_engine *, const uint8_t *xid, size_t x
 myriad_status myriad_rollback_by_xid(myriad_engine *, const uint8_t *xid, size_t xid_len);
 
 /* ---- definitions ----------------------------------------------------------------------------------------------------- */
-typedef struct { bool unique; } myriad_index_spec;                /* index 0 is the clustered one, always unique */
+typedef struct {
+  bool unique;                             /* index 0 is the clustered one, always unique */
+  bool hash;                               /* look-ups of whole keys by hash first; only where in_memory */
+} myriad_index_spec;
 typedef struct {
   const uint8_t *frm; size_t frm_len;      /* MariaDB's image of the table, may be empty (partitions) */
   const myriad_index_spec *indexes; uint32_t index_count;

@@ -1,5 +1,6 @@
 /* Rows and index entries to bytes and back, see rows.h. */
 #include "rows.h"
+#include "options.h"
 
 namespace myriad {
 
@@ -151,6 +152,10 @@ void pack_step(const Step &step, const uchar *record, Buffer *out) {
   }
 }
 
+bool has_hash_lookup(const TABLE_SHARE *share, const KEY &key) {
+  return key.algorithm == HA_KEY_ALG_HASH && share->option_struct && share->option_struct->in_memory;
+}
+
 TablePlan::TablePlan(TABLE *table) : m_primary(table->s->primary_key) {
   plan_indexes(table);
   plan_rows(table);
@@ -171,6 +176,7 @@ void TablePlan::plan_indexes(TABLE *table) {
     index.core_no = core_number(no);
     index.server_no = no;
     index.unique = (key.flags & HA_NOSAME) && key.algorithm != HA_KEY_ALG_LONG_HASH;
+    index.hash = has_hash_lookup(share, key);
     uint32_t width = 0;
     bool fixed = true;
     for (uint i = 0; i < key.user_defined_key_parts; i++) {

@@ -431,6 +431,43 @@ def test_memory_restart(_where):
         rows(c, "DROP DATABASE d")
 
 
+def test_memory_hash(_where):
+    """USING HASH: equality takes fewer pages than in an ordered index, which it is as well; the same after a restart."""
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        rows(c, "CREATE TABLE h (id INT, k INT, v VARCHAR(90), PRIMARY KEY (id) USING HASH, KEY k (k)) IN_MEMORY=YES")
+        rows(c, "CREATE TABLE b (id INT PRIMARY KEY, k INT, v VARCHAR(90), KEY k (k)) IN_MEMORY=YES")
+        rows(c, "CREATE TABLE disk (id INT PRIMARY KEY, k INT, KEY k (k) USING HASH)")
+        rows(c, "ALTER TABLE h ADD INDEX v (v) USING HASH, ALGORITHM=INPLACE")
+        types = {"h": {"PRIMARY": "HASH", "k": "BTREE", "v": "HASH"}, "b": {"PRIMARY": "BTREE", "k": "BTREE"},
+                 "disk": {"PRIMARY": "BTREE", "k": "BTREE"}}
+        for restarted in (False, True):
+            for table, wanted in types.items():
+                expect("types", {r[2]: r[10] for r in rows(c, f"SHOW INDEX FROM {table}")}, wanted)
+            requests = {}
+            for table in ("h", "b"):
+                rows(c, f"INSERT INTO {table} SELECT seq, seq MOD 100, CONCAT('v', seq) FROM seq_1_to_30000")
+                for _ in range(3):
+                    before = status(c, "buffer_pool_read_requests")
+                    found = rows(c, f"SELECT COUNT(*), SUM(t.k) FROM seq_1_to_40000 s STRAIGHT_JOIN {table} t ON t.id = s.seq")
+                    requests[table] = status(c, "buffer_pool_read_requests") - before
+                expect("look-ups", found, ((30000, 1485000),))
+            expect("pages", requests["h"] < requests["b"] * .7, True)
+            expect("order", rows(c, "SELECT id FROM h WHERE id > 29995 ORDER BY id DESC"),
+                   ((30000,), (29999,), (29998,), (29997,), (29996,)))
+            expect("range of the other", rows(c, "SELECT COUNT(*) FROM h WHERE v BETWEEN 'v2' AND 'v29999'"),
+                   rows(c, "SELECT COUNT(*) FROM b WHERE v BETWEEN 'v2' AND 'v29999'"))
+            expect("equal", rows(c, "SELECT id FROM h WHERE v = 'v17'"), ((17,),))
+            rows(c, "UPDATE h SET v = CONCAT(v, REPEAT('x', 80)) WHERE id MOD 3 = 0")
+            rows(c, "DELETE FROM h WHERE id MOD 2 = 0")
+            expect("after moves", rows(c, "SELECT COUNT(*) FROM seq_1_to_30000 s STRAIGHT_JOIN h ON h.id = s.seq"), ((15000,),))
+            expect("check", rows(c, "CHECK TABLE h")[0][3], "OK")
+            if not restarted:
+                where.restart()
+                c = where.connect(database="d")
+        rows(c, "DROP DATABASE d")
+
+
 def test_memory_limit(where):
     c = database(where)
     rows(c, "CREATE TABLE m (id INT PRIMARY KEY, v VARCHAR(1000)) IN_MEMORY=YES")
