@@ -37,7 +37,8 @@ void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
 void ha_myriad::note_explicit_auto_increment(const uchar *record, bool inserting) {
   Field *field = inserting ? table->next_number_field : table->found_next_number_field;
   if (!field || record != table->record[0] || table->s->next_number_keypart) return;
-  if (inserting && insert_id_for_cur_row) return; /* ours, already counted */
+  /* Ours, already counted; but not one that the binary log or SET INSERT_ID told. */
+  if (inserting && insert_id_for_cur_row && !ha_thd()->auto_inc_intervals_forced.nb_elements()) return;
   longlong value = field->val_int();
   bool is_unsigned = field->flags & UNSIGNED_FLAG;
   if (value == 0 || (!is_unsigned && value < 0)) return;

@@ -167,6 +167,7 @@ myriad_status myriad_commit(myriad_session *);                    /* whole commi
 /* Two-phase: prepare -> commit_ordered (fast, makes visible, no sync; maybe another thread) -> commit_finish (sync unless
    `durable` is false because the binlog will recover it; frees locks if commit_ordered did not). */
 myriad_status myriad_prepare(myriad_session *, const uint8_t *xid, size_t xid_len);   /* durable on return */
+void myriad_release_reads(myriad_session *);   /* prepared, perhaps for long: its shared locks and gaps go, but at SERIALIZABLE */
 void myriad_commit_ordered(myriad_session *);
 myriad_status myriad_commit_finish(myriad_session *, bool durable);
 void myriad_session_detach_prepared(myriad_session *);

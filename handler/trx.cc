@@ -107,6 +107,7 @@ int prepare(handlerton *, THD *thd, bool all) {
   if (status != MYRIAD_OK) return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
   session->prepared = true;
   session->xa = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
+  if (session->xa) myriad_release_reads(session->core());
   return 0;
 }
 

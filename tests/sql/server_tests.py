@@ -199,6 +199,22 @@ def test_binlog_crash(_where):
         rows(c, "PURGE BINARY LOGS TO 'binlog.000003'")
 
 
+def test_temporary_not_logged(_where):
+    with server.Server("MYRIAD", binlog=True, options=["--binlog-format=ROW"]) as where:
+        c = database(where)
+        rows(c, "RESET MASTER")
+        rows(c, "CREATE TEMPORARY TABLE a (id INT AUTO_INCREMENT PRIMARY KEY, v TEXT)")
+        rows(c, "INSERT INTO a (v) VALUES ('x'), ('y')")
+        rows(c, "ALTER TABLE a ADD COLUMN w INT DEFAULT 5")
+        rows(c, "CREATE TEMPORARY TABLE b AS SELECT id, w FROM a")
+        expect("temporary rows", rows(c, "SELECT * FROM b ORDER BY id"), ((1, 5), (2, 5)))
+        rows(c, "TRUNCATE a")
+        rows(c, "DROP TABLE a")
+        rows(c, "DROP TEMPORARY TABLE b")
+        events = [e for e in rows(c, "SHOW BINLOG EVENTS") if e[2] not in ("Format_desc", "Gtid_list", "Binlog_checkpoint")]
+        expect("events about temporary tables in row format", events, [])
+
+
 def test_xa_disconnected(where):
     c = database(where)
     rows(c, "CREATE TABLE x (a INT PRIMARY KEY)")

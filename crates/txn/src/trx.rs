@@ -626,6 +626,13 @@ impl Trx {
         self.sys.harden(lsn, self.policy(durability))
     }
 
+    /// Of a prepared transaction that may stay so for long: its shared locks and gaps go, but at SERIALIZABLE.
+    pub fn release_reads(&self) {
+        if self.state == TrxState::Prepared && self.isolation != Isolation::Serializable {
+            self.sys.locks().release_reads(&self.locks);
+        }
+    }
+
     fn write_prepared(&mut self, xid: &[u8]) -> Result<Lsn> {
         let log = self.undo.as_mut().expect("has changes");
         let mut body = Vec::with_capacity(1 + xid.len());
