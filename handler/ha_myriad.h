@@ -234,6 +234,7 @@ private:
 
   /* Changes. */
   ulonglong m_auto_increment_rows = 0;  /* still to come, by the statement's own estimate */
+  ulonglong m_auto_increment_end = 0;   /* values below it are the statement's, the counter is behind them */
   ulonglong m_auto_increment_floor = 1; /* for ALTER TABLE ... AUTO_INCREMENT: behind the largest value stored */
   bool m_bulk_copy = false;             /* filling a table that nobody else sees */
   bool m_ignore_duplicates = false, m_replace_duplicates = false;
