@@ -19,8 +19,13 @@ ulonglong ha_myriad::table_flags() const {
                     HA_CONCURRENT_OPTIMIZE | HA_ONLINE_ANALYZE | HA_REUSES_FILE_NAMES | HA_AUTO_PART_KEY |
                     HA_PARTIAL_COLUMN_READ;
   THD *thd = ha_thd();
-  /* Below REPEATABLE READ the order of commits is not what a replica needs to repeat statements. */
-  if (!thd || myriad_isolation_of(thd) >= MYRIAD_REPEATABLE_READ) flags |= HA_BINLOG_STMT_CAPABLE;
+  /* Below REPEATABLE READ the order of commits is not what a replica needs to repeat statements, and there is no gap
+     lock between the server's look-up for a constraint of its own (UNIQUE of a long column, WITHOUT OVERLAPS) and the
+     write: it has to look after the write. */
+  if (!thd || myriad_isolation_of(thd) >= MYRIAD_REPEATABLE_READ)
+    flags |= HA_BINLOG_STMT_CAPABLE;
+  else
+    flags |= HA_CHECK_UNIQUE_AFTER_WRITE;
   return flags;
 }
 

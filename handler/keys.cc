@@ -206,7 +206,8 @@ void put_level(const TextRules &rules, unsigned level, const uchar *from, const 
 void encode_text(const KeyPart &part, Bytes value, Buffer *out) {
   const TextRules &rules = part.text;
   CHARSET_INFO *cs = rules.cs;
-  if (part.prefix || part.storage == Storage::Blob) {
+  /* CHAR under NO PAD keeps its spaces: they count, as many as the column has characters. */
+  if (part.prefix || part.storage == Storage::Blob || (part.storage == Storage::Fixed && !rules.pad)) {
     if (cs->mbmaxlen > 1) {
       size_t cut = cs->charpos(reinterpret_cast<const char *>(value.data),
                                reinterpret_cast<const char *>(value.data) + value.length, part.chars);
@@ -215,7 +216,6 @@ void encode_text(const KeyPart &part, Bytes value, Buffer *out) {
       value.length = std::min<size_t>(value.length, part.chars);
     }
   }
-  /* CHAR under NO PAD keeps its spaces: they count, as many as the column has characters. */
   if (rules.pad) value.length = cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
   if (rules.whole) {
     /* With several levels the weights of the first space would come before those of the second level: such collations

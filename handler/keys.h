@@ -61,7 +61,7 @@ struct KeyPart {
   uint32_t null_offset = 0;
   uint32_t offset = 0;       /* of the column in the record */
   uint32_t length = 0;       /* bytes of the column (or of the prefix) */
-  uint32_t chars = 0;        /* the prefix in characters */
+  uint32_t chars = 0;        /* the prefix, or the column, in characters */
   uint32_t store_length = 0; /* in the server's key image, NULL byte and length included */
   uint32_t fixed_length = 0; /* encoded, without the NULL marker; 0 = variable */
   Field *field = nullptr;    /* only for Sorted */

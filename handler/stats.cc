@@ -66,9 +66,10 @@ void ha_myriad::refresh_rows_per_key(bool thorough) {
   std::vector<std::vector<ulong>> result(table->s->keys);
   for (uint no = 0; no < table->s->keys; no++) {
     const IndexPlan &index = m_plan->index(no);
-    result[no].assign(index.parts.size(), 0);
+    /* 0 is "unknown" to the server; of an empty table the cardinality is known. */
+    result[no].assign(index.parts.size(), rows ? 0 : 1);
     bool trivial = index.unique && index.parts.size() == 1 && !index.has_nullable;
-    if (!trivial) {
+    if (!trivial && rows) {
       Sampler sampler(index);
       myriad_sample_index(m_table, index.core_no, thorough ? SAMPLE_PAGES_ANALYZE : SAMPLE_PAGES_AT_OPEN, sample_entry,
                           &sampler);
@@ -106,10 +107,9 @@ int ha_myriad::info(uint flag) {
     if (!stats.records) stats.records = 1;
     return myriad_error_noted(status, ha_thd());
   }
-  if (flag & HA_STATUS_TIME) {
-    stats.create_time = time_t(core_stats.create_time_s);
-    stats.update_time = time_t(core_stats.update_time_s);
-  }
+  /* A partitioned table takes the one of its first partition's with CONST. */
+  if (flag & (HA_STATUS_TIME | HA_STATUS_CONST)) stats.create_time = time_t(core_stats.create_time_s);
+  if (flag & HA_STATUS_TIME) stats.update_time = time_t(core_stats.update_time_s);
   if (flag & HA_STATUS_AUTO)
     stats.auto_increment_value = core_stats.auto_increment_next ? core_stats.auto_increment_next : 1;
   if (flag & HA_STATUS_CONST) stats.block_size = uint(m_page_size);

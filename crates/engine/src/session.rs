@@ -360,7 +360,8 @@ impl Session {
     }
 
     /// Reserves `count` AUTO_INCREMENT values, `increment` apart; the first of them, which is `offset` plus a multiple of
-    /// `increment`. `u64::MAX` when they are used up.
+    /// `increment`. `u64::MAX` when they are used up, a value that is no such number when only such are
+    /// left.
     ///
     /// # Errors
     /// [`Error::Invalid`] without such a column.
