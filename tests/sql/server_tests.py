@@ -59,6 +59,33 @@ def test_dump(where):
         expect(f"contents after {options}", [rows(c, q) for q in checks], before)
 
 
+def wait_pairs(c):
+    """The connections (waiting, waited for) of all lock waits."""
+    return rows(c, "SELECT r.TRX_MYSQL_THREAD_ID, b.TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_LOCK_WAITS w "
+                   "JOIN information_schema.MYRIAD_TRX r ON r.TRX_ID = w.REQUESTING_TRX_ID "
+                   "JOIN information_schema.MYRIAD_TRX b ON b.TRX_ID = w.BLOCKING_TRX_ID")
+
+
+def test_wait_of_readers(where):
+    """Transactions that have changed nothing are found from their locks."""
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO k VALUES (1)")
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM k FOR UPDATE")
+    waiter = where.connect(database="d")
+    thread = threading.Thread(target=rows, args=(waiter, "SELECT * FROM k LOCK IN SHARE MODE"))
+    thread.start()
+    for _ in range(100):
+        pairs = wait_pairs(c)
+        if pairs:
+            break
+        time.sleep(0.02)
+    rows(c, "COMMIT")
+    thread.join(5)
+    expect("who waits for whom", pairs, ((waiter.thread_id(), c.thread_id()),))
+
+
 def test_kill_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
@@ -83,6 +110,7 @@ def test_kill_waiting(where):
     expect("lock waits shown", len(waits), 1)
     expect("locks shown", len(rows(c, "SELECT * FROM information_schema.MYRIAD_LOCKS WHERE LOCK_TABLE='d/k'")) >= 2, True)
     expect("states", sorted(r[0] for r in rows(c, "SELECT TRX_STATE FROM information_schema.MYRIAD_TRX")), ["ACTIVE", "LOCK WAIT"])
+    expect("who waits for whom", wait_pairs(c), ((waiter.thread_id(), c.thread_id()),))
     rows(c, f"KILL QUERY {waiter.thread_id()}")
     thread.join(5)
     expect("killed statement", outcome, [1317])
