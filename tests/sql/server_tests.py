@@ -118,6 +118,22 @@ def test_kill_waiting(where):
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
 
 
+def test_backup_refused(where):
+    """mariadb-backup is known by the wait_timeout it sets; its backup would have none of the tables."""
+    c = database(where)
+    tool = where.connect()
+    rows(tool, "SET SESSION wait_timeout=2147483, max_statement_time=0")
+    try:
+        rows(tool, "BACKUP STAGE START")
+        expect("mariadb-backup", "let through", "refused")
+    except pymysql.err.Error as problem:
+        expect("mariadb-backup", (problem.args[0], "mariadb-dump" in problem.args[1]), (4148, True))
+    tool.close()
+    rows(c, "BACKUP STAGE START")
+    rows(c, "BACKUP STAGE BLOCK_COMMIT")
+    rows(c, "BACKUP STAGE END")
+
+
 def test_deadlock(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
