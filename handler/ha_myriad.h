@@ -222,6 +222,7 @@ private:
   bool m_scan_started = false;
   bool m_full_scan = false;
   bool m_by_position = false; /* rows are asked for by rnd_pos() */
+  bool m_from_entry = false;  /* the row has come from a secondary entry alone; its clustered key is m_pk */
   bool m_by_handler = false;  /* SQL HANDLER: statements come and go between two reads */
   /* Where HANDLER stands without a last row: before the index's first entry or behind its last. */
   enum class Beyond : uint8_t { None, First, Last } m_beyond = Beyond::None;

@@ -337,6 +337,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
   out->pk_parts.assign(clustered().parts.size(), 0);
   out->steps_end = 0;
   out->key_parts = out->blobs = false;
+  out->unread.clear();
   auto needed = [&](uint field) { return all || bitmap_is_set(table->read_set, field); };
   for (size_t i = 0; i < m_steps.size(); i++) {
     const Step &step = m_steps[i];
@@ -347,6 +348,8 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
       out->blobs |= step.kind == StepKind::Blob;
       break;
     }
+    if (!out->steps[i] && step.null_bit && table->field[step.first_field]->vcol_info)
+      out->unread.push_back(uint32_t(i));
   }
   for (size_t i = 0; i < clustered().parts.size(); i++) {
     const KeyPart &part = clustered().parts[i];
@@ -378,6 +381,8 @@ bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_le
     at = what.steps[i] ? unpack_step(step, at, end, record, blobs) : skip_step(step, at, end);
     if (!at) return false;
   }
+  /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
+  for (uint32_t i : what.unread) record[m_steps[i].null_offset] |= m_steps[i].null_bit;
   if (!what.key_parts) return true;
   const uchar *key_end = key + key_length;
   for (size_t i = 0; i < clustered().parts.size(); i++) {

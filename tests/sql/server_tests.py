@@ -59,6 +59,33 @@ def test_dump(where):
         expect(f"contents after {options}", [rows(c, q) for q in checks], before)
 
 
+def wait_pairs(c):
+    """The connections (waiting, waited for) of all lock waits."""
+    return rows(c, "SELECT r.TRX_MYSQL_THREAD_ID, b.TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_LOCK_WAITS w "
+                   "JOIN information_schema.MYRIAD_TRX r ON r.TRX_ID = w.REQUESTING_TRX_ID "
+                   "JOIN information_schema.MYRIAD_TRX b ON b.TRX_ID = w.BLOCKING_TRX_ID")
+
+
+def test_wait_of_readers(where):
+    """Transactions that have changed nothing are found from their locks."""
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO k VALUES (1)")
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM k FOR UPDATE")
+    waiter = where.connect(database="d")
+    thread = threading.Thread(target=rows, args=(waiter, "SELECT * FROM k LOCK IN SHARE MODE"))
+    thread.start()
+    for _ in range(100):
+        pairs = wait_pairs(c)
+        if pairs:
+            break
+        time.sleep(0.02)
+    rows(c, "COMMIT")
+    thread.join(5)
+    expect("who waits for whom", pairs, ((waiter.thread_id(), c.thread_id()),))
+
+
 def test_kill_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
@@ -83,11 +110,28 @@ def test_kill_waiting(where):
     expect("lock waits shown", len(waits), 1)
     expect("locks shown", len(rows(c, "SELECT * FROM information_schema.MYRIAD_LOCKS WHERE LOCK_TABLE='d/k'")) >= 2, True)
     expect("states", sorted(r[0] for r in rows(c, "SELECT TRX_STATE FROM information_schema.MYRIAD_TRX")), ["ACTIVE", "LOCK WAIT"])
+    expect("who waits for whom", wait_pairs(c), ((waiter.thread_id(), c.thread_id()),))
     rows(c, f"KILL QUERY {waiter.thread_id()}")
     thread.join(5)
     expect("killed statement", outcome, [1317])
     rows(c, "COMMIT")
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
+
+
+def test_backup_refused(where):
+    """mariadb-backup is known by the wait_timeout it sets; its backup would have none of the tables."""
+    c = database(where)
+    tool = where.connect()
+    rows(tool, "SET SESSION wait_timeout=2147483, max_statement_time=0")
+    try:
+        rows(tool, "BACKUP STAGE START")
+        expect("mariadb-backup", "let through", "refused")
+    except pymysql.err.Error as problem:
+        expect("mariadb-backup", (problem.args[0], "mariadb-dump" in problem.args[1]), (4148, True))
+    tool.close()
+    rows(c, "BACKUP STAGE START")
+    rows(c, "BACKUP STAGE BLOCK_COMMIT")
+    rows(c, "BACKUP STAGE END")
 
 
 def test_deadlock(where):

@@ -470,7 +470,7 @@ impl TrxSystem {
             }
         }
         let describe = |w: &Work, state| TrxInfo {
-            trx_id: w.log.trx,
+            shown_id: w.log.trx.0,
             state,
             waiting: false,
             start_wall_us: w.start_wall_us,
