@@ -21,16 +21,17 @@ FIGURES = ["qps", "worst_share", "p99_ms", "longest_ms", "read_kb", "written_kb"
 
 
 def options(engine, args):
-    """Direct I/O, a log of the same size and the same right to write in the background for every engine."""
+    """Direct I/O, a log of the same size and the same right to write in the background for every engine; then what the name
+    says: MYRIAD:doublewrite=OFF is Myriad with that variable."""
     log = int(args.log_mib * args.scale)
+    engine, *own = engine.split(":")
     return {
         "INNODB": ["--innodb-flush-method=O_DIRECT", f"--innodb-log-file-size={log}M", "--innodb-io-capacity=2000",
                    "--innodb-io-capacity-max=20000", "--innodb-buffer-pool-load-at-startup=0",
                    "--innodb-buffer-pool-dump-at-shutdown=0"],
-        "MYRIAD": [f"--loose-myriad-log-capacity={log << 20}", f"--loose-myriad-page-size={args.page_size}",
-                   "--loose-myriad-buffer-pool-warm-up=0", *args.options.split()],
+        "MYRIAD": [f"--loose-myriad-log-capacity={log << 20}", "--loose-myriad-buffer-pool-warm-up=0"],
         "ROCKSDB": ["--rocksdb-use-direct-reads=1", "--rocksdb-use-direct-io-for-flush-and-compaction=1"],
-    }[engine.upper()]
+    }[engine.upper()] + [f"--{engine.lower()}-{variable}" for variable in own]
 
 
 def io_bytes(srv):
@@ -54,7 +55,7 @@ def settle(servers, seconds_max):
 def start(engine, args):
     """The engine's server with its tables: loaded now, or found in --data."""
     folder = os.path.abspath(os.path.join(args.data, engine.lower())) if args.data else None
-    srv = server.Server(engine, pool_mib=max(6, int(args.pool_mib * args.scale)), flush=1,
+    srv = server.Server(engine.split(":")[0], pool_mib=max(6, int(args.pool_mib * args.scale)), flush=1,
                         options=options(engine, args),
                         folder=folder, keep=bool(args.data))
     srv.start()
@@ -79,8 +80,8 @@ def start(engine, args):
     return srv
 
 
-def cell(srv, args, workload, clients, seconds):
-    """Runs one workload; its figures. Appends throughput and p99 of each second to `seconds`."""
+def cell(srv, args, workload, clients):
+    """Runs one workload; its figures, and throughput and p99 of each second."""
     extra = ["--percentile=99", "--report-interval=1"]
     if args.warm:
         oltp.sysbench(srv, args, workload, clients, "run", args.warm, extra)
@@ -90,26 +91,26 @@ def cell(srv, args, workload, clients, seconds):
     queries, qps = re.search(r"queries:\s+(\d+)\s+\(([\d.]+) per sec", text).groups()
     queries, qps = max(1, int(queries)), float(qps)
     each = [(int(m[0]), float(m[2]), float(m[3])) for m in SECOND.findall(text)]
-    for second, rate, p99 in each:
-        seconds.append({"workload": workload, "clients": clients, "engine": srv.engine, "second": second, "qps": rate,
-                        "p99_ms": p99})
+    seconds = [{"second": second, "qps": rate, "p99_ms": p99} for second, rate, p99 in each]
     worst = min((rate for _, rate, _ in each), default=0)
-    return {"qps": qps, "worst_qps": worst, "worst_share": worst / qps if qps else 0,
-            "p99_ms": float(re.search(r"99th percentile:\s+([\d.]+)", text)[1]),
-            "longest_ms": float(re.search(r"max:\s+([\d.]+)", text)[1]),
-            "read_kb": io[0] / queries / 1024, "written_kb": io[1] / queries / 1024, "cpu_us": cpu / queries * 1e6}
+    figures = {"qps": qps, "worst_qps": worst, "worst_share": worst / qps if qps else 0,
+               "p99_ms": float(re.search(r"99th percentile:\s+([\d.]+)", text)[1]),
+               "longest_ms": float(re.search(r"max:\s+([\d.]+)", text)[1]),
+               "read_kb": io[0] / queries / 1024, "written_kb": io[1] / queries / 1024, "cpu_us": cpu / queries * 1e6}
+    return figures, seconds
 
 
 def table(rows, engines):
     """One line for each cell and engine, with the ratio to the first engine."""
-    lines = [f"{'workload':<14}{'clients':>8} {'engine':<9}{'qps':>9}{'ratio':>7}{'worst':>8}{'worst%':>7}{'p99 ms':>9}"
+    wide = max(map(len, engines)) + 1
+    lines = [f"{'workload':<14}{'clients':>8} {'engine':<{wide}}{'qps':>9}{'ratio':>7}{'worst':>8}{'worst%':>7}{'p99 ms':>9}"
              f"{'longest':>9}{'read KB':>9}{'writ. KB':>9}{'cpu us':>8}"]
     keys = ("workload", "clients", "engine")
     values = {v: measure.medians(rows, keys, v) for v in FIGURES + ["worst_qps"]}
     for w, c, e in dict.fromkeys((r["workload"], r["clients"], r["engine"]) for r in rows):
         v = {name: values[name][(w, c, e)] for name in values}
         base = values["qps"].get((w, c, engines[0]), 0)
-        lines.append(f"{w:<14}{c:>8} {e:<9}{v['qps']:>9.0f}{v['qps'] / base if base else 0:>7.2f}{v['worst_qps']:>8.0f}"
+        lines.append(f"{w:<14}{c:>8} {e:<{wide}}{v['qps']:>9.0f}{v['qps'] / base if base else 0:>7.2f}{v['worst_qps']:>8.0f}"
                      f"{100 * v['worst_share']:>7.0f}{v['p99_ms']:>9.1f}{v['longest_ms']:>9.0f}{v['read_kb']:>9.1f}"
                      f"{v['written_kb']:>9.1f}{v['cpu_us']:>8.0f}")
     return "\n".join(lines)
@@ -145,7 +146,8 @@ def lines_chart(name, seconds, engines, label):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
+    parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others; "
+                        "MYRIAD:doublewrite=OFF is one with a variable of its own, for ablations")
     parser.add_argument("--workloads", default=",".join(WORKLOADS))
     parser.add_argument("--clients", default="1,8,64,256")
     parser.add_argument("--scale", type=float, default=1, help="factor of rows, pool and log; 0.1 for a first look")
@@ -156,8 +158,6 @@ def main():
     parser.add_argument("--rows", type=int, default=1000000, help="of each table, before --scale")
     parser.add_argument("--pool-mib", type=int, default=256, help="before --scale")
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
-    parser.add_argument("--page-size", type=int, default=16384, help="of MYRIAD's pages")
-    parser.add_argument("--options", default="", help="further server options for MYRIAD")
     parser.add_argument("--data", help="folder in which the servers' data stay for later runs")
     parser.add_argument("--name", default="iobound", help="stem of the result files")
     args = parser.parse_args()
@@ -173,10 +173,10 @@ def main():
             for c in clients:
                 for engine in engines[number % len(engines):] + engines[:number % len(engines)]:
                     settle(servers.values(), 30)
-                    own = []
-                    rows.append({"round": number + 1, "workload": w, "clients": c, "engine": engine,
-                                 **cell(servers[engine], args, w, c, own)})
-                    seconds += [{"round": number + 1, **s} for s in own]
+                    of = {"round": number + 1, "workload": w, "clients": c, "engine": engine}
+                    figures, each = cell(servers[engine], args, w, c)
+                    rows.append({**of, **figures})
+                    seconds += [{**of, **s} for s in each]
                 print(f"round {number + 1} {w} {c}: " + ", ".join(
                     f"{r['engine']} {r['qps']:.0f} (worst {r['worst_qps']:.0f}, p99 {r['p99_ms']:.0f} ms)"
                     for r in rows[-len(engines):]), flush=True)

@@ -155,7 +155,7 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   info->handler_ctx = builder;
   builder->plan.reset(new TablePlan(altered));
   for (const IndexPlan &index : builder->plan->indexes()) {
-    builder->specs.push_back({index.unique});
+    builder->specs.push_back({index.unique, index.hash});
     if (index.core_no == 0) {
       builder->old_of_new.push_back(0);
       continue;

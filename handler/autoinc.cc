@@ -29,18 +29,16 @@ void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
     *reserved = 0;
     return;
   }
-  const ulonglong apart = increment * count;
-  m_auto_increment_end = value > ULONGLONG_MAX - apart ? ULONGLONG_MAX : value + apart;
   *first = value;
   *reserved = wanted;
 }
 
-/* A value given by the statement, or by SET INSERT_ID as a statement-based replica does, moves the counter behind it.
-   Not one that the counter gave in this statement. */
+/* A value given by the statement, or by SET INSERT_ID as a statement-based replica does, moves the counter behind it. */
 void ha_myriad::note_explicit_auto_increment(const uchar *record, bool inserting) {
   Field *field = inserting ? table->next_number_field : table->found_next_number_field;
   if (!field || record != table->record[0] || table->s->next_number_keypart) return;
-  if (inserting && insert_id_for_cur_row && insert_id_for_cur_row < m_auto_increment_end) return;
+  /* Ours, already counted; but not one that the binary log or SET INSERT_ID told. */
+  if (inserting && insert_id_for_cur_row && !ha_thd()->auto_inc_intervals_forced.nb_elements()) return;
   longlong value = field->val_int();
   bool is_unsigned = field->flags & UNSIGNED_FLAG;
   if (value == 0 || (!is_unsigned && value < 0)) return;

@@ -98,16 +98,24 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
 
   myriad::TablePlan plan(form);
   std::vector<myriad_index_spec> indexes;
-  for (const auto &index : plan.indexes()) indexes.push_back({index.unique});
+  for (const auto &index : plan.indexes()) indexes.push_back({index.unique, index.hash});
 
   const uchar *image = nullptr;
   size_t image_length = 0;
-  bool has_image = !is_partition(myriad_name(path)) && !form->s->read_frm_image(&image, &image_length) && image;
+  const bool partition = is_partition(myriad_name(path));
+  /* The server's own image stays with it: it opens temporary tables by that, and takes one that it has to discover
+     instead for a table whose creation the binary log knows, so that it would log the DROP in row format too. */
+  const LEX_CUSTRING *own_image = partition ? nullptr : form->s->frm_image;
+  const bool read = !partition && !own_image && !form->s->read_frm_image(&image, &image_length) && image;
+  if (own_image) {
+    image = own_image->str;
+    image_length = own_image->length;
+  }
 
   myriad_table_spec spec;
   memset(&spec, 0, sizeof spec);
-  spec.frm = has_image ? image : nullptr;
-  spec.frm_len = has_image ? image_length : 0;
+  spec.frm = image;
+  spec.frm_len = image_length;
   spec.indexes = indexes.data();
   spec.index_count = uint32_t(indexes.size());
   spec.hidden_row_id = plan.hidden_row_id();
@@ -117,7 +125,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   spec.in_memory = form->s->option_struct && form->s->option_struct->in_memory;
   spec.tablespace_per = form->s->option_struct ? int32_t(form->s->option_struct->tablespace_per) - 1 : -1;
   myriad_status status = myriad_create_table(myriad_core, myriad_name(path).c_str(), &spec);
-  if (has_image) form->s->free_frm_image(image);
+  if (read) form->s->free_frm_image(image);
   return myriad_error_noted(status, thd);
 }
 

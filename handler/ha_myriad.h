@@ -26,7 +26,7 @@ public:
 
   ulonglong table_flags() const override;
   ulong index_flags(uint index, uint part, bool all_parts) const override;
-  const char *index_type(uint) override { return "BTREE"; }
+  const char *index_type(uint index) override;
   uint max_supported_keys() const override { return MAX_KEY; }
   uint max_supported_key_length() const override { return 3500; }
   uint max_supported_key_part_length() const override;
@@ -222,6 +222,7 @@ private:
   bool m_scan_started = false;
   bool m_full_scan = false;
   bool m_by_position = false; /* rows are asked for by rnd_pos() */
+  bool m_from_entry = false;  /* the row has come from a secondary entry alone; its clustered key is m_pk */
   bool m_by_handler = false;  /* SQL HANDLER: statements come and go between two reads */
   /* Where HANDLER stands without a last row: before the index's first entry or behind its last. */
   enum class Beyond : uint8_t { None, First, Last } m_beyond = Beyond::None;
@@ -234,7 +235,6 @@ private:
 
   /* Changes. */
   ulonglong m_auto_increment_rows = 0;  /* still to come, by the statement's own estimate */
-  ulonglong m_auto_increment_end = 0;   /* values below it are the statement's, the counter is behind them */
   ulonglong m_auto_increment_floor = 1; /* for ALTER TABLE ... AUTO_INCREMENT: behind the largest value stored */
   bool m_bulk_copy = false;             /* filling a table that nobody else sees */
   bool m_ignore_duplicates = false, m_replace_duplicates = false;

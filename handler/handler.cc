@@ -38,6 +38,10 @@ ulong ha_myriad::index_flags(uint index, uint, bool) const {
   return flags;
 }
 
+const char *ha_myriad::index_type(uint index) {
+  return myriad::has_hash_lookup(table_share, table->key_info[index]) ? "HASH" : "BTREE";
+}
+
 /* InnoDB's limits, which people's schemas are made for: 3072 bytes at 16 KiB pages and above, less on smaller ones. */
 uint ha_myriad::max_supported_key_part_length() const {
   return m_page_size >= 16384 ? 3072 : m_page_size >= 8192 ? 1536 : 768;
@@ -199,6 +203,7 @@ void ha_myriad::remember(const myriad_row &row) {
 
 /* The row of the clustered index into the record. */
 int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
+  m_from_entry = false;
   use_template();
   if (m_plan->unpack_row(m_template, row.key, row.key_len, row.value, row.value_len, table->s->default_values, record,
                          &m_blobs))
@@ -232,6 +237,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
     return HA_ERR_CRASHED;
   }
   m_pk.assign(pk, pk_length);
+  m_from_entry = true;
   if (condition) {
     switch (handler_index_cond_check(this)) {
     case CHECK_POS: break;
@@ -587,15 +593,21 @@ void ha_myriad::position(const uchar *record) {
       memset(ref, 0, 8);
     return;
   }
-  m_position.clear();
-  m_plan->pack_clustered_key(record, &m_position);
-  size_t length = m_position.size();
+  /* An entry has no more than the prefix of a column that is a prefix in the clustered key, and the record then
+   * nothing. */
+  const Buffer *key = &m_pk;
+  if (!m_from_entry) {
+    m_position.clear();
+    m_plan->pack_clustered_key(record, &m_position);
+    key = &m_position;
+  }
+  size_t length = key->size();
   if (m_plan->clustered_width()) {
-    memcpy(ref, m_position.data(), length);
+    memcpy(ref, key->data(), length);
     return;
   }
   length = std::min<size_t>(length, ref_length - 2);
-  memcpy(ref, m_position.data(), length);
+  memcpy(ref, key->data(), length);
   memset(ref + length, 0, ref_length - 2 - length);
   int2store(ref + ref_length - 2, uint16(length));
 }

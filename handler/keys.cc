@@ -216,15 +216,17 @@ void encode_text(const KeyPart &part, Bytes value, Buffer *out) {
       value.length = std::min<size_t>(value.length, part.chars);
     }
   }
+  if (rules.pad) value.length = cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
   if (rules.whole) {
+    /* With several levels the weights of the first space would come before those of the second level: such collations
+       compare without the trailing spaces, a missing weight being the least. */
+    const uint flags = cs->mbmaxlen == 1 ? 0 : MY_STRXFRM_PAD_WITH_SPACE | MY_STRXFRM_PAD_TO_MAXLEN;
     uchar *to = out->room(part.fixed_length);
-    size_t got = cs->strnxfrm(to, part.fixed_length, uint(part.fixed_length), value.data, value.length,
-                              MY_STRXFRM_PAD_WITH_SPACE | MY_STRXFRM_PAD_TO_MAXLEN);
+    size_t got = cs->strnxfrm(to, part.fixed_length, uint(part.fixed_length), value.data, value.length, flags);
     if (got < part.fixed_length) memset(to + got, 0, part.fixed_length - got);
     out->set_size(out->size() + part.fixed_length);
     return;
   }
-  if (rules.pad) value.length = cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
   if (rules.raw) {
     out->room(2 * value.length + 8);
     put_level(rules, 0, value.data, value.data + value.length, out);

@@ -167,6 +167,7 @@ myriad_status myriad_commit(myriad_session *);                    /* whole commi
 /* Two-phase: prepare -> commit_ordered (fast, makes visible, no sync; maybe another thread) -> commit_finish (sync unless
    `durable` is false because the binlog will recover it; frees locks if commit_ordered did not). */
 myriad_status myriad_prepare(myriad_session *, const uint8_t *xid, size_t xid_len);   /* durable on return */
+void myriad_release_reads(myriad_session *);   /* prepared, perhaps for long: its shared locks and gaps go, but at SERIALIZABLE */
 void myriad_commit_ordered(myriad_session *);
 myriad_status myriad_commit_finish(myriad_session *, bool durable);
 void myriad_session_detach_prepared(myriad_session *);
@@ -176,7 +177,10 @@ myriad_status myriad_commit_by_xid(myriad_engine *, const uint8_t *xid, size_t x
 myriad_status myriad_rollback_by_xid(myriad_engine *, const uint8_t *xid, size_t xid_len);
 
 /* ---- definitions ----------------------------------------------------------------------------------------------------- */
-typedef struct { bool unique; } myriad_index_spec;                /* index 0 is the clustered one, always unique */
+typedef struct {
+  bool unique;                             /* index 0 is the clustered one, always unique */
+  bool hash;                               /* look-ups of whole keys by hash first; only where in_memory */
+} myriad_index_spec;
 typedef struct {
   const uint8_t *frm; size_t frm_len;      /* MariaDB's image of the table, may be empty (partitions) */
   const myriad_index_spec *indexes; uint32_t index_count;

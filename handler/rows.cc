@@ -1,5 +1,6 @@
 /* Rows and index entries to bytes and back, see rows.h. */
 #include "rows.h"
+#include "options.h"
 
 namespace myriad {
 
@@ -151,6 +152,10 @@ void pack_step(const Step &step, const uchar *record, Buffer *out) {
   }
 }
 
+bool has_hash_lookup(const TABLE_SHARE *share, const KEY &key) {
+  return key.algorithm == HA_KEY_ALG_HASH && share->option_struct && share->option_struct->in_memory;
+}
+
 TablePlan::TablePlan(TABLE *table) : m_primary(table->s->primary_key) {
   plan_indexes(table);
   plan_rows(table);
@@ -171,6 +176,7 @@ void TablePlan::plan_indexes(TABLE *table) {
     index.core_no = core_number(no);
     index.server_no = no;
     index.unique = (key.flags & HA_NOSAME) && key.algorithm != HA_KEY_ALG_LONG_HASH;
+    index.hash = has_hash_lookup(share, key);
     uint32_t width = 0;
     bool fixed = true;
     for (uint i = 0; i < key.user_defined_key_parts; i++) {
@@ -331,6 +337,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
   out->pk_parts.assign(clustered().parts.size(), 0);
   out->steps_end = 0;
   out->key_parts = out->blobs = false;
+  out->unread.clear();
   auto needed = [&](uint field) { return all || bitmap_is_set(table->read_set, field); };
   for (size_t i = 0; i < m_steps.size(); i++) {
     const Step &step = m_steps[i];
@@ -341,6 +348,8 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
       out->blobs |= step.kind == StepKind::Blob;
       break;
     }
+    if (!out->steps[i] && step.null_bit && table->field[step.first_field]->vcol_info)
+      out->unread.push_back(uint32_t(i));
   }
   for (size_t i = 0; i < clustered().parts.size(); i++) {
     const KeyPart &part = clustered().parts[i];
@@ -372,6 +381,8 @@ bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_le
     at = what.steps[i] ? unpack_step(step, at, end, record, blobs) : skip_step(step, at, end);
     if (!at) return false;
   }
+  /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
+  for (uint32_t i : what.unread) record[m_steps[i].null_offset] |= m_steps[i].null_bit;
   if (!what.key_parts) return true;
   const uchar *key_end = key + key_length;
   for (size_t i = 0; i < clustered().parts.size(); i++) {

@@ -46,6 +46,7 @@ struct IndexPlan {
   uint32_t core_no = 0;   /* number in the core */
   uint32_t server_no = 0; /* number in the server's key list; UINT32_MAX for the hidden row id */
   bool unique = false;
+  bool hash = false; /* USING HASH, of a table in memory */
   bool has_nullable = false;
   bool has_blob_or_prefix = false;
   std::vector<KeyPart> parts;
@@ -61,7 +62,11 @@ struct Template {
   uint32_t steps_end = 0; /* one behind the last needed step */
   std::vector<uint8_t> steps;
   std::vector<uint8_t> pk_parts;
+  std::vector<uint32_t> unread; /* steps of generated columns that the statement does not read */
 };
+
+/* Whether look-ups of the key's whole values go by hash first: USING HASH of a table in memory. */
+bool has_hash_lookup(const TABLE_SHARE *, const KEY &);
 
 class TablePlan {
 public:

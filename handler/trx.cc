@@ -107,6 +107,7 @@ int prepare(handlerton *, THD *thd, bool all) {
   if (status != MYRIAD_OK) return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
   session->prepared = true;
   session->xa = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
+  if (session->xa) myriad_release_reads(session->core());
   return 0;
 }
 
@@ -406,7 +407,7 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
   if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
   m_locked_externally = true;
   m_template.valid = false;
-  m_auto_increment_rows = m_auto_increment_end = 0;
+  m_auto_increment_rows = 0;
   if (lock_type == F_WRLCK) {
     m_lock = m_stored_lock = MYRIAD_LOCK_X;
     show_frm_while_locked(thd);
@@ -422,7 +423,7 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
 int ha_myriad::start_stmt(THD *thd, thr_lock_type type) {
   if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
   m_template.valid = false;
-  m_auto_increment_rows = m_auto_increment_end = 0;
+  m_auto_increment_rows = 0;
   if (m_own_session) {
     end_own_reads();
     return 0;

@@ -59,6 +59,33 @@ def test_dump(where):
         expect(f"contents after {options}", [rows(c, q) for q in checks], before)
 
 
+def wait_pairs(c):
+    """The connections (waiting, waited for) of all lock waits."""
+    return rows(c, "SELECT r.TRX_MYSQL_THREAD_ID, b.TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_LOCK_WAITS w "
+                   "JOIN information_schema.MYRIAD_TRX r ON r.TRX_ID = w.REQUESTING_TRX_ID "
+                   "JOIN information_schema.MYRIAD_TRX b ON b.TRX_ID = w.BLOCKING_TRX_ID")
+
+
+def test_wait_of_readers(where):
+    """Transactions that have changed nothing are found from their locks."""
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO k VALUES (1)")
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM k FOR UPDATE")
+    waiter = where.connect(database="d")
+    thread = threading.Thread(target=rows, args=(waiter, "SELECT * FROM k LOCK IN SHARE MODE"))
+    thread.start()
+    for _ in range(100):
+        pairs = wait_pairs(c)
+        if pairs:
+            break
+        time.sleep(0.02)
+    rows(c, "COMMIT")
+    thread.join(5)
+    expect("who waits for whom", pairs, ((waiter.thread_id(), c.thread_id()),))
+
+
 def test_kill_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
@@ -83,11 +110,28 @@ def test_kill_waiting(where):
     expect("lock waits shown", len(waits), 1)
     expect("locks shown", len(rows(c, "SELECT * FROM information_schema.MYRIAD_LOCKS WHERE LOCK_TABLE='d/k'")) >= 2, True)
     expect("states", sorted(r[0] for r in rows(c, "SELECT TRX_STATE FROM information_schema.MYRIAD_TRX")), ["ACTIVE", "LOCK WAIT"])
+    expect("who waits for whom", wait_pairs(c), ((waiter.thread_id(), c.thread_id()),))
     rows(c, f"KILL QUERY {waiter.thread_id()}")
     thread.join(5)
     expect("killed statement", outcome, [1317])
     rows(c, "COMMIT")
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
+
+
+def test_backup_refused(where):
+    """mariadb-backup is known by the wait_timeout it sets; its backup would have none of the tables."""
+    c = database(where)
+    tool = where.connect()
+    rows(tool, "SET SESSION wait_timeout=2147483, max_statement_time=0")
+    try:
+        rows(tool, "BACKUP STAGE START")
+        expect("mariadb-backup", "let through", "refused")
+    except pymysql.err.Error as problem:
+        expect("mariadb-backup", (problem.args[0], "mariadb-dump" in problem.args[1]), (4148, True))
+    tool.close()
+    rows(c, "BACKUP STAGE START")
+    rows(c, "BACKUP STAGE BLOCK_COMMIT")
+    rows(c, "BACKUP STAGE END")
 
 
 def test_deadlock(where):
@@ -197,6 +241,22 @@ def test_binlog_crash(_where):
         expect("check", rows(c, "CHECK TABLE b")[0][3], "OK")
         rows(c, "FLUSH BINARY LOGS")
         rows(c, "PURGE BINARY LOGS TO 'binlog.000003'")
+
+
+def test_temporary_not_logged(_where):
+    with server.Server("MYRIAD", binlog=True, options=["--binlog-format=ROW"]) as where:
+        c = database(where)
+        rows(c, "RESET MASTER")
+        rows(c, "CREATE TEMPORARY TABLE a (id INT AUTO_INCREMENT PRIMARY KEY, v TEXT)")
+        rows(c, "INSERT INTO a (v) VALUES ('x'), ('y')")
+        rows(c, "ALTER TABLE a ADD COLUMN w INT DEFAULT 5")
+        rows(c, "CREATE TEMPORARY TABLE b AS SELECT id, w FROM a")
+        expect("temporary rows", rows(c, "SELECT * FROM b ORDER BY id"), ((1, 5), (2, 5)))
+        rows(c, "TRUNCATE a")
+        rows(c, "DROP TABLE a")
+        rows(c, "DROP TEMPORARY TABLE b")
+        events = [e for e in rows(c, "SHOW BINLOG EVENTS") if e[2] not in ("Format_desc", "Gtid_list", "Binlog_checkpoint")]
+        expect("events about temporary tables in row format", events, [])
 
 
 def test_xa_disconnected(where):
@@ -428,6 +488,43 @@ def test_memory_restart(_where):
             expect("told once", told, {"m": 1, "p": 1, "old": 0, "new": 1, "single": 0})
             rows(c, "DELETE FROM m")
         rows(c, "DROP TABLE gone")
+        rows(c, "DROP DATABASE d")
+
+
+def test_memory_hash(_where):
+    """USING HASH: equality takes fewer pages than in an ordered index, which it is as well; the same after a restart."""
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        rows(c, "CREATE TABLE h (id INT, k INT, v VARCHAR(90), PRIMARY KEY (id) USING HASH, KEY k (k)) IN_MEMORY=YES")
+        rows(c, "CREATE TABLE b (id INT PRIMARY KEY, k INT, v VARCHAR(90), KEY k (k)) IN_MEMORY=YES")
+        rows(c, "CREATE TABLE disk (id INT PRIMARY KEY, k INT, KEY k (k) USING HASH)")
+        rows(c, "ALTER TABLE h ADD INDEX v (v) USING HASH, ALGORITHM=INPLACE")
+        types = {"h": {"PRIMARY": "HASH", "k": "BTREE", "v": "HASH"}, "b": {"PRIMARY": "BTREE", "k": "BTREE"},
+                 "disk": {"PRIMARY": "BTREE", "k": "BTREE"}}
+        for restarted in (False, True):
+            for table, wanted in types.items():
+                expect("types", {r[2]: r[10] for r in rows(c, f"SHOW INDEX FROM {table}")}, wanted)
+            requests = {}
+            for table in ("h", "b"):
+                rows(c, f"INSERT INTO {table} SELECT seq, seq MOD 100, CONCAT('v', seq) FROM seq_1_to_30000")
+                for _ in range(3):
+                    before = status(c, "buffer_pool_read_requests")
+                    found = rows(c, f"SELECT COUNT(*), SUM(t.k) FROM seq_1_to_40000 s STRAIGHT_JOIN {table} t ON t.id = s.seq")
+                    requests[table] = status(c, "buffer_pool_read_requests") - before
+                expect("look-ups", found, ((30000, 1485000),))
+            expect("pages", requests["h"] < requests["b"] * .7, True)
+            expect("order", rows(c, "SELECT id FROM h WHERE id > 29995 ORDER BY id DESC"),
+                   ((30000,), (29999,), (29998,), (29997,), (29996,)))
+            expect("range of the other", rows(c, "SELECT COUNT(*) FROM h WHERE v BETWEEN 'v2' AND 'v29999'"),
+                   rows(c, "SELECT COUNT(*) FROM b WHERE v BETWEEN 'v2' AND 'v29999'"))
+            expect("equal", rows(c, "SELECT id FROM h WHERE v = 'v17'"), ((17,),))
+            rows(c, "UPDATE h SET v = CONCAT(v, REPEAT('x', 80)) WHERE id MOD 3 = 0")
+            rows(c, "DELETE FROM h WHERE id MOD 2 = 0")
+            expect("after moves", rows(c, "SELECT COUNT(*) FROM seq_1_to_30000 s STRAIGHT_JOIN h ON h.id = s.seq"), ((15000,),))
+            expect("check", rows(c, "CHECK TABLE h")[0][3], "OK")
+            if not restarted:
+                where.restart()
+                c = where.connect(database="d")
         rows(c, "DROP DATABASE d")
 
 

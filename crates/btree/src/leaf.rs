@@ -190,6 +190,12 @@ impl<'p> LeafShared<'p> {
         LeafShared { page }
     }
 
+    /// The page, if it is a leaf whose fences, both of them, hold `key`. Where all trees of a tablespace share one key space,
+    /// no other leaf does.
+    pub fn holding(page: SharedPage<'p>, key: &[u8]) -> Option<LeafShared<'p>> {
+        page::is_leaf_holding(&page, key).then_some(LeafShared { page })
+    }
+
     /// The frame the leaf is in, for [`myriad_buffer::BufferPool::try_reuse`].
     pub fn frame(&self) -> FrameNo {
         self.page.frame()
@@ -205,6 +211,11 @@ impl<'p> LeafExclusive<'p> {
     /// Wraps a leaf that [`myriad_buffer::BufferPool::try_reuse_exclusive`] found unchanged.
     pub fn from_reused(page: ExclusivePage<'p>) -> LeafExclusive<'p> {
         LeafExclusive { page }
+    }
+
+    /// As [`LeafShared::holding`].
+    pub fn holding(page: ExclusivePage<'p>, key: &[u8]) -> Option<LeafExclusive<'p>> {
+        page::is_leaf_holding(&page, key).then_some(LeafExclusive { page })
     }
 
     /// The frame the leaf is in.

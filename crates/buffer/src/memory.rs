@@ -80,6 +80,11 @@ impl BufferPool {
         }
     }
 
+    /// The pages that in-memory tables hold, in bytes.
+    pub fn memory_tables_bytes(&self) -> usize {
+        self.memory.held() * self.page_size()
+    }
+
     /// Before a new page of an in-memory table is given a frame.
     ///
     /// # Errors

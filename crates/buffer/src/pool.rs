@@ -161,16 +161,10 @@ impl BufferPool {
     #[inline]
     pub fn fix_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
         loop {
-            if let Some(at) = self.table.find(&self.frames, id) {
-                let frame = self.frames.get(at);
-                frame.latch.lock_shared(frame.latch_class());
-                if frame.holds(id.to_u64()) {
-                    frame.touch();
-                    self.counters.add(Counter::Hits);
-                    return Ok(SharedPage::from_held(self, at, id));
-                }
-                frame.latch.unlock_shared();
-            } else if let Some(at) = self.load(id)? {
+            if let Some(page) = self.resident_shared(id) {
+                return Ok(page);
+            }
+            if let Some(at) = self.load(id)? {
                 self.frames.get(at).latch.downgrade();
                 return Ok(SharedPage::from_held(self, at, id));
             }
@@ -184,13 +178,41 @@ impl BufferPool {
     #[inline]
     pub fn fix_exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
         loop {
-            if let Some(at) = self.lock_resident(id) {
-                return Ok(ExclusivePage::from_held(self, at, id));
+            if let Some(page) = self.resident_exclusive(id) {
+                return Ok(page);
             }
             if let Some(at) = self.load(id)? {
                 return Ok(ExclusivePage::from_held(self, at, id));
             }
         }
+    }
+
+    /// The page, latched shared, if it is in memory.
+    #[inline]
+    pub fn resident_shared(&self, id: PageId) -> Option<SharedPage<'_>> {
+        self.lock_resident_shared(id).map(|at| SharedPage::from_held(self, at, id))
+    }
+
+    /// The page, latched exclusively, if it is in memory.
+    #[inline]
+    pub fn resident_exclusive(&self, id: PageId) -> Option<ExclusivePage<'_>> {
+        self.lock_resident(id).map(|at| ExclusivePage::from_held(self, at, id))
+    }
+
+    /// The frame of a page in memory, latched shared.
+    #[inline]
+    fn lock_resident_shared(&self, id: PageId) -> Option<u32> {
+        while let Some(at) = self.table.find(&self.frames, id) {
+            let frame = self.frames.get(at);
+            frame.latch.lock_shared(frame.latch_class());
+            if frame.holds(id.to_u64()) {
+                frame.touch();
+                self.counters.add(Counter::Hits);
+                return Some(at);
+            }
+            frame.latch.unlock_shared();
+        }
+        None
     }
 
     /// The frame of a page in memory, latched exclusively.

@@ -15,7 +15,7 @@ unsafe fn index_specs(specs: *const CIndexSpec, count: u32) -> Vec<IndexSpec> {
     }
     // SAFETY: valid by contract.
     let specs = unsafe { std::slice::from_raw_parts(specs, count as usize) };
-    specs.iter().map(|s| IndexSpec { unique: s.unique }).collect()
+    specs.iter().map(|s| IndexSpec { unique: s.unique, hash: s.hash }).collect()
 }
 
 /// Creates a table.

@@ -180,6 +180,14 @@ pub unsafe extern "C" fn myriad_prepare(s: *mut SessionHandle, xid: *const u8, x
     guard(Some(engine), || session.prepare(xid).map(|()| Status::Ok))
 }
 
+/// A prepared transaction's shared locks and gaps go, but at SERIALIZABLE.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_release_reads(s: *mut SessionHandle) {
+    // SAFETY: a live session by contract.
+    let (engine, session) = unsafe { parts(s) };
+    guard_value(Some(engine), (), || session.release_reads());
+}
+
 /// Second phase, fast part.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_commit_ordered(s: *mut SessionHandle) {

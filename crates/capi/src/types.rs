@@ -84,6 +84,7 @@ pub struct Config {
 #[derive(Clone, Copy)]
 pub struct CIndexSpec {
     pub unique: bool,
+    pub hash: bool,
 }
 
 /// `myriad_table_spec`.

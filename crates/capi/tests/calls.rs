@@ -71,7 +71,7 @@ fn a_tables_life() {
         let mut engine = null_mut();
         assert_eq!(myriad_engine_open(&config(&path), &mut engine), Status::Ok);
         myriad_engine_start_background(engine);
-        let indexes = [CIndexSpec { unique: true }];
+        let indexes = [CIndexSpec { unique: true, hash: false }];
         let spec = CTableSpec {
             frm: b"image".as_ptr(),
             frm_len: 5,

@@ -3,7 +3,7 @@
 //! The server keeps a folder for each database, which no transaction covers. So the transaction leaves a note
 //! ([`CloneNote`]) that says what the folder has to hold; who finds one at start makes the folder and removes the note.
 
-use crate::def::{IndexDef, Placement, TableDef};
+use crate::def::{IndexDef, IndexSpec, Placement, TableDef};
 use crate::rows::{self, CloneNote, SpaceRow};
 use crate::spaces::{apply_one, get_locked, space_number};
 use crate::store::{index, Catalog, Counter};
@@ -108,17 +108,17 @@ impl Catalog {
         let ids: usize = defs.iter().map(|d| d.indexes.len() + usize::from(d.auto_increment.is_some())).sum();
         let ids = u32::try_from(ids).map_err(|_| Error::invalid("more indexes than there are ids"))?;
         let mut next = self.allocate(Counter::Index, ids)?;
-        let mut fresh = |unique| {
+        let mut fresh = |spec| {
             let id = IndexId(next);
             next += 1;
-            IndexDef { id, root: PACK_ROOT, unique }
+            IndexDef { id, root: PACK_ROOT, spec }
         };
         let create_time_s = self.clock.wall_us() / 1_000_000;
         let mut shared = None;
         for def in defs {
             def.name = format!("{to}/{}", def.name.split_once('/').map_or("", |(_, table)| table));
-            def.indexes.iter_mut().for_each(|i| *i = fresh(i.unique));
-            def.auto_increment = def.auto_increment.map(|_| fresh(true));
+            def.indexes.iter_mut().for_each(|i| *i = fresh(i.spec));
+            def.auto_increment = def.auto_increment.map(|_| fresh(IndexSpec::UNIQUE));
             def.id = TableId(def.indexes[0].id.0);
             def.version = 1;
             def.create_time_s = create_time_s;

@@ -31,6 +31,14 @@ fn table_key(name: &str) -> Result<Vec<u8>> {
     Ok(key)
 }
 
+/// Only the tablespace of in-memory tables has hash look-up.
+fn check_hash(specs: &[IndexSpec], in_memory: bool) -> Result<()> {
+    match specs.iter().any(|s| s.hash) && !in_memory {
+        true => Err(Error::invalid("an index with hash look-up in a table that is not in memory")),
+        false => Ok(()),
+    }
+}
+
 /// What a change of one table leaves behind.
 pub struct Changed {
     /// The definition as it was; its open tables are no longer current.
@@ -49,6 +57,7 @@ impl Catalog {
         if spec.indexes.is_empty() || spec.indexes.len() > INDEXES_MAX {
             return Err(Error::invalid(format!("{} indexes", spec.indexes.len())));
         }
+        check_hash(spec.indexes, spec.in_memory)?;
         if self.find_table(name)?.is_some() {
             return Err(Error::TableExists { name: name.into() });
         }
@@ -73,7 +82,7 @@ impl Catalog {
             })?,
         };
         let auto_increment = spec.auto_increment_next.is_some();
-        self.give_index_ids(&mut def, spec.indexes.iter().map(|i| i.unique), auto_increment)?;
+        self.give_index_ids(&mut def, spec.indexes.iter().copied(), auto_increment)?;
         def.id = TableId(def.indexes[0].id.0);
         let placement = match def.database() {
             rows::TEMPORARY_DATABASE => Placement::Database,
@@ -119,14 +128,15 @@ impl Catalog {
     fn give_index_ids(
         &self,
         def: &mut TableDef,
-        unique: impl ExactSizeIterator<Item = bool>,
+        specs: impl ExactSizeIterator<Item = IndexSpec>,
         auto: bool,
     ) -> Result<()> {
-        let count = unique.len() as u32;
+        let count = specs.len() as u32;
         let first = self.allocate(Counter::Index, count + u32::from(auto))?;
         def.indexes =
-            unique.zip(first..).map(|(unique, id)| IndexDef { id: IndexId(id), root: PACK_ROOT, unique }).collect();
-        def.auto_increment = auto.then_some(IndexDef { id: IndexId(first + count), root: PACK_ROOT, unique: true });
+            specs.zip(first..).map(|(spec, id)| IndexDef { id: IndexId(id), root: PACK_ROOT, spec }).collect();
+        def.auto_increment =
+            auto.then_some(IndexDef { id: IndexId(first + count), root: PACK_ROOT, spec: IndexSpec::UNIQUE });
         Ok(())
     }
 
@@ -273,7 +283,7 @@ impl Catalog {
             let old = def.clone();
             self.release_indexes(trx, &old, old.indexes.iter().chain(&old.auto_increment))?;
             let auto = old.auto_increment.is_some();
-            self.give_index_ids(def, old.indexes.iter().map(|i| i.unique), auto)?;
+            self.give_index_ids(def, old.indexes.iter().map(|i| i.spec), auto)?;
             self.store_auto_increment(def, auto.then_some(auto_increment_next))
         })?;
         self.contents_replaced(&changed.old)?;
@@ -305,6 +315,7 @@ impl Catalog {
     ) -> Result<Changed> {
         let (shape, patch) = self.intern(frm)?;
         let changed = self.alter(name, |trx, def| {
+            check_hash(specs, def.is_in_memory())?;
             let old = std::mem::take(&mut def.indexes);
             let mut kept = vec![false; old.len()];
             for (spec, source) in specs.iter().zip(sources) {
@@ -322,7 +333,7 @@ impl Catalog {
                         built
                     }
                 };
-                def.indexes.push(IndexDef { unique: spec.unique, ..from });
+                def.indexes.push(IndexDef { spec: *spec, ..from });
             }
             if specs.len() != sources.len() || kept.first() != Some(&true) || def.indexes.len() > INDEXES_MAX {
                 return Err(Error::invalid(format!("list of indexes of {name}")));

@@ -28,10 +28,19 @@ impl Placement {
 }
 
 /// What a new index needs to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexSpec {
     /// No two entries with the same unique prefix.
     pub unique: bool,
+    /// Look-ups of whole keys go by hash first; only in tables that are in memory alone.
+    pub hash: bool,
+}
+
+impl IndexSpec {
+    /// A unique index, nothing else.
+    pub const UNIQUE: IndexSpec = IndexSpec { unique: true, hash: false };
+    /// An index, nothing else.
+    pub const PLAIN: IndexSpec = IndexSpec { unique: false, hash: false };
 }
 
 /// A table to be created.
@@ -60,8 +69,8 @@ pub struct IndexDef {
     pub id: IndexId,
     /// Root page of the tree that holds it, which it may share.
     pub root: PageNo,
-    /// No two entries with the same unique prefix.
-    pub unique: bool,
+    /// What it was asked to be.
+    pub spec: IndexSpec,
 }
 
 /// A table's definition: immutable; a change makes a new one.

@@ -17,7 +17,7 @@
 //!
 //! Integers in keys are big endian. Parts in brackets are there if the flags say so.
 
-use crate::def::{IndexDef, TableDef};
+use crate::def::{IndexDef, IndexSpec, TableDef};
 use myriad_base::codec::{push_bytes, push_varint, Reader};
 use myriad_base::{Error, IndexId, PageNo, Result, ShapeId, SpaceId, TableId};
 
@@ -48,6 +48,7 @@ const TABLE_OWN_SPACE: u8 = 4;
 const TABLE_AUTO_INCREMENT: u8 = 8;
 const TABLE_PATCH: u8 = 16;
 const INDEX_UNIQUE: u8 = 1;
+const INDEX_HASH: u8 = 2;
 
 /// The server's image keeps a UUID of the definition here: all that differs between tables of one shape.
 pub const PATCH: std::ops::Range<usize> = 66..82;
@@ -144,7 +145,8 @@ pub fn encode_table(def: &TableDef) -> Vec<u8> {
     for index in &def.indexes {
         push_varint(&mut out, u64::from(index.id.0));
         push_varint(&mut out, u64::from(index.root.0));
-        out.push(if index.unique { INDEX_UNIQUE } else { 0 });
+        let IndexSpec { unique, hash } = index.spec;
+        out.push((u8::from(unique) * INDEX_UNIQUE) | (u8::from(hash) * INDEX_HASH));
     }
     if let Some(index) = &def.auto_increment {
         push_varint(&mut out, u64::from(index.id.0));
@@ -182,11 +184,13 @@ fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
     let mut indexes = Vec::with_capacity(count);
     for _ in 0..count {
         let (id, root) = (IndexId(u32_field(&mut r)?), PageNo(u32_field(&mut r)?));
-        indexes.push(IndexDef { id, root, unique: r.u8()? & INDEX_UNIQUE != 0 });
+        let flags = r.u8()?;
+        let spec = IndexSpec { unique: flags & INDEX_UNIQUE != 0, hash: flags & INDEX_HASH != 0 };
+        indexes.push(IndexDef { id, root, spec });
     }
     let auto_increment = if flags & TABLE_AUTO_INCREMENT != 0 {
         let (id, root) = (IndexId(u32_field(&mut r)?), PageNo(u32_field(&mut r)?));
-        Some(IndexDef { id, root, unique: true })
+        Some(IndexDef { id, root, spec: IndexSpec::UNIQUE })
     } else {
         None
     };
@@ -473,7 +477,8 @@ mod tests {
     use proptest::prelude::*;
 
     fn index(id: u32) -> IndexDef {
-        IndexDef { id: IndexId(id), root: PageNo(id / 2), unique: id.is_multiple_of(2) }
+        let spec = IndexSpec { unique: id.is_multiple_of(2), hash: id.is_multiple_of(3) };
+        IndexDef { id: IndexId(id), root: PageNo(id / 2), spec }
     }
 
     proptest! {
@@ -489,7 +494,7 @@ mod tests {
                 space: SpaceId(numbers[2]),
                 indexes: ids.into_iter().map(index).collect(),
                 hidden_row_id: flags[0],
-                auto_increment: auto.map(|id| IndexDef { unique: true, ..index(id) }),
+                auto_increment: auto.map(|id| IndexDef { spec: IndexSpec::UNIQUE, ..index(id) }),
                 temporary: flags[1],
                 own_space: flags[2],
                 create_time_s: time,

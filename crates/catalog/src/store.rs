@@ -36,7 +36,7 @@ pub struct CatalogConfig {
 
 /// An index of the catalog.
 pub(crate) const fn index(id: IndexId) -> Index {
-    Index { id, tree: Tree::pack(SpaceId::SYSTEM), clustered: true, table: id }
+    Index { id, tree: Tree::pack(SpaceId::SYSTEM), clustered: true, table: id, hash: false }
 }
 
 /// A batch of reserved numbers.

@@ -72,6 +72,12 @@ pub struct BenchArgs {
     /// Seconds a run.
     #[arg(long, default_value_t = 5)]
     pub seconds: u64,
+    /// The table is in memory alone.
+    #[arg(long)]
+    pub in_memory: bool,
+    /// Its look-ups go by hash first.
+    #[arg(long, requires = "in_memory")]
+    pub hash: bool,
     /// Commits wait for the disk.
     #[arg(long)]
     pub durable: bool,
@@ -108,11 +114,13 @@ pub fn run(args: &BenchArgs) -> Result<bool, String> {
     let mut config = EngineConfig::new(&args.dir);
     config.buffer_pool_bytes = args.pool_mib << 20;
     config.buffer_pool_instances = args.instances;
+    config.memory_tables_bytes = config.buffer_pool_bytes / 4 * 3;
     config.flush_at_commit = if args.durable { FlushAtCommit::Sync } else { FlushAtCommit::Lazy };
     let engine = Engine::open_with(config, None).map_err(text)?;
     engine.start_background();
-    let indexes = [IndexSpec { unique: true }, IndexSpec { unique: false }];
-    engine.create_table("bench/t", &TableSpec { indexes: &indexes, ..TableSpec::default() }).map_err(text)?;
+    let indexes = [IndexSpec::UNIQUE, IndexSpec::PLAIN].map(|spec| IndexSpec { hash: args.hash, ..spec });
+    let spec = TableSpec { indexes: &indexes, in_memory: args.in_memory, ..TableSpec::default() };
+    engine.create_table("bench/t", &spec).map_err(text)?;
     let table = engine.open_table("bench/t").map_err(text)?;
     load_rows(&engine, &table, args)?;
     let next_key = AtomicU64::new(args.rows);

@@ -249,7 +249,7 @@ mod tests {
     /// Rows enough for some 50 pages in each of the tables.
     fn fill(engine: &std::sync::Arc<Engine>, tables: &[&str]) {
         for name in tables {
-            let spec = TableSpec { indexes: &[IndexSpec { unique: true }], ..Default::default() };
+            let spec = TableSpec { indexes: &[IndexSpec::UNIQUE], ..Default::default() };
             engine.create_table(name, &spec).unwrap();
             let table = engine.open_table(name).unwrap();
             let mut session = engine.session();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 fn create_and_fill(engine: &Arc<Engine>) -> Result<()> {
     // One clustered index: rows are key and value, both byte strings, in key order.
-    let spec = TableSpec { indexes: &[IndexSpec { unique: true }], ..Default::default() };
+    let spec = TableSpec { indexes: &[IndexSpec::UNIQUE], ..Default::default() };
     match engine.create_table("shop/stock", &spec) {
         Ok(()) => println!("created shop/stock"),
         Err(Error::TableExists { .. }) => println!("shop/stock is there already"),

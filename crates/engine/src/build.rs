@@ -6,7 +6,7 @@ use crate::sort::{temporary_stem, Sorter};
 use crate::table::Table;
 use myriad_base::{Error, Result, SpaceId};
 use myriad_btree::{BulkAppender, BulkBuilder, Tree};
-use myriad_catalog::IndexDef;
+use myriad_catalog::{IndexDef, IndexSpec};
 use myriad_txn::Index;
 use std::path::Path;
 use std::sync::Arc;
@@ -47,10 +47,11 @@ impl IndexBuild {
         let engine = Arc::clone(session.engine());
         let id = engine.catalog().begin_build()?;
         let sorter = Sorter::new(Arc::clone(engine.io()), temporary_stem(tmp_dir, id.0), memory_bytes);
+        let spec = IndexSpec { unique, ..IndexSpec::PLAIN };
         Ok(IndexBuild {
             table_id: table.share.def.id.0,
             space: table.share.def.space,
-            def: IndexDef { id, root: Tree::pack(table.share.def.space).root, unique },
+            def: IndexDef { id, root: Tree::pack(table.share.def.space).root, spec },
             engine,
             sorter,
             duplicate: Vec::new(),
@@ -106,8 +107,8 @@ impl IndexBuild {
     fn write(&mut self, push: Push<'_>) -> Result<()> {
         // Frozen entries: nobody's transaction, so the table does not matter.
         let tree = Tree { space: self.space, root: self.def.root };
-        let index = Index { id: self.def.id, tree, clustered: false, table: self.def.id };
-        let unique = self.def.unique;
+        let index = Index { id: self.def.id, tree, clustered: false, table: self.def.id, hash: false };
+        let unique = self.def.spec.unique;
         let (trx, duplicate) = (self.engine.trx_system(), &mut self.duplicate);
         let (mut key, mut stored, mut last): (Vec<u8>, Vec<u8>, Vec<u8>) = Default::default();
         key.extend_from_slice(&index.id.0.to_be_bytes());

@@ -14,7 +14,7 @@
 //!
 //! # fn main() -> myriad::Result<()> {
 //! let engine = Engine::open("/tmp/shop")?;
-//! engine.create_table("shop/items", &TableSpec { indexes: &[IndexSpec { unique: true }], ..Default::default() })?;
+//! engine.create_table("shop/items", &TableSpec { indexes: &[IndexSpec::UNIQUE], ..Default::default() })?;
 //! let items = engine.open_table("shop/items")?;
 //! let mut session = engine.session();
 //! session.insert(&items, b"apple", b"red")?;

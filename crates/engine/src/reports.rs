@@ -3,7 +3,7 @@
 /// A running transaction.
 #[derive(Clone, Debug, Default)]
 pub struct TrxInfo {
-    /// Its id; 0 if it has changed nothing.
+    /// Its id, as in [`LockInfo`]; until its first change a number that no other has, beyond all ids.
     pub trx_id: u64,
     /// Wall clock in microseconds.
     pub start_wall_us: u64,

@@ -245,6 +245,12 @@ impl Session {
         self.trx.prepare(xid, Durability::Configured)
     }
 
+    /// After [`Session::prepare`] of a transaction that may stay prepared for long: shared locks and gaps go, but at
+    /// SERIALIZABLE; what it has changed stays locked.
+    pub fn release_reads(&self) {
+        self.trx.release_reads();
+    }
+
     /// Second phase, fast part: visible, no sync. An error shows in [`Session::commit_finish`].
     pub fn commit_ordered(&mut self) {
         if let Err(e) = self.trx.commit_ordered() {

@@ -352,7 +352,7 @@ impl Engine {
         let mut all = Vec::new();
         self.trx_system().list_trx(&mut |t| {
             all.push(TrxInfo {
-                trx_id: t.trx_id.0,
+                trx_id: t.shown_id,
                 start_wall_us: t.start_wall_us,
                 undo_records: t.undo_records,
                 locks_held: t.locks_held,

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-const ONE_INDEX: &[IndexSpec] = &[IndexSpec { unique: true }];
+const ONE_INDEX: &[IndexSpec] = &[IndexSpec::UNIQUE];
 
 fn spec() -> TableSpec<'static> {
     TableSpec { indexes: ONE_INDEX, ..Default::default() }
@@ -283,7 +283,7 @@ fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, dup: b
         build.add(&key, unique_len, b"")?;
     }
     session.commit()?;
-    let specs = [IndexSpec { unique: true }, IndexSpec { unique: false }];
+    let specs = [IndexSpec::UNIQUE, IndexSpec::PLAIN];
     build.finish()?;
     engine.alter_indexes(name, b"new image", &specs, &[Some(0), None], &mut [&mut build])
 }
@@ -513,7 +513,7 @@ fn a_kill_ends_a_lock_wait() {
 fn an_overtaken_row_shows_once_in_a_secondary_index() {
     let io = SimIo::new(12);
     let engine = open_sim(&io, sim_config()).unwrap();
-    let indexes = [IndexSpec { unique: true }, IndexSpec { unique: false }];
+    let indexes = [IndexSpec::UNIQUE, IndexSpec::PLAIN];
     engine.create_table("d/t", &TableSpec { indexes: &indexes, ..Default::default() }).unwrap();
     let table = engine.open_table("d/t").unwrap();
     let begin = |s: &mut Session| s.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
-const INDEXES: &[IndexSpec] = &[IndexSpec { unique: true }];
+const INDEXES: &[IndexSpec] = &[IndexSpec::UNIQUE];
 
 fn spec(in_memory: bool) -> TableSpec<'static> {
     TableSpec { indexes: INDEXES, in_memory, auto_increment_next: Some(1), ..Default::default() }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-const ONE_INDEX: &[IndexSpec] = &[IndexSpec { unique: true }];
+const ONE_INDEX: &[IndexSpec] = &[IndexSpec::UNIQUE];
 
 fn config(dir: &Path, mode: DuplicateCheck) -> EngineConfig {
     EngineConfig {

@@ -324,6 +324,7 @@ impl Cursor {
             Direction::Forward => {
                 let leaf = match place.and_then(|place| place.shared(pool, tree, &p.key)) {
                     Some(leaf) => leaf,
+                    None if p.inclusive => self.index.seek(sys, &p.key)?,
                     None => tree.seek(pool, &p.key)?,
                 };
                 let slot = leaf.find(&p.key).map_or_else(|s| s, |s| if p.inclusive { s } else { s + 1 });

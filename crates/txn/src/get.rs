@@ -171,7 +171,7 @@ impl Trx {
         let view = self.view();
         let own = self.id();
         set_full_key(&mut self.scratch.key, index, key);
-        let leaf = index.tree.seek(self.sys.pool(), &self.scratch.key)?;
+        let leaf = index.seek(&self.sys, &self.scratch.key)?;
         let Ok(slot) = leaf.find(&self.scratch.key) else { return Ok(false) };
         let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
         let view = self.view_of(view, index, KeyParts::whole(&self.scratch.key), &entry, leaf.page_id())?;
@@ -196,7 +196,7 @@ impl Trx {
         loop {
             let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id() };
             let full = &self.scratch.key[..];
-            let leaf = index.tree.seek(locker.sys.pool(), full)?;
+            let leaf = index.seek(locker.sys, full)?;
             let found = leaf.find(full);
             if let Ok(slot) = found {
                 let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;

@@ -1,7 +1,9 @@
 //! What this room needs to know of an index.
 
-use myriad_base::IndexId;
+use crate::system::TrxSystem;
+use myriad_base::{IndexId, Result};
 pub use myriad_btree::Tree;
+use myriad_btree::{LeafExclusive, LeafShared};
 
 /// An index. Keys given to and got from this room are *without* the index id; the room puts it in front.
 #[derive(Clone, Copy, Debug)]
@@ -14,4 +16,26 @@ pub struct Index {
     pub clustered: bool,
     /// The table it belongs to, by its clustered index. A secondary index's keys end with the clustered key.
     pub table: IndexId,
+    /// Look-ups of whole keys go by hash first. Only in the tablespace of in-memory tables.
+    pub hash: bool,
+}
+
+impl Index {
+    /// The leaf that covers `key`, which has the index id in front, latched shared.
+    #[inline]
+    pub(crate) fn seek<'p>(&self, sys: &'p TrxSystem, key: &[u8]) -> Result<LeafShared<'p>> {
+        match self.hash {
+            false => self.tree.seek(sys.pool(), key),
+            true => sys.leaf_hash.seek(sys.pool(), self, key),
+        }
+    }
+
+    /// As [`Index::seek`], latched exclusively.
+    #[inline]
+    pub(crate) fn seek_exclusive<'p>(&self, sys: &'p TrxSystem, key: &[u8]) -> Result<LeafExclusive<'p>> {
+        match self.hash {
+            false => self.tree.seek_exclusive(sys.pool(), key),
+            true => sys.leaf_hash.seek_exclusive(sys.pool(), self, key),
+        }
+    }
 }

@@ -21,6 +21,7 @@ mod commit_table;
 mod cursor;
 mod gap;
 mod get;
+mod hash;
 mod index;
 mod overtaken;
 mod place;

@@ -1,6 +1,7 @@
 //! The transaction system: what all transactions share.
 
 use crate::commit_table::{CommitTable, ANCIENT, CHUNK_IDS};
+use crate::hash::LeafHash;
 use crate::lock::{CommitOrder, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
 use crate::promote::Promotion;
 use crate::purge::PurgeControl;
@@ -123,6 +124,7 @@ pub struct TrxSystem {
     pub(crate) undo: UndoSpace,
     pub(crate) purge: PurgeControl,
     pub(crate) promotion: Promotion,
+    pub(crate) leaf_hash: LeafHash,
     pub(crate) losers: Mutex<Vec<Work>>,
     prepared: Mutex<Vec<Work>>,
     sessions: Mutex<Vec<Weak<TrxShared>>>,
@@ -158,6 +160,7 @@ impl TrxSystem {
             undo,
             purge: PurgeControl::new(config.purge_threads),
             promotion,
+            leaf_hash: LeafHash::new(),
             losers: Mutex::default(),
             prepared: Mutex::default(),
             sessions: Mutex::default(),
@@ -467,7 +470,7 @@ impl TrxSystem {
             }
         }
         let describe = |w: &Work, state| TrxInfo {
-            trx_id: w.log.trx,
+            shown_id: w.log.trx.0,
             state,
             waiting: false,
             start_wall_us: w.start_wall_us,

@@ -176,8 +176,8 @@ pub enum TrxState {
 /// A transaction, for reports.
 #[derive(Clone, Debug)]
 pub struct TrxInfo {
-    /// 0: none yet (nothing changed).
-    pub trx_id: TrxId,
+    /// As in reports of locks: a transaction that has changed nothing has one too ([`TrxLocks::shown_id`]).
+    pub shown_id: u64,
     /// What it is doing.
     pub state: TrxState,
     /// Whether it waits for a lock.
@@ -201,7 +201,6 @@ pub struct TrxInfo {
 /// What other threads see of a session's transaction.
 pub(crate) struct TrxShared {
     locks: Mutex<Arc<TrxLocks>>,
-    trx_id: AtomicU64,
     state: AtomicU8,
     isolation: AtomicU8,
     start_wall_us: AtomicU64,
@@ -213,7 +212,6 @@ impl TrxShared {
     pub fn new(isolation: Isolation) -> TrxShared {
         TrxShared {
             locks: Mutex::new(TrxLocks::new()),
-            trx_id: AtomicU64::new(0),
             state: AtomicU8::new(TrxState::Idle as u8),
             isolation: AtomicU8::new(isolation as u8),
             start_wall_us: AtomicU64::new(0),
@@ -238,7 +236,7 @@ impl TrxShared {
         let locks = Arc::clone(&self.locks.lock());
         let wait = locks.wait_start_wall_us();
         (state != TrxState::Idle).then(|| TrxInfo {
-            trx_id: TrxId(self.trx_id.load(Ordering::Relaxed)),
+            shown_id: locks.shown_id(),
             state,
             waiting: wait != 0,
             start_wall_us: self.start_wall_us.load(Ordering::Relaxed),
@@ -485,7 +483,6 @@ impl Trx {
         match self.sys.new_writer(&self.locks) {
             Ok(id) => {
                 self.undo = Some(UndoLog::new(tail, id));
-                self.shared.trx_id.store(id.0, Ordering::Relaxed);
                 Ok(())
             }
             Err(e) => {
@@ -571,7 +568,6 @@ impl Trx {
         self.ordered = None;
         self.lasting_changes = false;
         self.changes += 1;
-        self.shared.trx_id.store(0, Ordering::Relaxed);
         self.shared.undo_records.store(0, Ordering::Relaxed);
         self.set_state(TrxState::Idle);
     }
@@ -624,6 +620,13 @@ impl Trx {
         self.set_state(TrxState::Prepared);
         self.close_snapshot();
         self.sys.harden(lsn, self.policy(durability))
+    }
+
+    /// Of a prepared transaction that may stay so for long: its shared locks and gaps go, but at SERIALIZABLE.
+    pub fn release_reads(&self) {
+        if self.state == TrxState::Prepared && self.isolation != Isolation::Serializable {
+            self.sys.locks().release_reads(&self.locks);
+        }
     }
 
     fn write_prepared(&mut self, xid: &[u8]) -> Result<Lsn> {

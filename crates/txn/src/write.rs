@@ -315,6 +315,8 @@ impl Writer<'_> {
         let place = if op.index.clustered { *self.place } else { None };
         let leaf = match place.and_then(|p| p.exclusive(pool, tree, key)) {
             Some(leaf) => leaf,
+            // A secondary index is looked up by less than the whole key.
+            None if op.index.clustered => op.index.seek_exclusive(self.sys, key)?,
             None => tree.seek_exclusive(pool, key)?,
         };
         if !checked {

@@ -44,6 +44,7 @@ pub use verify::{check_content, check_layout};
 
 use key::{cmp_by_length, rest_len, rest_of};
 use myriad_base::codec::{get_u16, get_u32};
+use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::PageNo;
 use std::cmp::Ordering;
 
@@ -414,6 +415,14 @@ pub fn fits_replace(p: &[u8], slot: usize, value_len: usize) -> bool {
 /// Whether `key` belongs to the page.
 pub fn covers(p: &[u8], key: &[u8]) -> bool {
     (is_leftmost(p) || key >= low_stored(p)) && (is_rightmost(p) || key < high_stored(p))
+}
+
+/// Whether this page, of whatever kind, is a leaf with `key` between its fences, be they bounds or not.
+pub fn is_leaf_holding(p: &[u8], key: &[u8]) -> bool {
+    p[OFF_KIND] == PageKind::Index as u8
+        && level(p) == 0
+        && key >= low_stored(p)
+        && (high_len(p) == 0 || key < high_stored(p))
 }
 
 /// Compares the slot's key with `key`.

@@ -24,7 +24,7 @@ impl World {
                 let frm: Vec<u8> = (0..100 + self.random.below(3)).map(|i| i as u8).collect();
                 let spec = TableSpec {
                     frm: &frm,
-                    indexes: &[IndexSpec { unique: true }, IndexSpec { unique: false }, IndexSpec { unique: true }],
+                    indexes: &[IndexSpec::UNIQUE, IndexSpec::PLAIN, IndexSpec::UNIQUE],
                     auto_increment_next: Some(1),
                     placement: placements[self.random.below(4) as usize],
                     ..Default::default()

@@ -224,6 +224,40 @@ impl Groups {
         gone
     }
 
+    /// Of the locks of `trx` in a group leaves what [`LockMode::without_reads`] says; calls `changed` with each queue that has
+    /// changed and is not empty. Whether the group went.
+    pub(super) fn release_reads(
+        &mut self,
+        trx: &Arc<TrxLocks>,
+        group: u64,
+        mut changed: impl FnMut(&mut Queue, u64),
+    ) -> bool {
+        let Entry::Occupied(mut found) = self.map.entry(group) else { return false };
+        let gone = match found.get_mut() {
+            Group::Run(run) if !Arc::ptr_eq(&run.trx, trx) => false,
+            Group::Run(run) => match run.mode.without_reads() {
+                Some(mode) => {
+                    run.mode = mode;
+                    false
+                }
+                None => true,
+            },
+            Group::Apart(queues) => {
+                queues.retain_mut(|(member, queue)| {
+                    if queue.release_reads(trx) && !queue.locks.is_empty() {
+                        changed(queue, group | u64::from(*member));
+                    }
+                    !queue.locks.is_empty()
+                });
+                queues.is_empty()
+            }
+        };
+        if gone {
+            found.remove();
+        }
+        gone
+    }
+
     /// Calls `f` with each queue; those of runs are made up for it.
     pub(super) fn each(&self, mut f: impl FnMut(&Queue)) {
         for group in self.map.values() {

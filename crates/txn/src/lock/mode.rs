@@ -100,6 +100,11 @@ impl LockMode {
         matches!(self.extent, Extent::Gap | Extent::NextKey)
     }
 
+    /// What is left of a lock whose transaction reads no more: that of a record which it may have changed.
+    pub(super) fn without_reads(self) -> Option<LockMode> {
+        (self.strength == Strength::X && self.covers_record()).then_some(LockMode::X_RECORD)
+    }
+
     /// The name users see, as InnoDB's: "S", "X,REC_NOT_GAP", "X,GAP,INSERT_INTENTION".
     pub const fn name(self) -> &'static str {
         match (self.strength, self.extent) {

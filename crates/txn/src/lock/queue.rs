@@ -165,6 +165,21 @@ impl Queue {
         });
     }
 
+    /// Of the granted locks of `trx` leaves what [`LockMode::without_reads`] says; whether that changed anything.
+    pub(super) fn release_reads(&mut self, trx: &Arc<TrxLocks>) -> bool {
+        let mut changed = false;
+        self.locks.retain_mut(|l| {
+            if l.waiting || !Arc::ptr_eq(&l.trx, trx) {
+                return true;
+            }
+            let left = l.mode.without_reads();
+            changed |= left != Some(l.mode);
+            l.mode = left.unwrap_or(l.mode);
+            left.is_some()
+        });
+        changed
+    }
+
     /// Grants, in order of arrival, whatever need not wait any more. Insert intentions are dropped when granted.
     pub(super) fn grant(&mut self, order: &dyn CommitOrder, hash: u64, wake: &mut WakeList) {
         let mut i = 0;

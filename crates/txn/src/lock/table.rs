@@ -399,26 +399,44 @@ impl LockTable {
         self.withdraw_if_waiting(trx);
         let Some(hashes) = trx.close() else { return };
         let mut wake = WakeList::new();
-        let mut rest = &hashes[..];
-        while let Some(&first) = rest.first() {
-            // Locks that a scan took one after the other are mostly in the same shard.
-            let no = shard_no(first);
-            let run = rest.iter().take(RELEASE_RUN).take_while(|&&hash| shard_no(hash) == no).count();
-            let mut queues = self.lock_shard(no);
-            for &hash in &rest[..run] {
-                self.release_in(&mut queues, trx, hash, &mut wake);
-            }
-            drop(queues);
-            rest = &rest[run..];
-            if wake.len() > WAKE_AT_ONCE {
-                wake_all(&mut wake);
-            }
-        }
+        self.each_in_shards(&hashes, &mut wake, |queues, hash, wake| self.release_in(queues, trx, hash, wake));
         for counter in trx.take_indexes() {
             self.by_index[usize::from(counter)].fetch_sub(1, Ordering::AcqRel);
         }
         trx.closed(hashes);
         wake_all(&mut wake);
+    }
+
+    /// The transaction is prepared, so it reads no more, and may stay so for long: its shared locks and its gaps go, and of
+    /// its next-key locks the gaps. Its exclusive record locks stay, as do the implicit ones.
+    pub fn release_reads(&self, trx: &Arc<TrxLocks>) {
+        let mut wake = WakeList::new();
+        let groups = trx.take_groups();
+        self.each_in_shards(&groups, &mut wake, |queues, group, wake| {
+            let order = &*self.order;
+            if queues.release_reads(trx, group, |queue, member| queue.grant(order, member, wake)) {
+                self.group_gone(queues, group);
+            }
+        });
+        trx.give_back_groups(groups);
+        wake_all(&mut wake);
+    }
+
+    /// Calls `f` with each of the hashes, its shard's mutex held; wakes those whom it puts on the list when they are many.
+    fn each_in_shards(&self, hashes: &[u64], wake: &mut WakeList, mut f: impl FnMut(&mut Groups, u64, &mut WakeList)) {
+        let mut rest = hashes;
+        while let Some(&first) = rest.first() {
+            // Locks that a scan took one after the other are mostly in the same shard.
+            let no = shard_no(first);
+            let run = rest.iter().take(RELEASE_RUN).take_while(|&&hash| shard_no(hash) == no).count();
+            let mut queues = self.lock_shard(no);
+            rest[..run].iter().for_each(|&hash| f(&mut queues, hash, wake));
+            drop(queues);
+            rest = &rest[run..];
+            if wake.len() > WAKE_AT_ONCE {
+                wake_all(wake);
+            }
+        }
     }
 
     /// Removes all locks of `trx` from the group of the key with this hash.

@@ -284,6 +284,17 @@ impl TrxLocks {
         }
     }
 
+    /// The groups of its locks, to be given back: meanwhile others may add to the list.
+    pub(super) fn take_groups(&self) -> Vec<u64> {
+        self.forget_exclusive();
+        std::mem::take(&mut self.held.lock().groups)
+    }
+
+    /// See [`TrxLocks::take_groups`]. Some of the groups may have none of its locks any more.
+    pub(super) fn give_back_groups(&self, groups: Vec<u64>) {
+        self.held.lock().groups.extend(groups);
+    }
+
     /// The transaction ends: from now on nobody gives it a lock. `None` if there is nothing to release. Else to be followed
     /// by [`TrxLocks::closed`] when the locks are gone.
     pub(super) fn close(&self) -> Option<Vec<u64>> {

@@ -409,6 +409,31 @@ fn an_insert_splits_the_gap_for_its_lockers() {
 }
 
 #[test]
+fn a_prepared_transaction_keeps_its_exclusive_records_alone() {
+    let table = table();
+    let (a, b, c, d) = (trx(1), trx(2), trx(3), trx(4));
+    for key in [5, 6, 7] {
+        assert!(try_lock(&table, &a, key, LockMode::X_NEXT_KEY), "a run of neighbours");
+    }
+    assert!(try_lock(&table, &a, 40, LockMode::S_RECORD));
+    assert!(try_lock(&table, &b, 40, LockMode::S_RECORD));
+    assert!(try_lock(&table, &a, 80, LockMode::X_GAP));
+    let tc = queue(&table, &c, 40, LockMode::X_RECORD);
+    let td = queue(&table, &d, 80, LockMode::INSERT_INTENTION);
+    table.release_reads(&a);
+    for key in [5, 6, 7] {
+        assert_eq!(granted_modes(&table, key), [(1, "X,REC_NOT_GAP")]);
+    }
+    assert_eq!(granted_modes(&table, 40), [(2, "S,REC_NOT_GAP")]);
+    assert_eq!(table.wait(&d, td, LONG), WaitOutcome::Granted);
+    assert!(!try_lock(&table, &b, 6, LockMode::S_RECORD));
+    assert!(try_lock(&table, &b, 6, LockMode::INSERT_INTENTION));
+    table.release_all(&b);
+    assert_eq!(table.wait(&c, tc, LONG), WaitOutcome::Granted);
+    done(&table, &[&a, &b, &c, &d]);
+}
+
+#[test]
 fn a_removal_leaves_gap_locks_and_wakes_waiters() {
     let table = table();
     let (a, b, c, d) = (trx(1), trx(2), trx(3), trx(4));
