@@ -9,6 +9,7 @@ use myriad_base::Result;
 use myriad_txn::{Durability, LockWait, RowBuf, Strength, Trx, TrxHandle, TrxState};
 pub use myriad_txn::{Isolation, OpKind, Savepoint};
 use smallvec::SmallVec;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -103,6 +104,10 @@ pub struct Session {
     failed_op: usize,
     /// Tables whose AUTO_INCREMENT counter the transaction has moved.
     counters: SmallVec<[Arc<TableShare>; 2]>,
+    /// Tables that the transaction has changed, by their address.
+    changed: HashMap<usize, Arc<TableShare>>,
+    /// The one of them changed last, or 0.
+    changed_last: usize,
 }
 
 /// Interrupts a session's lock wait from any thread.
@@ -132,6 +137,8 @@ impl Session {
             autocommit: true,
             failed_op: 0,
             counters: SmallVec::new(),
+            changed: HashMap::new(),
+            changed_last: 0,
         }
     }
 
@@ -213,6 +220,7 @@ impl Session {
     pub fn rollback(&mut self) -> Result<()> {
         // The counters are not rolled back; to store them is a courtesy that must not keep the rollback from happening.
         let stored = self.store_counters();
+        self.forget_changed();
         self.trx.rollback()?;
         stored
     }
@@ -223,7 +231,9 @@ impl Session {
     /// Those of the log; the engine is poisoned then.
     pub fn commit(&mut self) -> Result<()> {
         self.store_counters()?;
-        self.trx.commit(Durability::Configured)
+        self.trx.commit(Durability::Configured)?;
+        self.stamp_changed();
+        Ok(())
     }
 
     /// First phase: durable, undecided.
@@ -246,6 +256,7 @@ impl Session {
         if let Err(e) = self.trx.commit_ordered() {
             self.engine.poison(&format!("commit failed: {e}"));
         }
+        self.stamp_changed();
     }
 
     /// Second phase, slow part: durable as configured unless somebody else sees to it; does the fast part if it was not done.
@@ -253,11 +264,14 @@ impl Session {
     /// # Errors
     /// Those of the log.
     pub fn commit_finish(&mut self, durable: bool) -> Result<()> {
-        self.trx.commit_finish(if durable { Durability::Configured } else { Durability::None })
+        self.trx.commit_finish(if durable { Durability::Configured } else { Durability::None })?;
+        self.stamp_changed();
+        Ok(())
     }
 
     /// Leaves a prepared transaction to [`Engine::commit_by_xid`].
     pub fn detach_prepared(&mut self) {
+        self.forget_changed();
         self.trx.detach_prepared();
     }
 
@@ -340,7 +354,34 @@ impl Session {
         applied.map_err(|e| {
             self.failed_op = e.op;
             e.error
-        })
+        })?;
+        self.note_changed(&table.share);
+        Ok(())
+    }
+
+    #[inline]
+    fn note_changed(&mut self, share: &Arc<TableShare>) {
+        let address = Arc::as_ptr(share) as usize;
+        if self.changed_last != address {
+            self.changed_last = address;
+            self.changed.entry(address).or_insert_with(|| Arc::clone(share));
+        }
+    }
+
+    /// The tables that the transaction has changed have been updated now.
+    fn stamp_changed(&mut self) {
+        if self.changed_last != 0 {
+            let now_s = self.engine.clock().wall_us() / 1_000_000;
+            for share in self.changed.values() {
+                share.set_update_time(now_s);
+            }
+            self.forget_changed();
+        }
+    }
+
+    fn forget_changed(&mut self) {
+        self.changed.clear();
+        self.changed_last = 0;
     }
 
     /// After [`Error::DuplicateKey`]: the position of the operation and the key (without the index id) that is there

@@ -29,6 +29,8 @@ pub(crate) struct TableShare {
     /// The oldest snapshot that may read it.
     contents_since: Csn,
     pub(crate) stats: crate::stats::CachedStats,
+    /// See [`crate::TableStats::update_time_s`].
+    update_time_s: AtomicU64,
 }
 
 impl TableShare {
@@ -46,6 +48,7 @@ impl TableShare {
             current: AtomicBool::new(true),
             contents_since,
             stats: Default::default(),
+            update_time_s: AtomicU64::new(0),
         })
     }
 
@@ -65,6 +68,16 @@ impl TableShare {
             Some(csn) if csn < self.contents_since => Err(Error::DefinitionChanged { name: self.def.name.clone() }),
             _ => Ok(()),
         }
+    }
+
+    /// When a transaction that changed it committed last, in seconds since 1970; 0 = not since it was opened.
+    pub(crate) fn update_time_s(&self) -> u64 {
+        self.update_time_s.load(Ordering::Relaxed)
+    }
+
+    /// A transaction that changed it has committed.
+    pub(crate) fn set_update_time(&self, now_s: u64) {
+        self.update_time_s.store(now_s, Ordering::Relaxed);
     }
 
     /// False once the definition has changed.

@@ -98,6 +98,7 @@ pub(crate) fn table_stats(engine: &Engine, share: &TableShare) -> Result<TableSt
         Some(stats) => stats,
         None => fresh_stats(engine, share, now)?,
     };
+    stats.update_time_s = share.update_time_s();
     stats.auto_increment_next = share.auto_increment().map_or(0, |a| a.next());
     Ok(stats)
 }
@@ -125,8 +126,7 @@ fn fresh_stats(engine: &Engine, share: &TableShare, now: Duration) -> Result<Tab
         free_bytes: 0,
         mean_row_bytes,
         create_time_s: share.def.create_time_s,
-        update_time_s: 0,
-        auto_increment_next: 0,
+        ..TableStats::default()
     };
     if !small {
         share.stats.store(now, &stats);

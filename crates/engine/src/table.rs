@@ -29,7 +29,7 @@ pub struct TableStats {
     pub mean_row_bytes: u64,
     /// Seconds since 1970; 0 unknown.
     pub create_time_s: u64,
-    /// Seconds since 1970; 0 unknown.
+    /// When a transaction that changed it committed last, in seconds since 1970; 0 = not since the table was opened.
     pub update_time_s: u64,
     /// Next AUTO_INCREMENT value; 0 without such a column.
     pub auto_increment_next: u64,
