@@ -25,6 +25,20 @@ std::set<std::string> with_triggers(const MY_DIR *files) {
   return names;
 }
 
+/* Whether the folder holds what will not go with the tables, by the server's own rules. */
+bool has_strange_files(const MY_DIR *files) {
+  std::set<std::string> endings = {".opt", ".BAK", ".frm", ".par", ".TRG", ".TRN"};
+  const TYPELIB *engines = ha_known_exts();
+  for (uint i = 0; engines && i < engines->count; i++) endings.insert(engines->type_names[i]);
+  for (size_t i = 0; i < files->number_of_files; i++) {
+    const std::string name = files->dir_entry[i].name;
+    const size_t dot = name.rfind('.');
+    const bool folder_itself = name == "." || name == "..";
+    if (!folder_itself && !(dot != std::string::npos && endings.count(name.substr(dot)))) return true;
+  }
+  return false;
+}
+
 bool is_cached(THD *thd, const char *db, const char *table) {
   TDC_element *element = tdc_lock_share(thd, db, table);
   if (!element) return false;
@@ -57,6 +71,9 @@ void delete_statistics(THD *thd, const char *db) {
 }  // namespace
 
 bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vector<std::string> *names) {
+  /* DROP DATABASE will fail then, and the binary log gets the names of those tables that the server drops one by one.
+   */
+  if (has_strange_files(files)) return false;
   std::set<std::string> triggers = with_triggers(files);
   std::vector<std::string> left;
   for (std::string &name : *names) {

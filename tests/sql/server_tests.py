@@ -259,6 +259,30 @@ def test_temporary_not_logged(_where):
         expect("events about temporary tables in row format", events, [])
 
 
+def test_drop_database_with_strange_file(_where):
+    """The statement fails, its tables are gone: the binary log has to say so."""
+    with server.Server("MYRIAD", binlog=True) as where:
+        c = database(where)
+        for name in ("a", "b"):
+            rows(c, f"CREATE TABLE {name} (id INT PRIMARY KEY)")
+        rows(c, "FLUSH TABLES")
+        rows(c, "SELECT * FROM a")
+        rows(c, "RESET MASTER")
+        strange = os.path.join(where.datadir, "d", "strange.txt")
+        with open(strange, "w") as f:
+            f.write("x")
+        try:
+            rows(c, "DROP DATABASE d")
+            raise AssertionError("DROP DATABASE with a strange file succeeded")
+        except pymysql.err.MySQLError as problem:
+            expect("error", problem.args[0], 1010)
+        expect("tables", rows(c, "SELECT COUNT(*) FROM information_schema.tables WHERE table_schema='d'"), ((0,),))
+        logged = [e[5] for e in rows(c, "SHOW BINLOG EVENTS") if "DROP" in e[5]]
+        expect("logged", logged, ["use `d`; DROP TABLE IF EXISTS `a`,`b`"])
+        os.remove(strange)
+        rows(c, "DROP DATABASE d")
+
+
 def test_xa_disconnected(where):
     c = database(where)
     rows(c, "CREATE TABLE x (a INT PRIMARY KEY)")
