@@ -348,8 +348,11 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
       out->blobs |= step.kind == StepKind::Blob;
       break;
     }
-    if (!out->steps[i] && step.null_bit && table->field[step.first_field]->vcol_info)
-      out->unread.push_back(uint32_t(i));
+  }
+  for (uint i = 0; i < table->s->fields; i++) {
+    const Field *field = table->field[i];
+    if (field->vcol_info && field->null_ptr && !needed(i))
+      out->unread.push_back({uint32_t(field->null_ptr - table->record[0]), uint8_t(field->null_bit)});
   }
   for (size_t i = 0; i < clustered().parts.size(); i++) {
     const KeyPart &part = clustered().parts[i];
@@ -382,7 +385,7 @@ bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_le
     if (!at) return false;
   }
   /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
-  for (uint32_t i : what.unread) record[m_steps[i].null_offset] |= m_steps[i].null_bit;
+  for (NullBit null : what.unread) record[null.offset] |= null.bit;
   if (!what.key_parts) return true;
   const uchar *key_end = key + key_length;
   for (size_t i = 0; i < clustered().parts.size(); i++) {

@@ -54,6 +54,11 @@ struct IndexPlan {
   std::vector<Original> originals; /* secondary: kept in the value */
 };
 
+struct NullBit {
+  uint32_t offset;
+  uint8_t bit;
+};
+
 /* Which steps and key parts a statement needs. */
 struct Template {
   bool valid = false;
@@ -62,7 +67,7 @@ struct Template {
   uint32_t steps_end = 0; /* one behind the last needed step */
   std::vector<uint8_t> steps;
   std::vector<uint8_t> pk_parts;
-  std::vector<uint32_t> unread; /* steps of generated columns that the statement does not read */
+  std::vector<NullBit> unread; /* of generated columns that the statement does not read */
 };
 
 /* Whether look-ups of the key's whole values go by hash first: USING HASH of a table in memory. */
