@@ -33,7 +33,8 @@ void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
   *reserved = wanted;
 }
 
-/* A value given by the statement, or by SET INSERT_ID as a statement-based replica does, moves the counter behind it. */
+/* A value given by the statement, or by SET INSERT_ID as a statement-based replica does, moves the counter behind it.
+ */
 void ha_myriad::note_explicit_auto_increment(const uchar *record, bool inserting) {
   Field *field = inserting ? table->next_number_field : table->found_next_number_field;
   if (!field || record != table->record[0] || table->s->next_number_keypart) return;
