@@ -61,18 +61,19 @@ def stage(srv, args, name, clients, extra, queries=0):
     asked = figures(finish(srv, asking), 1) if asking else None
     rows = max(1, done.pop("events") * args.commit_rows)
     cpu, io = srv.cpu_seconds() - cpu, [b - a for a, b in zip(io, iobound.io_bytes(srv))]
-    result = [{"stage": name, "engine": srv.engine, **done, "read_kb": io[0] / rows / 1024,
+    result = [{"stage": name, **done, "read_kb": io[0] / rows / 1024,
                "written_kb": io[1] / rows / 1024, "cpu_us": cpu / rows * 1e6}]
     if asked:
         asked.pop("events")
-        result.append({"stage": name + ", queries", "engine": srv.engine, **asked, "read_kb": None, "written_kb": None,
+        result.append({"stage": name + ", queries", **asked, "read_kb": None, "written_kb": None,
                        "cpu_us": None})
     return result
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
+    parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others; as in iobound.py, "
+                        "MYRIAD:change-buffer-max-size=0 is one with a variable of its own")
     parser.add_argument("--rows", type=int, default=10000000, help="of the load, before --scale")
     parser.add_argument("--tables", type=int, default=4, help="and clients that insert")
     parser.add_argument("--queries", type=int, default=4, help="clients of the last stage that ask")
@@ -81,15 +82,13 @@ def main():
     parser.add_argument("--scale", type=float, default=1, help="factor of rows, pool and log; 0.1 for a first look")
     parser.add_argument("--pool-mib", type=int, default=256, help="before --scale")
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
-    parser.add_argument("--page-size", type=int, default=16384, help="of MYRIAD's pages")
-    parser.add_argument("--options", default="", help="further server options for MYRIAD")
     parser.add_argument("--name", default="insert", help="stem of the result files")
     args = parser.parse_args()
     engines = args.engines.split(",")
     print(measure.machine(), flush=True)
     servers = {}
     for engine in engines:
-        srv = server.Server(engine, pool_mib=max(6, int(args.pool_mib * args.scale)), options=iobound.options(engine, args))
+        srv = iobound.make_server(engine, args)
         srv.start()
         srv.query("CREATE DATABASE bench")
         finish(srv, subprocess.Popen(command(srv, args, 1, "prepare"), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -103,16 +102,17 @@ def main():
     for name, extra, queries in stages:
         for engine in engines:
             iobound.settle(servers.values(), 60)
-            rows += stage(servers[engine], args, name, args.tables, extra, queries)
+            rows += [{"engine": engine, **row} for row in stage(servers[engine], args, name, args.tables, extra, queries)]
             print(f"{name}: {engine} {rows[-1 - bool(queries)]['rate']:.0f} rows/s", flush=True)
     path = measure.write_csv(f"{args.name}.csv", rows)
-    lines = [f"{'stage':<26}{'engine':<9}{'rows/s':>9}{'ratio':>7}{'worst':>9}{'p99 ms':>9}{'longest':>9}{'read KB':>9}"
+    wide = max(map(len, engines)) + 1
+    lines = [f"{'stage':<26}{'engine':<{wide}}{'rows/s':>9}{'ratio':>7}{'worst':>9}{'p99 ms':>9}{'longest':>9}{'read KB':>9}"
              f"{'writ. KB':>9}{'cpu us':>8}"]
     base = {r["stage"]: r["rate"] for r in rows if r["engine"] == engines[0]}
     for r in sorted(rows, key=lambda r: list(base).index(r["stage"])):
         io = "".join(f"{r[k]:>{w}.{d}f}" if r[k] is not None else f"{'-':>{w}}"
                      for k, w, d in (("read_kb", 9, 2), ("written_kb", 9, 2), ("cpu_us", 8, 0)))
-        lines.append(f"{r['stage']:<26}{r['engine']:<9}{r['rate']:>9.0f}{r['rate'] / max(base[r['stage']], 1e-9):>7.2f}"
+        lines.append(f"{r['stage']:<26}{r['engine']:<{wide}}{r['rate']:>9.0f}{r['rate'] / max(base[r['stage']], 1e-9):>7.2f}"
                      f"{r['worst']:>9.0f}{r['p99_ms']:>9.1f}{r['longest_ms']:>9.0f}{io}")
     text = "\n".join(lines)
     print(text)

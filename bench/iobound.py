@@ -34,6 +34,12 @@ def options(engine, args):
     }[engine.upper()] + [f"--{engine.lower()}-{variable}" for variable in own]
 
 
+def make_server(engine, args, **where):
+    """A server of the engine, its name as in `options`."""
+    return server.Server(engine.split(":")[0], pool_mib=max(6, int(args.pool_mib * args.scale)), flush=1,
+                         options=options(engine, args), **where)
+
+
 def io_bytes(srv):
     """Bytes that the server's process has had read from and written to devices."""
     with open(f"/proc/{srv.process.pid}/io") as f:
@@ -55,9 +61,7 @@ def settle(servers, seconds_max):
 def start(engine, args):
     """The engine's server with its tables: loaded now, or found in --data."""
     folder = os.path.abspath(os.path.join(args.data, engine.lower())) if args.data else None
-    srv = server.Server(engine.split(":")[0], pool_mib=max(6, int(args.pool_mib * args.scale)), flush=1,
-                        options=options(engine, args),
-                        folder=folder, keep=bool(args.data))
+    srv = make_server(engine, args, folder=folder, keep=bool(args.data))
     srv.start()
     loaded = f"{args.tables} {args.rows}"
     marker = os.path.join(srv.folder, "loaded")
