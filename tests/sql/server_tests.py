@@ -59,6 +59,16 @@ def test_dump(where):
         expect(f"contents after {options}", [rows(c, q) for q in checks], before)
 
 
+def first_answer(ask):
+    """What `ask` gives as soon as it gives something; it is asked for two seconds."""
+    for _ in range(100):
+        answer = ask()
+        if answer:
+            break
+        time.sleep(0.02)
+    return answer
+
+
 def wait_pairs(c):
     """The connections (waiting, waited for) of all lock waits."""
     return rows(c, "SELECT r.TRX_MYSQL_THREAD_ID, b.TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_LOCK_WAITS w "
@@ -76,11 +86,7 @@ def test_wait_of_readers(where):
     waiter = where.connect(database="d")
     thread = threading.Thread(target=rows, args=(waiter, "SELECT * FROM k LOCK IN SHARE MODE"))
     thread.start()
-    for _ in range(100):
-        pairs = wait_pairs(c)
-        if pairs:
-            break
-        time.sleep(0.02)
+    pairs = first_answer(lambda: wait_pairs(c))
     rows(c, "COMMIT")
     thread.join(5)
     expect("who waits for whom", pairs, ((waiter.thread_id(), c.thread_id()),))
@@ -102,11 +108,7 @@ def test_kill_waiting(where):
             outcome.append(problem.args[0])
     thread = threading.Thread(target=wait)
     thread.start()
-    for _ in range(100):
-        waits = rows(c, "SELECT * FROM information_schema.MYRIAD_LOCK_WAITS")
-        if waits:
-            break
-        time.sleep(0.02)
+    waits = first_answer(lambda: rows(c, "SELECT * FROM information_schema.MYRIAD_LOCK_WAITS"))
     expect("lock waits shown", len(waits), 1)
     expect("locks shown", len(rows(c, "SELECT * FROM information_schema.MYRIAD_LOCKS WHERE LOCK_TABLE='d/k'")) >= 2, True)
     expect("states", sorted(r[0] for r in rows(c, "SELECT TRX_STATE FROM information_schema.MYRIAD_TRX")), ["ACTIVE", "LOCK WAIT"])

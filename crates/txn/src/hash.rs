@@ -62,10 +62,9 @@ impl LeafHash {
     /// Notes that the key of this place is in `page`.
     fn note(&self, place: Place<'_>, page: PageId, pool: &BufferPool) {
         let slots = &place.bucket.0;
-        let holds = |slot: &AtomicU64| slot.load(Ordering::Relaxed);
-        let own = slots.iter().position(|s| holds(s) >> 32 << 32 == place.tag && holds(s) != 0);
-        let at = own.or_else(|| slots.iter().position(|s| holds(s) == 0)).unwrap_or((page.page.0 as usize) % BUCKET);
-        if slots[at].swap(place.tag | u64::from(page.page.0), Ordering::Relaxed) == 0 {
+        let free = || slots.iter().find(|s| s.load(Ordering::Relaxed) == 0);
+        let slot = place.own().or_else(free).unwrap_or(&slots[page.page.0 as usize % BUCKET]);
+        if slot.swap(place.tag | u64::from(page.page.0), Ordering::Relaxed) == 0 {
             self.grow(self.used.fetch_add(1, Ordering::Relaxed) + 1, pool);
         }
     }
@@ -107,12 +106,22 @@ impl LeafHash {
     }
 }
 
-impl Place<'_> {
+impl<'t> Place<'t> {
+    /// The page that a slot in use names, if it is the key's.
+    #[inline]
+    fn page_in(&self, slot: &AtomicU64) -> Option<PageId> {
+        let noted = slot.load(Ordering::Relaxed);
+        (noted != 0 && noted >> 32 << 32 == self.tag).then(|| PageId::new(SpaceId::MEMORY, PageNo(noted as u32)))
+    }
+
+    /// The key's slot.
+    fn own(&self) -> Option<&'t AtomicU64> {
+        self.bucket.0.iter().find(|s| self.page_in(s).is_some())
+    }
+
     /// The page noted for the key.
     #[inline]
     fn page(&self) -> Option<PageId> {
-        let mut noted = self.bucket.0.iter().map(|s| s.load(Ordering::Relaxed));
-        let found = noted.find(|n| n >> 32 << 32 == self.tag && *n != 0)?;
-        Some(PageId::new(SpaceId::MEMORY, PageNo(found as u32)))
+        self.bucket.0.iter().find_map(|s| self.page_in(s))
     }
 }
