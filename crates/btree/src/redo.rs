@@ -56,6 +56,8 @@ pub const SET_CHILD: u8 = 25;
 pub const RELEASE: u8 = 26;
 /// Inserts a leaf entry without naming its slot: for pages that are not in memory.
 pub const INSERT_KEY: u8 = 27;
+/// Operations on the entries of an index page.
+pub const ON_ENTRIES: [u8; 9] = [APPEND, INSERT, INSERT_KEY, REMOVE, REPLACE, PATCH, REFENCE, INSERT_CHILD, SET_CHILD];
 /// Sets bits of a bitmap page.
 pub const ALLOCATE: u8 = 32;
 /// Clears bits of a bitmap page.
@@ -68,6 +70,7 @@ pub const OVERFLOW_LINK: u8 = 41;
 /// Registers this room's redo function.
 pub fn register(table: &mut RedoTable) {
     table.register(OPS, redo);
+    table.check_before(&ON_ENTRIES);
     table.register_check(PageKind::Index, page::check_layout);
     table.register_room(PageKind::Index, |p| (page::level(p) == 0).then(|| page::free_bytes(p)));
 }
@@ -107,15 +110,17 @@ pub fn redo(op: u8, p: &mut [u8], payload: &[u8]) -> Result<()> {
             end(&r)?;
             overflow::link(p, next)
         }
-        APPEND | INSERT | INSERT_KEY | REMOVE | REPLACE | PATCH | REFENCE | INSERT_CHILD | SET_CHILD => {
-            page::check_layout(p).map_err(Error::invalid)?;
+        _ if ON_ENTRIES.contains(&op) => {
+            if p[OFF_KIND] != PageKind::Index as u8 {
+                return Err(Error::invalid(format!("operation {op} of an index page on one of kind {}", p[OFF_KIND])));
+            }
             redo_on_index(op, p, &mut r)
         }
         _ => Err(Error::invalid(format!("operation {op} is unknown"))),
     }
 }
 
-/// Operations on an index page whose layout has been checked.
+/// Operations on an index page.
 fn redo_on_index(op: u8, p: &mut [u8], r: &mut Reader<'_>) -> Result<()> {
     if op == APPEND {
         return append(p, r.rest());

@@ -354,9 +354,10 @@ impl BufferPool {
         let mut shard = self.changes.shard(id);
         let Some(changes) = shard.pages.get(&id) else { return Ok(false) };
         let mut records = Reader::new(&changes.records);
+        let mut page = self.redo_table().changes_of(id, bytes, !restored);
         while let Some(op) = records.u8() {
             let payload = records.bytes().expect("as `add` wrote it");
-            if let Err(error) = self.redo_table().redo(id, op, bytes, payload) {
+            if let Err(error) = page.redo(op, payload) {
                 let error = Error::corrupt(id, format!("a buffered change cannot be made: {error}"));
                 self.changes.take(&mut shard, id);
                 self.pending.fail(id, error.clone());

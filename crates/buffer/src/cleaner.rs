@@ -8,7 +8,9 @@
 //! | [`AGE_EARLY`] | the oldest pages, at a rate between `io_capacity` and `io_capacity_max` that grows with the age |
 //! | [`AGE_LATE`] | the oldest pages, as fast as the device can |
 //!
-//! While the log is off its age means nothing: then only the first line holds, and memory that is mostly dirty.
+//! How much of the memory is dirty does not matter: the provider writes its victims. To write pages before they are old or
+//! leave memory is to write hot ones again and again, and to read for changes that could wait for more of their page.
+//! While the log is off its age means nothing: then only the first line holds.
 
 use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
 use crate::config::Level;
@@ -131,10 +133,6 @@ impl BufferPool {
         }
         if idle.1.elapsed() >= IDLE && age > 0 {
             return Duty { limit: Some(Lsn(u64::MAX)), rate: Some(normal) };
-        }
-        // Too much of the memory is dirty: evictions would have to wait for writes.
-        if self.dirty_pages() > self.frames().len() / 4 * 3 {
-            return Duty { limit: Some(Lsn(u64::MAX)), rate: Some(max) };
         }
         Duty { limit: None, rate: None }
     }

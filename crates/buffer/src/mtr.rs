@@ -178,7 +178,7 @@ impl<'p> Mtr<'p> {
         let (length, previous) = (self.body.len(), self.previous);
         let hold = self.held(page).hold;
         self.record(page, op, &[payload]);
-        let done = pool.redo_table().redo(id, op, self.bytes_mut(page), payload);
+        let done = pool.redo_table().changes_of(id, self.bytes_mut(page), false).redo(op, payload);
         if done.is_err() {
             self.body.truncate(length);
             self.previous = previous;
@@ -202,7 +202,7 @@ impl<'p> Mtr<'p> {
             let (pool, id) = (self.pool, self.page_id(page));
             let payload = parts.concat();
             let mut expected = self.page(page).to_vec();
-            let redone = pool.redo_table().redo(id, op, &mut expected, &payload);
+            let redone = pool.redo_table().changes_of(id, &mut expected, false).redo(op, &payload);
             f(self.bytes_mut(page));
             assert!(redone.is_ok(), "redo of operation {op} on {id} refuses what was logged: {redone:?}");
             let got = self.page(page);

@@ -37,7 +37,8 @@ const SAME_PAGE: u8 = 0x80;
 
 /// Repeats a change on a page: `(op, page, payload)`. Total: whatever the input, it makes the whole change or gives an
 /// error having changed nothing; it never panics and never reads anything but its arguments. It leaves the page's LSN
-/// alone.
+/// alone. With the operations of [`RedoTable::check_before`] the page, of whatever kind, has passed its kind's
+/// [`CheckFn`]; with all it does so afterwards if it did before.
 pub type RedoFn = fn(op: u8, page: &mut [u8], payload: &[u8]) -> Result<()>;
 
 /// Says what is wrong with a page's contents, as read from its file with a good checksum; total like a [`RedoFn`]. What it
@@ -55,6 +56,7 @@ const KINDS: usize = 16;
 #[derive(Clone)]
 pub struct RedoTable {
     by_op: [Option<RedoFn>; 128],
+    check_before: [bool; 128],
     checks: [Option<CheckFn>; KINDS],
     rooms: [Option<RoomFn>; KINDS],
 }
@@ -62,7 +64,7 @@ pub struct RedoTable {
 impl RedoTable {
     /// A table with the generic operations.
     pub fn new() -> RedoTable {
-        RedoTable { by_op: [None; 128], checks: [None; KINDS], rooms: [None; KINDS] }
+        RedoTable { by_op: [None; 128], check_before: [false; 128], checks: [None; KINDS], rooms: [None; KINDS] }
     }
 
     /// Registers what pages of `kind` are checked with when they are read.
@@ -108,22 +110,48 @@ impl RedoTable {
         }
     }
 
+    /// The redo functions of `ops` rely on the page's layout.
+    pub fn check_before(&mut self, ops: &[u8]) {
+        ops.iter().for_each(|&op| self.check_before[op as usize] = true);
+    }
+
     /// Whether there is a redo function for `op`.
     pub(crate) fn knows(&self, op: u8) -> bool {
         op <= OP_IMAGE || self.by_op.get(op as usize).is_some_and(Option::is_some)
     }
 
+    /// To make changes of one page. `checked`: the page has passed [`RedoTable::check`] as it is.
+    pub(crate) fn changes_of<'a>(&'a self, id: PageId, page: &'a mut [u8], checked: bool) -> PageChanges<'a> {
+        PageChanges { table: self, id, page, checked }
+    }
+}
+
+/// Repeats changes of one page, one after the other. Its contents are checked when something else than redo functions may
+/// have changed them, not before each record.
+pub(crate) struct PageChanges<'a> {
+    table: &'a RedoTable,
+    id: PageId,
+    page: &'a mut [u8],
+    checked: bool,
+}
+
+impl PageChanges<'_> {
     /// Makes the change of one record.
     ///
     /// # Errors
     /// [`Error::CorruptLog`] (without a position: 0) or [`Error::CorruptPage`]; the page is unchanged then.
     #[inline]
-    pub(crate) fn redo(&self, id: PageId, op: u8, page: &mut [u8], payload: &[u8]) -> Result<()> {
+    pub fn redo(&mut self, op: u8, payload: &[u8]) -> Result<()> {
+        let (id, page) = (self.id, &mut *self.page);
         if op >= OPS_OWN {
-            return match self.by_op.get(op as usize) {
-                Some(Some(redo)) => redo(op, page, payload),
-                _ => Err(bad_record(format!("unknown operation {op} for {id}"))),
+            let Some(Some(redo)) = self.table.by_op.get(op as usize) else {
+                return Err(bad_record(format!("unknown operation {op} for {id}")));
             };
+            if self.table.check_before[op as usize] && !self.checked {
+                self.table.check(id, page)?;
+                self.checked = true;
+            }
+            return redo(op, page, payload);
         }
         let done = match op {
             OP_INIT => redo_init(id, page, payload),
@@ -133,6 +161,7 @@ impl RedoTable {
             OP_IMAGE => redo_image(id, page, payload),
             _ => return Err(bad_record(format!("unknown operation {op} for {id}"))),
         };
+        self.checked = false;
         done.ok_or_else(|| bad_record(format!("impossible arguments of operation {op} for {id}")))
     }
 }
@@ -295,6 +324,7 @@ impl Iterator for Records<'_> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use std::cell::Cell;
 
     const ID: PageId = PageId::new(SpaceId(7), PageNo(70_000));
 
@@ -325,9 +355,47 @@ mod tests {
             push_varint(&mut payload, at);
             push_varint(&mut payload, len);
             payload.push(9);
-            assert_eq!(table.redo(ID, OP_FILL, &mut page, &payload).is_ok(), ok, "{at}+{len}");
+            let done = table.changes_of(ID, &mut page, false).redo(OP_FILL, &payload);
+            assert_eq!(done.is_ok(), ok, "{at}+{len}");
         }
         assert_eq!(page::page_id(&page), ID);
+    }
+
+    /// Operations that rely on a page's layout see it checked once, and again after a generic operation.
+    #[test]
+    fn layouts_are_checked_when_they_may_have_changed() {
+        thread_local!(static CHECKS: Cell<usize> = const { Cell::new(0) });
+        let mut table = RedoTable::new();
+        table.register(20..22, |_, page, _| {
+            page[100] = 1;
+            Ok(())
+        });
+        table.check_before(&[20]);
+        table.register_check(PageKind::Index, |page| {
+            CHECKS.set(CHECKS.get() + 1);
+            if page[200] == 0 {
+                Ok(())
+            } else {
+                Err("bad".into())
+            }
+        });
+        let mut page = vec![0u8; 4096];
+        page::format(&mut page, ID, PageKind::Index);
+        let fill = |byte: u8| [0xc8, 1, 1, byte];
+        let mut changes = table.changes_of(ID, &mut page, false);
+        changes.redo(21, b"").unwrap();
+        assert_eq!(CHECKS.get(), 0);
+        (0..3).for_each(|_| changes.redo(20, b"").unwrap());
+        assert_eq!(CHECKS.get(), 1);
+        changes.redo(OP_FILL, &fill(7)).unwrap();
+        changes.redo(21, b"").unwrap();
+        assert_eq!(CHECKS.get(), 1);
+        assert!(matches!(changes.redo(20, b""), Err(Error::CorruptPage { .. })));
+        changes.redo(OP_FILL, &fill(0)).unwrap();
+        changes.redo(20, b"").unwrap();
+        assert_eq!(CHECKS.get(), 3);
+        table.changes_of(ID, &mut page, true).redo(20, b"").unwrap();
+        assert_eq!(CHECKS.get(), 3);
     }
 
     proptest! {
@@ -338,7 +406,7 @@ mod tests {
             page::format(&mut page, ID, page::PageKind::Index);
             page::set_page_lsn(&mut page, Lsn(5));
             let before = page.clone();
-            match table.redo(ID, op, &mut page, &payload) {
+            match table.changes_of(ID, &mut page, false).redo(op, &payload) {
                 Ok(()) => prop_assert_eq!(page::page_id(&page), ID),
                 Err(_) => prop_assert_eq!(&page, &before),
             }

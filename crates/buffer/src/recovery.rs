@@ -348,13 +348,14 @@ impl BufferPool {
         }
         let base = page_lsn(bytes);
         let mut last = base;
+        let mut changes = self.redo_table().changes_of(id, bytes, !pending.replaces_page() && !restored);
         for record in &pending.records {
             if record.end <= base {
                 continue;
             }
             let body = &pending.chunks[record.chunk as usize];
             let payload = &body[record.start as usize..(record.start + record.len) as usize];
-            if let Err(error) = self.redo_table().redo(id, record.op, bytes, payload) {
+            if let Err(error) = changes.redo(record.op, payload) {
                 let error = at_lsn(error, record.end);
                 self.report(Level::Error, &format!("redo of {id} failed, the page cannot be used: {error}"));
                 self.pending.fail(id, error.clone());

@@ -75,6 +75,9 @@ impl Shard {
     }
 }
 
+/// How far from an end of a dirty list a place is looked for.
+const POSITION_STEPS: usize = 64;
+
 /// Dirty frames in order of their recovery LSN, oldest at the head. A frame whose page is being written stays where it is
 /// until the write is durable, so that the checkpoint never passes a change that could still be lost. A change meanwhile
 /// takes the frame's second place, near the tail; when the write is durable the first place is given up. So every
@@ -174,32 +177,35 @@ impl DirtyList {
         }
     }
 
-    /// The neighbours between which a mark belongs.
-    fn position(&self, frames: &Frames, new: u64) -> (u32, u32) {
-        if self.head == NIL {
-            return (NIL, NIL);
-        }
+    /// The neighbours between which a mark belongs, or one a little older: the mark is lowered rather than its place
+    /// looked for among thousands.
+    fn position(&self, frames: &Frames, new: &mut u64) -> (u32, u32) {
         let of = |place: u32| mark(frames, place).load(Ordering::Relaxed);
-        // New changes belong at the tail, pages redone by recovery near the head: walk from the nearer end.
-        if new.saturating_sub(of(self.head)) < of(self.tail).saturating_sub(new) {
-            let mut after = self.head;
-            while after != NIL && of(after) <= new {
-                after = next(frames, after).load(Ordering::Relaxed);
-            }
-            let before = if after == NIL { self.tail } else { prev(frames, after).load(Ordering::Relaxed) };
-            return (before, after);
-        }
+        // New changes belong at the tail.
         let mut before = self.tail;
-        while before != NIL && of(before) > new {
+        for _ in 0..POSITION_STEPS {
+            if before == NIL || of(before) <= *new {
+                let after = if before == NIL { self.head } else { next(frames, before).load(Ordering::Relaxed) };
+                return (before, after);
+            }
             before = prev(frames, before).load(Ordering::Relaxed);
         }
-        let after = if before == NIL { self.head } else { next(frames, before).load(Ordering::Relaxed) };
+        // Those of pages redone, or read with buffered changes, are old; to be thought older keeps the checkpoint back a
+        // little, no more.
+        let (mut before, mut after) = (NIL, self.head);
+        for _ in 0..POSITION_STEPS {
+            if after == NIL || of(after) > *new {
+                return (before, after);
+            }
+            (before, after) = (after, next(frames, after).load(Ordering::Relaxed));
+        }
+        *new = of(before);
         (before, after)
     }
 
-    fn insert(&mut self, frames: &Frames, at: u32, new: u64) {
+    fn insert(&mut self, frames: &Frames, at: u32, mut new: u64) {
         debug_assert_eq!(mark(frames, at).load(Ordering::Relaxed), 0);
-        let (before, after) = self.position(frames, new);
+        let (before, after) = self.position(frames, &mut new);
         prev(frames, at).store(before, Ordering::Relaxed);
         next(frames, at).store(after, Ordering::Relaxed);
         match before {
@@ -252,6 +258,28 @@ mod tests {
             assert!((0..frames).all(|at| seen.contains_key(&at)), "{frames}");
             assert_eq!(seen.len(), frames as usize);
         }
+    }
+
+    /// A place is looked for near both ends only: a mark that belongs in the middle is taken for an older one.
+    #[test]
+    fn marks_of_the_middle_are_lowered() {
+        let n = 4 * POSITION_STEPS as u32;
+        let frames = Frames::new(n as usize + 1, n as usize + 1, 4096).unwrap();
+        let shard = Shard::new(0, 1);
+        let mut list = shard.dirty();
+        for at in 0..n {
+            list.mark(&frames, at, Lsn(1000 + 10 * u64::from(at)));
+        }
+        let middle = 1005 + 10 * u64::from(n / 2);
+        list.mark(&frames, n, Lsn(middle));
+        let given = frames.get(n).recovery_mark[0].load(Ordering::Relaxed);
+        assert_eq!(given, 1000 + 10 * (POSITION_STEPS as u64 - 1) + 1);
+        let mut out = Vec::new();
+        list.collect(&frames, Lsn(u64::MAX), usize::MAX, &mut out);
+        assert_eq!(out.len(), n as usize + 1);
+        let marks: Vec<u64> = out.iter().map(|&at| frames.get(at).recovery_mark[0].load(Ordering::Relaxed)).collect();
+        assert!(marks.windows(2).all(|w| w[0] <= w[1]));
+        assert_eq!(out.iter().position(|&at| at == n), Some(POSITION_STEPS));
     }
 
     /// The list against a model: order by recovery LSN, changes during a write remembered.
