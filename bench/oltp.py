@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """sysbench on InnoDB, Myriad and MyRocks, engines taking turns in every cell, commits durable.
 
-Prints medians and ratios to InnoDB; leaves a CSV, charts and a page under bench/results/. Each round prepares the tables
+Prints medians and ratios to InnoDB, and how contended Myriad's latches were; leaves a CSV, charts and a page under
+bench/results/. Each round prepares the tables
 anew, because the insert and delete workloads (last in a round) change their size.
 """
 import argparse
@@ -39,18 +40,35 @@ def prepare(srv, args):
     sysbench(srv, args, "read_write", min(2, args.tables), "prepare")
 
 
+def latches(srv):
+    """{latch class: its row of MYRIAD_LATCHES}"""
+    if not srv.engine.upper().startswith("MYRIAD"):
+        return {}
+    columns = "LATCH, ACQUIRED, CONTENDED, HOTTEST_PARTITION, HOTTEST_PERCENT"
+    return {row[0]: row for row in srv.query(f"SELECT {columns} FROM information_schema.MYRIAD_LATCHES")}
+
+
+def most_contended(before, after):
+    """The class that was contended most, in percent of its acquisitions; those hardly used do not count."""
+    used = [(100 * (a[2] - b[2]) / (a[1] - b[1]), a) for a, b in ((a, before[a[0]]) for a in after.values())
+            if a[1] - b[1] >= 1000]
+    percent, row = max(used, default=(None, (None, 0, 0, None, None)), key=lambda u: u[0])
+    return {"latch": row[0], "contended_percent": percent, "hottest_partition": row[3], "hottest_percent": row[4]}
+
+
 def cell(srv, args, workload, clients):
     """Runs one workload and returns its numbers."""
     if args.warm:
         sysbench(srv, args, workload, clients, "run", args.warm)
-    before = srv.cpu_seconds()
+    before, held = srv.cpu_seconds(), latches(srv)
     text = sysbench(srv, args, workload, clients, "run", args.seconds)
     cpu = srv.cpu_seconds() - before
     queries, per_second = re.search(r"queries:\s+(\d+)\s+\(([\d.]+) per sec", text).groups()
     errors = re.search(r"ignored errors:\s+(\d+)", text)
     return {"qps": float(per_second), "tps": float(re.search(r"transactions:\s+\d+\s+\(([\d.]+)", text)[1]),
             "p95_ms": float(re.search(r"95th percentile:\s+([\d.]+)", text)[1]),
-            "cpu_us_per_query": cpu / max(1, int(queries)) * 1e6, "errors": int(errors[1]) if errors else 0}
+            "cpu_us_per_query": cpu / max(1, int(queries)) * 1e6, "errors": int(errors[1]) if errors else 0,
+            **most_contended(held, latches(srv))}
 
 
 def run_rounds(servers, args, workloads, clients, prepare_one):
@@ -90,6 +108,19 @@ def table(rows, engines, workloads, clients):
     return "\n".join(lines)
 
 
+def latch_table(rows, workloads, clients):
+    """Of each cell the round in which a latch class was contended most."""
+    lines = [f"{'workload':<18}{'clients':>8}  most contended latch class, its hottest partition's share of acquisitions"]
+    for w in workloads:
+        for c in clients:
+            ours = [r for r in rows if (r["workload"], r["clients"]) == (w, c) and r["latch"]]
+            if ours:
+                worst = max(ours, key=lambda r: r["contended_percent"])
+                lines.append(f"{w:<18}{c:>8}  {worst['latch']} {worst['contended_percent']:.2f} %, partition "
+                             f"{worst['hottest_partition']} {worst['hottest_percent']:.0f} %")
+    return "\n".join(lines) if len(lines) > 1 else ""
+
+
 def add_arguments(parser, workloads, clients, name):
     """Those of a run of cells: `workloads` by `clients`."""
     parser.add_argument("--workloads", default=",".join(workloads))
@@ -106,7 +137,7 @@ def add_arguments(parser, workloads, clients, name):
 def report(args, rows, names, workloads, clients, title, note, values):
     """Prints the table; leaves CSV, page and a chart for each of `values`, measures with their labels."""
     path = measure.write_csv(f"{args.name}.csv", rows)
-    text = table(rows, names, workloads, clients)
+    text = "\n\n".join(t for t in (table(rows, names, workloads, clients), latch_table(rows, workloads, clients)) if t)
     print(text)
     charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, names,
                            measure.medians(rows, ("workload", "clients", "engine"), v), label) for v, label in values]

@@ -167,11 +167,17 @@ int fill_waits(THD *thd, TABLE_LIST *tables, COND *) {
 ST_FIELD_INFO latch_fields[] = {Show::Column("LATCH", Show::Varchar(64), NOT_NULL),
                                 Show::Column("ACQUIRED", Show::ULonglong(21), NOT_NULL),
                                 Show::Column("CONTENDED", Show::ULonglong(21), NOT_NULL),
-                                Show::Column("WAIT_MICROSECONDS", Show::ULonglong(21), NOT_NULL), Show::CEnd()};
+                                Show::Column("CONTENDED_PERCENT", Show::Double(12), NOT_NULL),
+                                Show::Column("WAIT_MICROSECONDS", Show::ULonglong(21), NOT_NULL),
+                                Show::Column("HOTTEST_PARTITION", Show::ULonglong(21), NOT_NULL),
+                                Show::Column("HOTTEST_PERCENT", Show::Double(12), NOT_NULL),
+                                Show::CEnd()};
 
 void add_latch(void *arg, const myriad_latch_info *latch) {
-  rows_of(arg)->push_back(
-      {text(latch->name), number(latch->acquired), number(latch->contended), number(latch->wait_ns / 1000)});
+  auto percent = [&](uint64_t part) { return latch->acquired ? 100.0 * part / latch->acquired : 0; };
+  rows_of(arg)->push_back({text(latch->name), number(latch->acquired), number(latch->contended),
+                           real(percent(latch->contended)), number(latch->wait_ns / 1000), number(latch->hottest),
+                           real(percent(latch->hottest_acquired))});
 }
 
 int fill_latches(THD *thd, TABLE_LIST *tables, COND *) {

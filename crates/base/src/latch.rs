@@ -1,13 +1,14 @@
 //! Latches with counters.
 //!
 //! A latch is held for a short time to keep memory consistent; a lock (room `txn`) is held to a transaction's end. Each
-//! latch belongs to a [`LatchClass`], whose counters are always on: acquisitions, contended acquisitions, wait time.
+//! latch belongs to a [`LatchClass`], whose counters are always on: acquisitions (by partition), contended acquisitions, wait
+//! time.
 //!
 //! [`HybridLatch`] is the frames' latch: shared and exclusive, and a version that lets a reader look at the data without
 //! writing to the latch's cache line and learn afterwards whether a writer came between (optimistic lock coupling: Leis
 //! et al., "Optimistic Lock Coupling", 2019). The version grows with each release of an exclusive holder.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -76,11 +77,37 @@ impl LatchClass {
     }
 }
 
+/// Partitions of a class that are told apart.
+const PARTITIONS: usize = 64;
+
+/// A partition of a class: what an acquisition is counted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LatchPart {
+    class: LatchClass,
+    partition: u8,
+}
+
+impl LatchClass {
+    /// The partition with this number; numbers that differ by a multiple of 64 are counted as one.
+    #[inline]
+    pub const fn part(self, number: usize) -> LatchPart {
+        LatchPart { class: self, partition: (number % PARTITIONS) as u8 }
+    }
+}
+
+impl From<LatchClass> for LatchPart {
+    #[inline]
+    fn from(class: LatchClass) -> LatchPart {
+        class.part(0)
+    }
+}
+
 const SHARDS: usize = 16;
 
+/// Counters of some threads.
 #[repr(align(128))]
 struct Shard {
-    acquired: [AtomicU64; LATCH_CLASSES],
+    acquired: [[AtomicU64; PARTITIONS]; LATCH_CLASSES],
     contended: [AtomicU64; LATCH_CLASSES],
     wait_ns: [AtomicU64; LATCH_CLASSES],
 }
@@ -88,8 +115,10 @@ struct Shard {
 #[allow(clippy::declare_interior_mutable_const)]
 const ZERO: AtomicU64 = AtomicU64::new(0);
 #[allow(clippy::declare_interior_mutable_const)]
+const ZEROS: [AtomicU64; PARTITIONS] = [ZERO; PARTITIONS];
+#[allow(clippy::declare_interior_mutable_const)]
 const EMPTY_SHARD: Shard =
-    Shard { acquired: [ZERO; LATCH_CLASSES], contended: [ZERO; LATCH_CLASSES], wait_ns: [ZERO; LATCH_CLASSES] };
+    Shard { acquired: [ZEROS; LATCH_CLASSES], contended: [ZERO; LATCH_CLASSES], wait_ns: [ZERO; LATCH_CLASSES] };
 static SHARD: [Shard; SHARDS] = [EMPTY_SHARD; SHARDS];
 static NEXT_THREAD: AtomicU64 = AtomicU64::new(0);
 
@@ -105,26 +134,42 @@ pub fn thread_no() -> usize {
 
 /// Counts an acquisition. Load and store rather than an atomic add: threads that share a shard may lose a count.
 #[inline]
-pub fn count_acquired(class: LatchClass) {
-    let c = &SHARD[thread_no() % SHARDS].acquired[class as usize];
+fn count_acquired(part: LatchPart) {
+    let c = &SHARD[thread_no() % SHARDS].acquired[part.class as usize][part.partition as usize % PARTITIONS];
     c.store(c.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 /// Locks, with the class's counters.
-pub fn lock_counted<T>(mutex: &Mutex<T>, class: LatchClass) -> MutexGuard<'_, T> {
-    count_acquired(class);
-    if let Some(guard) = mutex.try_lock() {
+#[inline]
+pub fn lock_counted<T>(mutex: &Mutex<T>, part: impl Into<LatchPart>) -> MutexGuard<'_, T> {
+    take_counted(part.into(), || mutex.try_lock(), || mutex.lock())
+}
+
+/// As [`lock_counted`], shared.
+pub fn read_counted<T>(lock: &RwLock<T>, part: impl Into<LatchPart>) -> RwLockReadGuard<'_, T> {
+    take_counted(part.into(), || lock.try_read(), || lock.read())
+}
+
+/// As [`lock_counted`], exclusive.
+pub fn write_counted<T>(lock: &RwLock<T>, part: impl Into<LatchPart>) -> RwLockWriteGuard<'_, T> {
+    take_counted(part.into(), || lock.try_write(), || lock.write())
+}
+
+#[inline]
+fn take_counted<G>(part: LatchPart, attempt: impl FnOnce() -> Option<G>, wait: impl FnOnce() -> G) -> G {
+    count_acquired(part);
+    if let Some(guard) = attempt() {
         return guard;
     }
     let start = Instant::now();
-    let guard = mutex.lock();
-    count_contended(class, start);
+    let guard = wait();
+    count_contended(part.class, start);
     guard
 }
 
 /// Counts an acquisition that had to wait since `start`.
 #[cold]
-pub fn count_contended(class: LatchClass, start: Instant) {
+fn count_contended(class: LatchClass, start: Instant) {
     let s = &SHARD[thread_no() % SHARDS];
     s.contended[class as usize].fetch_add(1, Ordering::Relaxed);
     s.wait_ns[class as usize].fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -139,13 +184,23 @@ pub struct LatchStats {
     pub contended: u64,
     /// Their total wait in nanoseconds.
     pub wait_ns: u64,
+    /// The partition with most acquisitions.
+    pub hottest: usize,
+    /// Its acquisitions.
+    pub hottest_acquired: u64,
 }
 
 /// Reads a class's counters.
 pub fn latch_stats(class: LatchClass) -> LatchStats {
     let mut sum = LatchStats::default();
+    for partition in 0..PARTITIONS {
+        let acquired = SHARD.iter().map(|s| s.acquired[class as usize][partition].load(Ordering::Relaxed)).sum();
+        sum.acquired += acquired;
+        if acquired > sum.hottest_acquired {
+            (sum.hottest, sum.hottest_acquired) = (partition, acquired);
+        }
+    }
     for s in &SHARD {
-        sum.acquired += s.acquired[class as usize].load(Ordering::Relaxed);
         sum.contended += s.contended[class as usize].load(Ordering::Relaxed);
         sum.wait_ns += s.wait_ns[class as usize].load(Ordering::Relaxed);
     }
@@ -221,19 +276,21 @@ impl HybridLatch {
 
     /// Takes the latch in shared mode.
     #[inline]
-    pub fn lock_shared(&self, class: LatchClass) {
-        count_acquired(class);
+    pub fn lock_shared(&self, part: impl Into<LatchPart>) {
+        let part = part.into();
+        count_acquired(part);
         if !self.try_shared() {
-            self.wait(class, HybridLatch::try_shared);
+            self.wait(part.class, HybridLatch::try_shared);
         }
     }
 
     /// Takes the latch in exclusive mode.
     #[inline]
-    pub fn lock_exclusive(&self, class: LatchClass) {
-        count_acquired(class);
+    pub fn lock_exclusive(&self, part: impl Into<LatchPart>) {
+        let part = part.into();
+        count_acquired(part);
         if !self.try_exclusive() {
-            self.wait(class, HybridLatch::try_exclusive);
+            self.wait(part.class, HybridLatch::try_exclusive);
         }
     }
 
@@ -346,6 +403,30 @@ mod tests {
     use super::*;
     use std::cell::UnsafeCell;
     use std::sync::Arc;
+
+    #[test]
+    fn counters_tell_classes_and_their_hottest_partition() {
+        let mutex = Mutex::new(());
+        let before = latch_stats(LatchClass::Catalog);
+        for (partition, times) in [(3, 5), (64 + 7, 20), (7, 20)] {
+            (0..times).for_each(|_| drop(lock_counted(&mutex, LatchClass::Catalog.part(partition))));
+        }
+        let free = latch_stats(LatchClass::Catalog);
+        assert_eq!((free.acquired - before.acquired, free.contended - before.contended), (45, 0));
+        assert_eq!((free.hottest, free.hottest_acquired), (7, 40));
+        let held = mutex.lock();
+        std::thread::scope(|s| {
+            s.spawn(|| drop(lock_counted(&mutex, LatchClass::Catalog)));
+            while latch_stats(LatchClass::Catalog).acquired == free.acquired {
+                std::thread::yield_now();
+            }
+            // It has counted and failed to take the latch, or is about to.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            drop(held);
+        });
+        let waited = latch_stats(LatchClass::Catalog);
+        assert!(waited.contended == free.contended + 1 && waited.wait_ns > free.wait_ns);
+    }
 
     struct Cell(HybridLatch, UnsafeCell<[u64; 2]>);
     // SAFETY: the cell is only touched under its latch.

@@ -220,7 +220,7 @@ impl ChangeBuffer {
     }
 
     fn lock(&self, no: usize) -> MutexGuard<'_, Shard> {
-        lock_counted(&self.shards[no], LatchClass::ChangeBuffer)
+        lock_counted(&self.shards[no], LatchClass::ChangeBuffer.part(no))
     }
 
     pub fn pages(&self) -> usize {

@@ -291,7 +291,7 @@ impl<'p> OptimisticPage<'p> {
         if frame.latch.version() != self.version {
             return None;
         }
-        frame.latch.lock_shared(frame.latch_class());
+        frame.latch.lock_shared(self.pool.latch_part(self.frame));
         let held = SharedPage::from_held(self.pool, self.frame, self.id);
         (frame.latch.version() == self.version).then_some(held)
     }
@@ -304,7 +304,7 @@ impl<'p> OptimisticPage<'p> {
         if frame.latch.version() != self.version {
             return None;
         }
-        frame.latch.lock_exclusive(frame.latch_class());
+        frame.latch.lock_exclusive(self.pool.latch_part(self.frame));
         let held = ExclusivePage::from_held(self.pool, self.frame, self.id);
         (frame.latch.version() == self.version).then_some(held)
     }

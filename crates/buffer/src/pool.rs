@@ -15,7 +15,7 @@ use crate::shard::{shard_no, Shard, RUN_FRAMES};
 use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
 use crate::warm_up::WarmUp;
-use myriad_base::latch::LatchClass;
+use myriad_base::latch::{LatchClass, LatchPart};
 use myriad_base::page::{self, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use myriad_io::Io;
@@ -204,7 +204,7 @@ impl BufferPool {
     fn lock_resident_shared(&self, id: PageId) -> Option<u32> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
-            frame.latch.lock_shared(frame.latch_class());
+            frame.latch.lock_shared(self.latch_part(at));
             if frame.holds(id.to_u64()) {
                 frame.touch();
                 self.counters.add(Counter::Hits);
@@ -220,7 +220,7 @@ impl BufferPool {
     fn lock_resident(&self, id: PageId) -> Option<u32> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
-            frame.latch.lock_exclusive(frame.latch_class());
+            frame.latch.lock_exclusive(self.latch_part(at));
             if frame.holds(id.to_u64()) {
                 frame.touch();
                 self.counters.add(Counter::Hits);
@@ -286,6 +286,12 @@ impl BufferPool {
             }
             same
         })
+    }
+
+    /// What the frame's latch is counted as.
+    #[inline]
+    pub(crate) fn latch_part(&self, at: u32) -> LatchPart {
+        self.frames.get(at).latch_class().part(shard_no(at, self.shards.len() as u32) as usize)
     }
 
     /// The frame that holds the page or is about to.

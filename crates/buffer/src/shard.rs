@@ -44,20 +44,20 @@ impl Shard {
     }
 
     pub fn pop_free(&self) -> Option<u32> {
-        lock_counted(&self.free, LatchClass::FreeList).pop_front()
+        lock_counted(&self.free, LatchClass::FreeList.part(self.number as usize)).pop_front()
     }
 
     pub fn push_free(&self, frame: u32) {
-        lock_counted(&self.free, LatchClass::FreeList).push_back(frame);
+        lock_counted(&self.free, LatchClass::FreeList.part(self.number as usize)).push_back(frame);
     }
 
     pub fn dirty(&self) -> MutexGuard<'_, DirtyList> {
-        lock_counted(&self.dirty, LatchClass::DirtyList)
+        lock_counted(&self.dirty, LatchClass::DirtyList.part(self.number as usize))
     }
 
     /// Takes the frames from `limit` on off the free list; how many there were.
     pub fn drain_free(&self, limit: u32) -> usize {
-        let mut free = lock_counted(&self.free, LatchClass::FreeList);
+        let mut free = lock_counted(&self.free, LatchClass::FreeList.part(self.number as usize));
         let before = free.len();
         free.retain(|&at| at < limit);
         before - free.len()

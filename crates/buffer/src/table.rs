@@ -88,7 +88,7 @@ impl PageTable {
         loop {
             let number = PageTable::number(id, self.count.load(Ordering::Acquire));
             let bucket = self.at(number);
-            let held = lock_counted(&bucket.lock, LatchClass::PageTable);
+            let held = lock_counted(&bucket.lock, LatchClass::PageTable.part(number as usize));
             // It may have been split before we had the lock.
             if PageTable::number(id, self.count.load(Ordering::Acquire)) == number {
                 return (bucket, held);
@@ -109,8 +109,8 @@ impl PageTable {
         let old = new - (new + 1).next_power_of_two() / 2;
         self.make(new);
         let (from, to) = (self.at(old), self.at(new));
-        let _from = lock_counted(&from.lock, LatchClass::PageTable);
-        let _to = lock_counted(&to.lock, LatchClass::PageTable);
+        let _from = lock_counted(&from.lock, LatchClass::PageTable.part(old as usize));
+        let _to = lock_counted(&to.lock, LatchClass::PageTable.part(new as usize));
         self.count.store(new + 1, Ordering::Release);
         let mut before: Option<u32> = None;
         let mut at = from.head.load(Ordering::Relaxed);

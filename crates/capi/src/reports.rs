@@ -113,8 +113,14 @@ pub unsafe extern "C" fn myriad_list_latches(
         let Some(visit) = visit else { return };
         for l in e.engine.latches() {
             let name = c_string(l.name);
-            let info =
-                CLatchInfo { name: name.as_ptr(), acquired: l.acquired, contended: l.contended, wait_ns: l.wait_ns };
+            let info = CLatchInfo {
+                name: name.as_ptr(),
+                acquired: l.acquired,
+                contended: l.contended,
+                wait_ns: l.wait_ns,
+                hottest_acquired: l.hottest_acquired,
+                hottest: l.hottest,
+            };
             // SAFETY: the callback is the caller's.
             unsafe { visit(arg, &info) };
         }

@@ -4,7 +4,8 @@
 //! value takes the shard's *epoch* first; [`Cache::invalidate`] moves the epoch on, so that a value read before a change
 //! was committed is never put into the cache after it.
 
-use parking_lot::Mutex;
+use myriad_base::latch::{lock_counted, LatchClass};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::hash_map::{Entry, RandomState};
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};
@@ -46,8 +47,9 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
     }
 
-    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> &Mutex<Shard<K, V>> {
-        &self.shards[self.hasher.hash_one(key) as usize % SHARDS]
+    fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, Shard<K, V>> {
+        let no = self.hasher.hash_one(key) as usize % SHARDS;
+        lock_counted(&self.shards[no], LatchClass::Catalog.part(no))
     }
 
     /// The value, or the epoch to insert it with.
@@ -56,7 +58,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         K: std::borrow::Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shard(key);
         let epoch = Epoch(shard.epoch);
         let slot = shard.map.get_mut(key).ok_or(epoch)?;
         slot.used = true;
@@ -65,7 +67,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 
     /// Inserts what was read after the look-up that gave `epoch`, unless something was invalidated since.
     pub fn insert(&self, key: K, value: V, bytes: usize, epoch: Epoch) {
-        let mut shard = self.shard(&key).lock();
+        let mut shard = self.shard(&key);
         if shard.epoch != epoch.0 || bytes > self.shard_bytes_max {
             return;
         }
@@ -92,7 +94,7 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         K: std::borrow::Borrow<Q>,
         Q: Hash + Eq + ?Sized,
     {
-        let mut shard = self.shard(key).lock();
+        let mut shard = self.shard(key);
         shard.epoch += 1;
         if let Some(slot) = shard.map.remove(key) {
             shard.bytes -= slot.bytes;

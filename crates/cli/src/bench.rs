@@ -143,7 +143,15 @@ pub fn run(args: &BenchArgs) -> Result<bool, String> {
     }
     for latch in engine.latches() {
         if latch.contended > 0 {
-            eprintln!("{:<12} {:>14} acquired {:>10} contended", latch.name, latch.acquired, latch.contended);
+            eprintln!(
+                "{:<14} {:>14} acquired {:>10} contended ({:.3} %), hottest partition {} with {:.0} %",
+                latch.name,
+                latch.acquired,
+                latch.contended,
+                latch.contended_percent(),
+                latch.hottest,
+                latch.hottest_percent()
+            );
         }
     }
     drop(table);

@@ -275,9 +275,19 @@ impl Engine {
 
     fn status_latches(&self, out: &mut String) {
         title(out, "LATCHES");
-        line!(out, "{:<14}{:>16}{:>14}{:>14}", "class", "acquired", "contended", "wait ms");
+        line!(
+            out,
+            "{:<14}{:>16}{:>14}{:>9}{:>14}  hottest partition",
+            "class",
+            "acquired",
+            "contended",
+            "%",
+            "wait ms"
+        );
         for l in self.latches() {
-            line!(out, "{:<14}{:>16}{:>14}{:>14.1}", l.name, l.acquired, l.contended, l.wait_ns as f64 / 1e6);
+            let (contended, wait) = (l.contended_percent(), l.wait_ns as f64 / 1e6);
+            let hottest = format!("{:>3} with {:.0} %", l.hottest, l.hottest_percent());
+            line!(out, "{:<14}{:>16}{:>14}{contended:>9.3}{wait:>14.1}  {hottest}", l.name, l.acquired, l.contended);
         }
     }
 
@@ -292,6 +302,8 @@ impl Engine {
             ("log_writes", log.writes),
             ("log_written_bytes", log.written_bytes),
             ("log_syncs", log.syncs),
+            ("log_flush_waits", log.flush_waits),
+            ("log_flush_wait_microseconds", log.flush_wait_ns / 1000),
             ("log_capacity_waits", log.capacity_waits),
             ("log_buffer_waits", log.buffer_waits),
             ("buffer_pool_read_requests", pool.hits + pool.misses),
@@ -386,7 +398,14 @@ impl Engine {
     pub fn latches(&self) -> Vec<LatchInfo> {
         let info = |class: &myriad_base::latch::LatchClass| {
             let s = latch_stats(*class);
-            LatchInfo { name: class.name(), acquired: s.acquired, contended: s.contended, wait_ns: s.wait_ns }
+            LatchInfo {
+                name: class.name(),
+                acquired: s.acquired,
+                contended: s.contended,
+                wait_ns: s.wait_ns,
+                hottest: s.hottest as u32,
+                hottest_acquired: s.hottest_acquired,
+            }
         };
         ALL_CLASSES.iter().map(info).collect()
     }

@@ -6,7 +6,7 @@
 
 use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
-use myriad_base::latch::{count_acquired, count_contended, LatchClass};
+use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{Lsn, Result};
 use myriad_io::AlignedBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -64,7 +64,7 @@ impl Log {
     /// Writes what is contiguous and not yet written; the new end of what is written. Nothing is written beyond the room
     /// that the checkpoint leaves. While the log is off what is contiguous counts as written.
     pub(crate) fn write_some(&self) -> Result<u64> {
-        let mut writer = self.writer.lock();
+        let mut writer = lock_counted(&self.writer, LatchClass::LogWrite.part(0));
         let written = self.written.load(Ordering::Acquire);
         let off = self.is_off();
         let contiguous = self.contiguous_lsn().0;
@@ -132,9 +132,8 @@ impl Log {
             return self.check_poison();
         }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
-        count_acquired(LatchClass::LogWrite);
         loop {
-            let mut waiters = self.waiters.lock();
+            let mut waiters = lock_counted(&self.waiters, LatchClass::LogWrite.part(1));
             if self.durable.load(Ordering::Acquire) >= lsn.0 {
                 return Ok(());
             }
@@ -155,7 +154,7 @@ impl Log {
                     told => break told,
                 }
             };
-            count_contended(LatchClass::LogWrite, start);
+            self.counters.flush_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
             if told == LEAD {
                 return self.lead(lsn);
             }
@@ -202,7 +201,7 @@ impl Log {
         let served = kept.as_deref_mut().unwrap_or(&mut own);
         let mut next = None;
         {
-            let mut waiters = self.waiters.lock();
+            let mut waiters = lock_counted(&self.waiters, LatchClass::LogWrite.part(1));
             let durable = self.durable.load(Ordering::Acquire);
             let poisoned = self.check_poison().is_err();
             waiters.queue.retain(|(lsn, parker)| {

@@ -60,6 +60,8 @@ pub struct LogStats {
     pub syncs: u64,
     /// Calls of [`Log::flush_to`] that found work to do or to wait for.
     pub flush_waits: u64,
+    /// Nanoseconds that they waited for a write and sync of others.
+    pub flush_wait_ns: u64,
     /// Calls of [`Log::reserve_check`] that were slowed down or waited.
     pub capacity_waits: u64,
     /// Appends that found the ring in memory full.
@@ -79,6 +81,7 @@ pub(crate) struct Counters {
     pub(crate) written_bytes: AtomicU64,
     pub(crate) syncs: AtomicU64,
     pub(crate) flush_waits: AtomicU64,
+    pub(crate) flush_wait_ns: AtomicU64,
     pub(crate) capacity_waits: AtomicU64,
     pub(crate) buffer_waits: AtomicU64,
     pub(crate) checkpoints: AtomicU64,
@@ -348,6 +351,7 @@ impl Log {
             written_bytes: get(&c.written_bytes),
             syncs: get(&c.syncs),
             flush_waits: get(&c.flush_waits),
+            flush_wait_ns: get(&c.flush_wait_ns),
             capacity_waits: get(&c.capacity_waits),
             buffer_waits: get(&c.buffer_waits),
             checkpoints: get(&c.checkpoints),

@@ -1,7 +1,7 @@
 //! Which snapshots are open: one padded word for each session, so that opening a snapshot writes no shared line.
 
 use crossbeam_utils::CachePadded;
-use myriad_base::latch::{count_acquired, LatchClass};
+use myriad_base::latch::{read_counted, write_counted, LatchClass};
 use myriad_base::Csn;
 use parking_lot::RwLock;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
@@ -37,8 +37,7 @@ impl Snapshots {
     /// A new session's word.
     pub fn register(self: &Arc<Snapshots>) -> SnapshotSlot {
         let word: Slot = Arc::new(CachePadded::new(AtomicU64::new(CLOSED)));
-        count_acquired(LatchClass::TrxSystem);
-        self.slots.write().push(Arc::clone(&word));
+        write_counted(&self.slots, LatchClass::TrxSystem).push(Arc::clone(&word));
         SnapshotSlot { word, registry: Arc::clone(self) }
     }
 
@@ -47,8 +46,7 @@ impl Snapshots {
         let mut oldest = self.next_csn.load(Ordering::Acquire);
         // Whoever is not seen below has yet to load the counter, and gets at least what was just loaded.
         fence(Ordering::SeqCst);
-        count_acquired(LatchClass::TrxSystem);
-        for slot in self.slots.read().iter() {
+        for slot in read_counted(&self.slots, LatchClass::TrxSystem).iter() {
             oldest = oldest.min(slot.load(Ordering::Acquire));
         }
         Csn(oldest)
@@ -74,7 +72,7 @@ impl SnapshotSlot {
 
 impl Drop for SnapshotSlot {
     fn drop(&mut self) {
-        self.registry.slots.write().retain(|s| !Arc::ptr_eq(s, &self.word));
+        write_counted(&self.registry.slots, LatchClass::TrxSystem).retain(|s| !Arc::ptr_eq(s, &self.word));
     }
 }
 

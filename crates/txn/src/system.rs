@@ -12,7 +12,7 @@ use crate::undo::space::{UndoLog, UndoSpace, Unfinished};
 use crate::undo::{page, space};
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
-use myriad_base::latch::{count_acquired, LatchClass};
+use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{Csn, Error, IndexId, Lsn, Result, SpaceId, TrxId};
 use myriad_buffer::{BufferPool, Level, Mtr, RedoTable, Reporter};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -90,7 +90,7 @@ pub struct PurgeStats {
 const ACTIVE_SHARDS: usize = 64;
 const UNIQUE_GUARDS: usize = 1024;
 
-type ActiveShard = CachePadded<Mutex<Vec<(TrxId, Arc<TrxLocks>)>>>;
+type ActiveTrxs = Vec<(TrxId, Arc<TrxLocks>)>;
 
 /// A transaction without a session: prepared and detached, or to be rolled back.
 pub(crate) struct Work {
@@ -119,7 +119,7 @@ pub struct TrxSystem {
     /// Ids below are reserved on disk and have their place in the commit table.
     id_limit: CachePadded<AtomicU64>,
     id_growth: Mutex<()>,
-    active: Box<[ActiveShard]>,
+    active: Box<[CachePadded<Mutex<ActiveTrxs>>]>,
     unique_guards: Box<[Mutex<()>]>,
     pub(crate) undo: UndoSpace,
     pub(crate) purge: PurgeControl,
@@ -155,7 +155,7 @@ impl TrxSystem {
             first_id: next,
             id_limit: CachePadded::new(AtomicU64::new(limit.0)),
             id_growth: Mutex::default(),
-            active: (0..ACTIVE_SHARDS).map(|_| ActiveShard::default()).collect(),
+            active: (0..ACTIVE_SHARDS).map(|_| CachePadded::default()).collect(),
             unique_guards: (0..UNIQUE_GUARDS).map(|_| Mutex::default()).collect(),
             undo,
             purge: PurgeControl::new(config.purge_threads),
@@ -202,14 +202,13 @@ impl TrxSystem {
     /// A session's transaction object; no transaction has begun yet. It serves one transaction after the other.
     pub fn begin(self: &Arc<TrxSystem>, isolation: Isolation) -> Trx {
         let shared = Arc::new(TrxShared::new(isolation));
-        count_acquired(LatchClass::TrxSystem);
-        self.sessions.lock().push(Arc::downgrade(&shared));
+        lock_counted(&self.sessions, LatchClass::TrxSystem).push(Arc::downgrade(&shared));
         Trx::new(Arc::clone(self), shared, isolation)
     }
 
     pub(crate) fn end_session(&self, shared: &Arc<TrxShared>) {
         let gone = Arc::as_ptr(shared);
-        self.sessions.lock().retain(|s| s.as_ptr() != gone);
+        lock_counted(&self.sessions, LatchClass::TrxSystem).retain(|s| s.as_ptr() != gone);
     }
 
     /// The lock table.
@@ -290,16 +289,17 @@ impl TrxSystem {
         self.unique_guards[(hash % UNIQUE_GUARDS as u64) as usize].lock()
     }
 
-    fn active_shard(&self, id: TrxId) -> &ActiveShard {
-        &self.active[id.0 as usize % ACTIVE_SHARDS]
+    fn active_shard(&self, id: TrxId) -> MutexGuard<'_, ActiveTrxs> {
+        let no = id.0 as usize % ACTIVE_SHARDS;
+        lock_counted(&self.active[no], LatchClass::TrxSystem.part(no))
     }
 
     fn add_active(&self, id: TrxId, locks: &Arc<TrxLocks>) {
-        self.active_shard(id).lock().push((id, Arc::clone(locks)));
+        self.active_shard(id).push((id, Arc::clone(locks)));
     }
 
     fn remove_active(&self, id: TrxId) {
-        self.active_shard(id).lock().retain(|a| a.0 != id);
+        self.active_shard(id).retain(|a| a.0 != id);
     }
 
     /// A new transaction id; its holder can be found from now on.
@@ -339,8 +339,7 @@ impl TrxSystem {
         if writer < self.commits.low_limit() || writer == own || self.commits.csn(writer).is_some() {
             return false;
         }
-        count_acquired(LatchClass::TrxSystem);
-        let holder = self.active_shard(writer).lock().iter().find(|a| a.0 == writer).map(|a| Arc::clone(&a.1));
+        let holder = self.active_shard(writer).iter().find(|a| a.0 == writer).map(|a| Arc::clone(&a.1));
         holder.is_some_and(|h| self.locks.convert_implicit(&h, writer, key) == ImplicitHolder::Active)
     }
 

@@ -121,7 +121,7 @@ impl LockTable {
     }
 
     pub(super) fn lock_shard(&self, no: usize) -> ShardGuard<'_> {
-        lock_counted(&self.shards[no], LatchClass::LockTable)
+        lock_counted(&self.shards[no], LatchClass::LockTable.part(no))
     }
 
     /// The queue of `key`, made if there is none.

@@ -8,11 +8,11 @@ use super::page::{self, undo_page};
 use super::record::{self, LogState};
 use crossbeam_utils::CachePadded;
 use myriad_base::codec::{get_u32, get_u64, put_u32};
-use myriad_base::latch::{count_acquired, thread_no, LatchClass};
+use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::page::PageKind;
 use myriad_base::{Error, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_buffer::{BufferPool, Mtr, PageRef};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 
@@ -222,8 +222,7 @@ impl UndoSpace {
     pub fn acquire(&self) -> Result<Tail> {
         let mine = thread_no();
         for at in 0..FREE_LISTS {
-            count_acquired(LatchClass::TrxSystem);
-            if let Some(tail) = self.free[(mine + at) % FREE_LISTS].lock().pop() {
+            if let Some(tail) = self.free_list(mine + at).pop() {
                 return Ok(tail);
             }
         }
@@ -248,10 +247,14 @@ impl UndoSpace {
         Ok(Tail { slot, purge, page: PageNo::NONE, end: 0 })
     }
 
+    fn free_list(&self, number: usize) -> MutexGuard<'_, Vec<Tail>> {
+        let no = number % FREE_LISTS;
+        lock_counted(&self.free[no], LatchClass::TrxSystem.part(no))
+    }
+
     /// Gives a slot back after its transaction ended.
     pub fn release(&self, tail: Tail) {
-        count_acquired(LatchClass::TrxSystem);
-        self.free[thread_no() % FREE_LISTS].lock().push(tail);
+        self.free_list(thread_no()).push(tail);
     }
 
     /// Reserves transaction ids below `limit`. Not durable by itself: the log record of a change that bears such an id
