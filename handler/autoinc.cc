@@ -33,6 +33,23 @@ void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
   *reserved = wanted;
 }
 
+/* Whether a replica that repeats the statement may get other values than we did. Not if it makes none, or if all are
+   reserved at once: then the first one, which the binary log has, tells them all. A statement that does not say how
+   many rows it inserts reserves as it goes, and others come between. */
+bool ha_myriad::autoinc_lock_mode_stmt_unsafe() const {
+  THD *thd = ha_thd();
+  if (thd->lex->requires_prelocking() || thd->locked_tables_mode > LTM_LOCK_TABLES) return true;
+  switch (thd->lex->sql_command) {
+  case SQLCOM_UPDATE:
+  case SQLCOM_UPDATE_MULTI:
+  case SQLCOM_DELETE:
+  case SQLCOM_DELETE_MULTI: return false;
+  case SQLCOM_INSERT:
+  case SQLCOM_REPLACE: return thd->lex->duplicates == DUP_UPDATE;
+  default: return true;
+  }
+}
+
 /* A value given by the statement, or by SET INSERT_ID as a statement-based replica does, moves the counter behind it.
  */
 void ha_myriad::note_explicit_auto_increment(const uchar *record, bool inserting) {

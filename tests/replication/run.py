@@ -87,6 +87,9 @@ class Load:
                     cursor.execute("UPDATE accounts SET balance=balance-7 WHERE id=%s", (a,))
                     cursor.execute("UPDATE accounts SET balance=balance+7 WHERE id=%s", (b,))
                     cursor.execute("INSERT INTO auto (u, v) VALUES (%s, REPEAT('x', %s))", (f"{number}-{n}", n % 3000))
+                    if n % 4 == 0:
+                        cursor.execute("INSERT INTO auto (u, v) VALUES (%s, 'a'), (%s, 'b'), (%s, 'c')",
+                                       [f"{number}-{n}-{i}" for i in "abc"])
                     if n % 3 == 0:
                         cursor.execute("INSERT INTO nokey VALUES (%s, %s)", (n % 50, f"b{n}"))
                     if n % 5 == 0:
@@ -177,6 +180,31 @@ def statement():
 
 def mixed():
     replicate("MIXED", 0)
+
+
+def unsafe_statements():
+    """Only statements whose AUTO_INCREMENT values a replica cannot know beforehand are called unsafe."""
+    source = start_source("STATEMENT")
+    try:
+        connection = source.connect(database="rep")
+        with connection, connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE other (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
+            cursor.execute("CREATE TABLE told (a INT) ENGINE=MYRIAD")
+            cursor.execute("CREATE TRIGGER tells AFTER INSERT ON told FOR EACH ROW INSERT INTO other (a) VALUES (NEW.a)")
+            for text, unsafe in [("INSERT INTO other (a) VALUES (1)", False),
+                                 ("INSERT INTO other (a) VALUES (1), (2), (3)", False),
+                                 ("REPLACE INTO other VALUES (1, 5), (NULL, 6)", False),
+                                 ("UPDATE other SET a = a + 1", False),
+                                 ("DELETE FROM other WHERE a = 3", False),
+                                 ("INSERT INTO other (a) SELECT a FROM told", True),
+                                 ("INSERT INTO other (id, a) VALUES (1, 1), (NULL, 2) ON DUPLICATE KEY UPDATE a = 9", True),
+                                 ("INSERT INTO told VALUES (1)", True)]:
+                cursor.execute(text)
+                cursor.execute("SHOW WARNINGS")
+                codes = [row[1] for row in cursor.fetchall()]
+                expect((1592 in codes) == unsafe, f"{text}: {codes}")
+    finally:
+        source.close()
 
 
 def killed_replica_row():
@@ -295,7 +323,7 @@ def replica_from_dump():
 def main():
     passed = failed = 0
     wanted = sys.argv[1:]
-    for function in (row, statement, mixed, killed_replica_row, killed_replica_mixed, killed_create,
+    for function in (row, statement, mixed, unsafe_statements, killed_replica_row, killed_replica_mixed, killed_create,
                      killed_create_select, replica_from_dump):
         if wanted and function.__name__ not in wanted:
             continue

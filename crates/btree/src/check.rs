@@ -137,7 +137,7 @@ impl Tree {
                     }
                     let gap = previous.is_some() && page::low_fence(&latched) != &at[..];
                     let next = page::high_fence(&latched).to_vec();
-                    count(report, level, LeafShared { page: latched }, on_leaf);
+                    count(report, level, LeafShared::new(latched), on_leaf);
                     if !alloc::is_in_use(pool, id)? {
                         report.findings.push((id, "the page is in the tree but not allocated".into()));
                     }

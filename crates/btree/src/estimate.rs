@@ -83,7 +83,7 @@ impl Tree {
                 steps.push(step);
             }
         })?;
-        let leaf = LeafShared { page: found.expect("every tree has level 0") };
+        let leaf = LeafShared::new(found.expect("every tree has level 0"));
         if leaf.page_id() == self.root_id() || page::is_promoted_root(leaf.bytes()) {
             steps.clear();
         }

@@ -122,6 +122,8 @@ pub trait Leaf {
 #[must_use]
 pub struct LeafShared<'p> {
     pub(crate) page: SharedPage<'p>,
+    /// Where the key that the leaf was looked up for is known to be.
+    slot: Option<u16>,
 }
 
 /// A leaf latched exclusively, not yet part of a mini-transaction; dropped, it is released unchanged.
@@ -152,6 +154,13 @@ impl Leaf for LeafShared<'_> {
     #[inline]
     fn page_id(&self) -> PageId {
         self.page.id()
+    }
+    #[inline]
+    fn find(&self, key: &[u8]) -> std::result::Result<usize, usize> {
+        match self.slot {
+            Some(slot) if page::cmp_key(self.bytes(), slot.into(), key).is_eq() => Ok(slot.into()),
+            _ => page::find(self.bytes(), key),
+        }
     }
 }
 
@@ -187,13 +196,32 @@ impl<'a> LeafView<'a> {
 impl<'p> LeafShared<'p> {
     /// Wraps a leaf that [`myriad_buffer::BufferPool::try_reuse`] found unchanged.
     pub fn from_reused(page: SharedPage<'p>) -> LeafShared<'p> {
-        LeafShared { page }
+        LeafShared::new(page)
+    }
+
+    pub(crate) fn new(page: SharedPage<'p>) -> LeafShared<'p> {
+        LeafShared { page, slot: None }
     }
 
     /// The page, if it is a leaf whose fences, both of them, hold `key`. Where all trees of a tablespace share one key space,
     /// no other leaf does.
     pub fn holding(page: SharedPage<'p>, key: &[u8]) -> Option<LeafShared<'p>> {
-        page::is_leaf_holding(&page, key).then_some(LeafShared { page })
+        page::is_leaf_holding(&page, key).then_some(LeafShared::new(page))
+    }
+
+    /// As [`LeafShared::holding`]; if `key` is in that slot, this is known without a search, now and in [`Leaf::find`].
+    #[inline]
+    pub fn holding_at(page: SharedPage<'p>, key: &[u8], slot: u16) -> Option<LeafShared<'p>> {
+        if page::is_leaf_with(&page, key, slot.into()) {
+            return Some(LeafShared { page, slot: Some(slot) });
+        }
+        LeafShared::holding(page, key)
+    }
+
+    /// Whether the key is where [`LeafShared::holding_at`] was told.
+    #[inline]
+    pub fn knows_slot(&self) -> bool {
+        self.slot.is_some()
     }
 
     /// The frame the leaf is in, for [`myriad_buffer::BufferPool::try_reuse`].

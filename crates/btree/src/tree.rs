@@ -106,7 +106,7 @@ impl Tree {
     /// # Errors
     /// The pool's; [`myriad_base::Error::CorruptPage`].
     pub fn seek<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafShared<'p>> {
-        Ok(LeafShared { page: self.leaf(pool, Target::At(key))? })
+        Ok(LeafShared::new(self.leaf(pool, Target::At(key))?))
     }
 
     /// The leaf that covers the keys just below `key`, latched shared. For the tree's lowest bound, its first leaf.
@@ -114,7 +114,7 @@ impl Tree {
     /// # Errors
     /// As [`Tree::seek`].
     pub fn seek_before<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<LeafShared<'p>> {
-        Ok(LeafShared { page: self.leaf(pool, Target::Before(key))? })
+        Ok(LeafShared::new(self.leaf(pool, Target::Before(key))?))
     }
 
     /// The tree's last leaf, latched shared.
@@ -122,7 +122,7 @@ impl Tree {
     /// # Errors
     /// As [`Tree::seek`].
     pub fn seek_last<'p>(&self, pool: &'p BufferPool) -> Result<LeafShared<'p>> {
-        Ok(LeafShared { page: self.leaf(pool, Target::Last)? })
+        Ok(LeafShared::new(self.leaf(pool, Target::Last)?))
     }
 
     /// The leaf that covers `key`, latched exclusively.

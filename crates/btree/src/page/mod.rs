@@ -425,6 +425,12 @@ pub fn is_leaf_holding(p: &[u8], key: &[u8]) -> bool {
         && (high_len(p) == 0 || key < high_stored(p))
 }
 
+/// Whether this page, of whatever kind, is a leaf with `key` in that slot.
+#[inline]
+pub fn is_leaf_with(p: &[u8], key: &[u8], slot: usize) -> bool {
+    p[OFF_KIND] == PageKind::Index as u8 && level(p) == 0 && slot < count(p) && cmp_key(p, slot, key).is_eq()
+}
+
 /// Compares the slot's key with `key`.
 #[inline]
 pub fn cmp_key(p: &[u8], slot: usize, key: &[u8]) -> Ordering {
