@@ -2,8 +2,8 @@
 """sysbench on InnoDB, Myriad and MyRocks, engines taking turns in every cell, commits durable.
 
 Prints medians and ratios to InnoDB, and how contended Myriad's latches were; leaves a CSV, charts and a page under
-bench/results/. Each round prepares the tables
-anew, because the insert and delete workloads (last in a round) change their size.
+bench/results/. Each round prepares the tables anew, because the insert and delete workloads (last in a round) change
+their size.
 """
 import argparse
 import os

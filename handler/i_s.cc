@@ -174,10 +174,9 @@ ST_FIELD_INFO latch_fields[] = {Show::Column("LATCH", Show::Varchar(64), NOT_NUL
                                 Show::CEnd()};
 
 void add_latch(void *arg, const myriad_latch_info *latch) {
-  auto percent = [&](uint64_t part) { return latch->acquired ? 100.0 * part / latch->acquired : 0; };
   rows_of(arg)->push_back({text(latch->name), number(latch->acquired), number(latch->contended),
-                           real(percent(latch->contended)), number(latch->wait_ns / 1000), number(latch->hottest),
-                           real(percent(latch->hottest_acquired))});
+                           real(latch->contended_percent), number(latch->wait_ns / 1000), number(latch->hottest),
+                           real(latch->hottest_percent)});
 }
 
 int fill_latches(THD *thd, TABLE_LIST *tables, COND *) {

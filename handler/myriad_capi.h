@@ -126,7 +126,9 @@ typedef struct {
   const char *table; uint32_t index_no; const uint8_t *key; size_t key_len; uint64_t waiting_for_trx_id /* 0: none */;
 } myriad_lock_info;
 void myriad_list_locks(myriad_engine *, void (*)(void *arg, const myriad_lock_info *), void *arg);
-typedef struct { const char *name; uint64_t acquired, contended, wait_ns, hottest_acquired; uint32_t hottest; } myriad_latch_info;
+typedef struct {
+  const char *name; uint64_t acquired, contended, wait_ns; double contended_percent, hottest_percent; uint32_t hottest;
+} myriad_latch_info;
 void myriad_list_latches(myriad_engine *, void (*)(void *arg, const myriad_latch_info *), void *arg);
 typedef struct { uint32_t space_id; const char *path; const char *database; uint64_t file_bytes; bool open; } myriad_space_info;
 void myriad_list_spaces(myriad_engine *, void (*)(void *arg, const myriad_space_info *), void *arg);

@@ -112,7 +112,7 @@ impl BufferPool {
         for &at in chunk {
             let frame = self.frames().get(at);
             if wait {
-                frame.latch.lock_shared(LatchClass::OtherPage);
+                frame.latch.lock_shared(LatchClass::OtherPage.part(self.partition(at)));
             } else if !frame.latch.try_shared() {
                 continue;
             }

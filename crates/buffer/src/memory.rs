@@ -126,7 +126,7 @@ impl BufferPool {
         };
         let new = self.frames().get(to);
         // Only a reader that was led astray can hold it, and that waits for nothing.
-        new.latch.lock_exclusive(LatchClass::OtherPage);
+        new.latch.lock_exclusive(LatchClass::OtherPage.part(self.partition(to)));
         // SAFETY: both frames' X latches are held, and no reference is lent.
         let (from, bytes) = unsafe { (self.frames().bytes(at), self.frames().bytes_mut(to)) };
         bytes.copy_from_slice(from);

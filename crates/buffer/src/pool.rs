@@ -132,9 +132,15 @@ impl BufferPool {
         (self.reporter)(level, text);
     }
 
+    /// The number of the partition that a frame belongs to.
+    #[inline]
+    pub(crate) fn partition(&self, frame: u32) -> usize {
+        shard_no(frame, self.shards.len() as u32) as usize
+    }
+
     #[inline]
     pub(crate) fn shard_of(&self, frame: u32) -> &Shard {
-        &self.shards[shard_no(frame, self.shards.len() as u32) as usize]
+        &self.shards[self.partition(frame)]
     }
 
     /// Bytes of a page.
@@ -291,7 +297,7 @@ impl BufferPool {
     /// What the frame's latch is counted as.
     #[inline]
     pub(crate) fn latch_part(&self, at: u32) -> LatchPart {
-        self.frames.get(at).latch_class().part(shard_no(at, self.shards.len() as u32) as usize)
+        self.frames.get(at).latch_class().part(self.partition(at))
     }
 
     /// The frame that holds the page or is about to.
@@ -314,7 +320,7 @@ impl BufferPool {
     fn publish_in(&self, id: PageId, at: u32) -> Option<u32> {
         let frame = self.frames.get(at);
         // A reader that was led astray may hold it for a moment; it waits for nothing meanwhile.
-        frame.latch.lock_exclusive(LatchClass::OtherPage);
+        frame.latch.lock_exclusive(LatchClass::OtherPage.part(self.partition(at)));
         if self.table.insert(&self.frames, id, at) {
             self.memory.entered(id);
             self.changes.forget_room(id);

@@ -118,7 +118,8 @@ pub unsafe extern "C" fn myriad_list_latches(
                 acquired: l.acquired,
                 contended: l.contended,
                 wait_ns: l.wait_ns,
-                hottest_acquired: l.hottest_acquired,
+                contended_percent: l.contended_percent,
+                hottest_percent: l.hottest_percent,
                 hottest: l.hottest,
             };
             // SAFETY: the callback is the caller's.

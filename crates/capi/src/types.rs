@@ -187,7 +187,8 @@ pub struct CLatchInfo {
     pub acquired: u64,
     pub contended: u64,
     pub wait_ns: u64,
-    pub hottest_acquired: u64,
+    pub contended_percent: f64,
+    pub hottest_percent: f64,
     pub hottest: u32,
 }
 

@@ -148,9 +148,9 @@ pub fn run(args: &BenchArgs) -> Result<bool, String> {
                 latch.name,
                 latch.acquired,
                 latch.contended,
-                latch.contended_percent(),
+                latch.contended_percent,
                 latch.hottest,
-                latch.hottest_percent()
+                latch.hottest_percent
             );
         }
     }

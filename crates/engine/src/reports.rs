@@ -53,30 +53,12 @@ pub struct LatchInfo {
     pub contended: u64,
     /// Nanoseconds waited in all.
     pub wait_ns: u64,
+    /// How many of 100 acquisitions had to wait.
+    pub contended_percent: f64,
     /// Number of the partition with most acquisitions.
     pub hottest: u32,
-    /// Its acquisitions.
-    pub hottest_acquired: u64,
-}
-
-impl LatchInfo {
-    /// How many of 100 acquisitions had to wait.
-    pub fn contended_percent(&self) -> f64 {
-        percent(self.contended, self.acquired)
-    }
-
-    /// How many of 100 acquisitions were of the hottest partition.
-    pub fn hottest_percent(&self) -> f64 {
-        percent(self.hottest_acquired, self.acquired)
-    }
-}
-
-fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        0.0
-    } else {
-        100.0 * part as f64 / whole as f64
-    }
+    /// How many of 100 acquisitions were its.
+    pub hottest_percent: f64,
 }
 
 /// A tablespace.

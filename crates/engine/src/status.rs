@@ -285,8 +285,8 @@ impl Engine {
             "wait ms"
         );
         for l in self.latches() {
-            let (contended, wait) = (l.contended_percent(), l.wait_ns as f64 / 1e6);
-            let hottest = format!("{:>3} with {:.0} %", l.hottest, l.hottest_percent());
+            let (contended, wait) = (l.contended_percent, l.wait_ns as f64 / 1e6);
+            let hottest = format!("{:>3} with {:.0} %", l.hottest, l.hottest_percent);
             line!(out, "{:<14}{:>16}{:>14}{contended:>9.3}{wait:>14.1}  {hottest}", l.name, l.acquired, l.contended);
         }
     }
@@ -403,8 +403,9 @@ impl Engine {
                 acquired: s.acquired,
                 contended: s.contended,
                 wait_ns: s.wait_ns,
+                contended_percent: percent(s.contended, s.acquired),
                 hottest: s.hottest as u32,
-                hottest_acquired: s.hottest_acquired,
+                hottest_percent: percent(s.hottest_acquired, s.acquired),
             }
         };
         ALL_CLASSES.iter().map(info).collect()

@@ -410,8 +410,6 @@ fn random_bytes(random: &mut Random, p: &mut [u8]) {
     }
 }
 
-/// Whatever a page holds: the check says no, or everything that reads it stays within it. And it costs little beside the
-/// read that precedes it.
 /// As the redo table does: entries of pages of a bad layout are not touched, and redo leaves none.
 fn checked_redo(op: u8, p: &mut [u8], payload: &[u8]) -> myriad_base::Result<()> {
     let check = |p: &[u8]| if p[OFF_KIND] == PageKind::Index as u8 { check_layout(p) } else { Ok(()) };
@@ -426,6 +424,8 @@ fn checked_redo(op: u8, p: &mut [u8], payload: &[u8]) -> myriad_base::Result<()>
     Ok(())
 }
 
+/// Whatever a page holds: the check says no, or everything that reads it stays within it. And it costs little beside the
+/// read that precedes it.
 #[test]
 fn what_the_layout_check_accepts_can_be_read() {
     let mut random = Random::from_seed(5);
