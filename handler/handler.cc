@@ -279,7 +279,7 @@ int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, boo
     m_locked_row.clear();
     if (status == MYRIAD_END) return HA_ERR_END_OF_FILE;
     if (status != MYRIAD_OK) return fail(status);
-    remember(*row);
+    if (m_plan->hidden_row_id() || m_by_handler || m_try_semi_consistent) remember(*row);
     if (m_cursor_index == 0) return deliver_clustered(record, *row);
     bool skip;
     int error = deliver_entry(record, *row, &skip);

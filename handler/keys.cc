@@ -531,8 +531,17 @@ const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end,
   case PartKind::Unsigned:
   case PartKind::Signed: {
     if (size_t(end - at) < part.length) return nullptr;
+    const bool is_signed = part.kind == PartKind::Signed;
+    if (!mask && part.length == 4) {
+      int4store(to, mi_uint4korr(at) ^ (is_signed ? 1U << 31 : 0));
+      return at + 4;
+    }
+    if (!mask && part.length == 8) {
+      int8store(to, mi_uint8korr(at) ^ (is_signed ? 1ULL << 63 : 0));
+      return at + 8;
+    }
     for (uint32_t i = 0; i < part.length; i++) to[part.length - 1 - i] = uchar(at[i] ^ mask);
-    if (part.kind == PartKind::Signed) to[part.length - 1] ^= 0x80;
+    if (is_signed) to[part.length - 1] ^= 0x80;
     return at + part.length;
   }
   case PartKind::Bytes:

@@ -64,6 +64,25 @@ bool is_null(const Step &step, const uchar *record) {
   return step.null_bit && (record[step.null_offset] & step.null_bit);
 }
 
+/* Few bytes without a call. */
+inline void copy_bytes(uchar *to, const uchar *from, size_t length) {
+  switch (length) {
+  case 1: *to = *from; break;
+  case 2: memcpy(to, from, 2); break;
+  case 4: memcpy(to, from, 4); break;
+  case 8: memcpy(to, from, 8); break;
+  default: memcpy(to, from, length);
+  }
+}
+
+/* Columns that are NULL hold no garbage: the server compares and hashes whole images. */
+void clear_null(const Step &step, const uchar *defaults, uchar *record) {
+  if (step.kind == StepKind::Copy || step.kind == StepKind::Char || step.kind == StepKind::WideChar)
+    memcpy(record + step.offset, defaults + step.offset, step.length);
+  else
+    memset(record + step.offset, 0, step.length_bytes + (step.kind == StepKind::Blob ? sizeof(uchar *) : 0));
+}
+
 /* Reads one column's image into the record; null where the value ends too early. */
 const uchar *unpack_step(const Step &step, const uchar *at, const uchar *end, uchar *record, Buffer *blobs) {
   uchar *to = record + step.offset;
@@ -333,22 +352,27 @@ bool TablePlan::same_row(const uchar *a, const uchar *b) const {
 
 void TablePlan::make_template(const TABLE *table, bool all, Template *out) const {
   out->valid = true;
-  out->steps.assign(m_steps.size(), 0);
+  out->actions.clear();
   out->pk_parts.assign(clustered().parts.size(), 0);
-  out->steps_end = 0;
   out->key_parts = out->blobs = false;
   out->unread.clear();
   auto needed = [&](uint field) { return all || bitmap_is_set(table->read_set, field); };
-  for (size_t i = 0; i < m_steps.size(); i++) {
-    const Step &step = m_steps[i];
-    for (uint f = step.first_field; f < uint(step.first_field) + step.field_count; f++) {
-      if (!needed(f)) continue;
-      out->steps[i] = 1;
-      out->steps_end = uint32_t(i + 1);
-      out->blobs |= step.kind == StepKind::Blob;
-      break;
-    }
+  size_t end = 0; /* of the actions up to the last needed column */
+  for (const Step &step : m_steps) {
+    bool need = false;
+    for (uint f = step.first_field; !need && f < uint(step.first_field) + step.field_count; f++) need = needed(f);
+    bool plain = step.kind == StepKind::Copy && !step.null_bit;
+    if (plain && !need && !out->actions.empty() && out->actions.back().kind == Action::Pass)
+      out->actions.back().length += step.length;
+    else if (plain)
+      out->actions.push_back({need ? Action::Copy : Action::Pass, step.offset, step.length, nullptr});
+    else
+      out->actions.push_back({need ? Action::Need : Action::Skip, 0, 0, &step});
+    if (!need) continue;
+    end = out->actions.size();
+    out->blobs |= step.kind == StepKind::Blob;
   }
+  out->actions.resize(end);
   for (uint i = 0; i < table->s->fields; i++) {
     const Field *field = table->field[i];
     if (field->vcol_info && field->null_ptr && !needed(i))
@@ -364,25 +388,34 @@ bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_le
                            size_t value_length, const uchar *defaults, uchar *record, Buffer *blobs) const {
   const uchar *at = value, *end = value + value_length;
   if (value_length < 1 + m_null_bytes || *at != ROW_FORMAT_VERSION) return false;
-  memcpy(record, m_null_bytes ? at + 1 : defaults, m_null_bytes_record);
+  copy_bytes(record, m_null_bytes ? at + 1 : defaults, m_null_bytes_record);
   at += 1 + m_null_bytes;
   if (what.blobs) {
     blobs->clear();
     blobs->room(value_length);
   }
-  for (uint32_t i = 0; i < what.steps_end; i++) {
-    const Step &step = m_steps[i];
-    if (is_null(step, record)) {
-      if (!what.steps[i]) continue;
-      /* Columns that are NULL hold no garbage: the server compares and hashes whole images. */
-      if (step.kind == StepKind::Copy || step.kind == StepKind::Char || step.kind == StepKind::WideChar)
-        memcpy(record + step.offset, defaults + step.offset, step.length);
-      else
-        memset(record + step.offset, 0, step.length_bytes + (step.kind == StepKind::Blob ? sizeof(uchar *) : 0));
-      continue;
+  for (const Action &action : what.actions) {
+    switch (action.kind) {
+    case Action::Pass:
+    case Action::Copy:
+      if (size_t(end - at) < action.length) return false;
+      if (action.kind == Action::Copy) copy_bytes(record + action.offset, at, action.length);
+      at += action.length;
+      break;
+    case Action::Need:
+      if (is_null(*action.step, record)) {
+        clear_null(*action.step, defaults, record);
+        break;
+      }
+      at = unpack_step(*action.step, at, end, record, blobs);
+      if (!at) return false;
+      break;
+    case Action::Skip:
+      if (is_null(*action.step, record)) break;
+      at = skip_step(*action.step, at, end);
+      if (!at) return false;
+      break;
     }
-    at = what.steps[i] ? unpack_step(step, at, end, record, blobs) : skip_step(step, at, end);
-    if (!at) return false;
   }
   /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
   for (NullBit null : what.unread) record[null.offset] |= null.bit;

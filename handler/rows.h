@@ -59,13 +59,25 @@ struct NullBit {
   uint8_t bit;
 };
 
-/* Which steps and key parts a statement needs. */
+/* What a statement does to a row's value, in order, up to the last column that it needs. */
+struct Action {
+  enum Kind : uint8_t {
+    Pass, /* `length` bytes of columns that it does not need */
+    Copy, /* `length` bytes that are never NULL */
+    Need, /* the step's column */
+    Skip  /* the same, not needed */
+  };
+  Kind kind;
+  uint32_t offset = 0, length = 0;
+  const Step *step = nullptr;
+};
+
+/* What of a row a statement needs. */
 struct Template {
   bool valid = false;
   bool key_parts = false; /* some part of the clustered key must be decoded */
   bool blobs = false;
-  uint32_t steps_end = 0; /* one behind the last needed step */
-  std::vector<uint8_t> steps;
+  std::vector<Action> actions;
   std::vector<uint8_t> pk_parts;
   std::vector<NullBit> unread; /* of generated columns that the statement does not read */
 };

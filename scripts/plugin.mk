@@ -9,9 +9,9 @@ CXX ?= g++
 CPPFLAGS := -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DDBUG_OFF -Ihandler -isystem /usr/include/mariadb/server \
   -isystem build/gen -isystem $(S)/include -isystem $(S)/sql -isystem $(S)/wsrep-lib/include \
   -isystem $(S)/wsrep-lib/wsrep-API/v26
-CXXFLAGS := -std=c++17 -O2 -g1 -fPIC -fno-strict-aliasing -Wall -Wextra -Wno-missing-field-initializers
-# Only the core's symbols are hidden: the server fills in those of libmysqlservices by name.
-LDFLAGS := -shared -Wl,--gc-sections -Wl,--exclude-libs,libmyriad_capi.a
+CXXFLAGS := -std=c++17 -O2 -g1 -fPIC -fno-semantic-interposition -fno-strict-aliasing -Wall -Wextra -Wno-missing-field-initializers
+# Only the core's symbols are hidden: the server fills in those of libmysqlservices by name. Ours are called directly.
+LDFLAGS := -shared -Wl,--gc-sections -Wl,--exclude-libs,libmyriad_capi.a -Wl,-Bsymbolic-functions
 ifneq ($(sanitize),)
 CXXFLAGS += -fsanitize=address,undefined -fno-sanitize=vptr -fno-sanitize-recover=undefined -fno-omit-frame-pointer
 LDFLAGS += -fsanitize=address,undefined

@@ -69,6 +69,12 @@ impl Sample {
             (u128::from(self.bytes) * u128::from(entries) / u128::from(self.entries)) as u64
         }
     }
+
+    /// A range from one slot of a leaf to another.
+    fn one_leaf(&self, from: usize, to: usize) -> RangeEstimate {
+        let entries = (to as u64).saturating_sub(from as u64);
+        RangeEstimate { entries, leaf_pages: 1, entry_bytes: self.bytes_of(entries), exact: true }
+    }
 }
 
 impl Tree {
@@ -107,6 +113,11 @@ impl Tree {
         let mut sample = Sample::default();
         let (low_path, leaf) = self.path(pool, Target::At(lo))?;
         sample.add(&leaf);
+        let low_end = low_path[low_path.len() - 1];
+        if !hi.is_empty() && (leaf.is_last() || hi <= leaf.high_fence()) {
+            let high_at = leaf.find(hi).unwrap_or_else(|slot| slot);
+            return Ok(sample.one_leaf(low_end.at, high_at));
+        }
         let high_fence = leaf.high_fence().to_vec();
         drop(leaf);
         // The leaf with the keys just below `hi`, so that a range that ends at a fence does not touch one more.
@@ -116,14 +127,14 @@ impl Tree {
         let (high_path, leaf) = tree.path(pool, high_target)?;
         sample.add(&leaf);
         drop(leaf);
-        let (low_end, high_end) = (low_path[low_path.len() - 1], high_path[high_path.len() - 1]);
+        let high_end = high_path[high_path.len() - 1];
         if low_end.page == high_end.page {
-            let entries = (high_end.at as u64).saturating_sub(low_end.at as u64);
-            return Ok(RangeEstimate { entries, leaf_pages: 1, entry_bytes: sample.bytes_of(entries), exact: true });
+            return Ok(sample.one_leaf(low_end.at, high_end.at));
         }
         let ends = (low_end.of.saturating_sub(low_end.at) + high_end.at) as u64;
         let between = leaves_between(&low_path, &high_path);
-        let walked = self.walk(pool, high_fence, high_end.page, between, &mut sample)?;
+        let walked =
+            if between == 0 { Some(0) } else { self.walk(pool, high_fence, high_end.page, between, &mut sample)? };
         let (entries, exact) = match walked {
             Some(entries) => (ends + entries, true),
             None => (ends + sample.entries_of(between), false),

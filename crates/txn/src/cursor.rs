@@ -22,6 +22,8 @@ use std::ops::Range;
 
 /// Rows of the largest batch.
 const BATCH_ROWS_MAX: usize = 64;
+/// A batch of at least so many rows first looks whether all of the leaf is wanted.
+const ROWS_TO_LOOK_AHEAD: usize = 4;
 /// Bytes at which a batch ends early.
 const BATCH_BYTES_MAX: usize = 128 << 10;
 
@@ -404,13 +406,19 @@ impl Cursor {
         let (len, page) = (leaf.len(), leaf.page_id());
         let forward = direction == Direction::Forward;
         let start = slot;
+        let limit = if self.exact_unique { 1 } else { self.batch_rows };
+        // Where the leaf's farthest entry is within the bounds, all are.
+        let all_within = limit >= ROWS_TO_LOOK_AHEAD && len != 0 && {
+            let farthest = if forward { len - 1 } else { 0 };
+            self.within(leaf.entry(farthest).0, direction)
+        };
         loop {
             if forward && slot >= len || !forward && slot == 0 {
                 return Ok(self.next_leaf(leaf, direction));
             }
             let here = if forward { slot } else { slot - 1 };
             let (key, value) = leaf.entry(here);
-            if !self.within(key, direction) {
+            if !all_within && !self.within(key, direction) {
                 if slot != start {
                     self.stand_at(leaf, slot, direction);
                 }
@@ -426,13 +434,13 @@ impl Cursor {
                     self.at = 0;
                 }
                 let from = self.buffer.len();
+                self.buffer.reserve(key.len() + value.len());
                 key.append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
                 version.payload_into(&trx.sys, self.index.tree.space, &mut self.buffer)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
             }
             slot = if forward { slot + 1 } else { slot - 1 };
-            let limit = if self.exact_unique { 1 } else { self.batch_rows };
             if self.rows.len() >= limit && *fresh || self.buffer.len() > BATCH_BYTES_MAX {
                 self.stand_at(leaf, slot, direction);
                 return Ok(true);

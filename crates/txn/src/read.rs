@@ -34,11 +34,17 @@ pub(crate) struct Version<'a> {
 
 impl Version<'_> {
     /// Appends the payload to `out`. The entry's leaf must still be latched: its overflow chain could go.
+    #[inline]
     pub fn payload_into(&self, sys: &TrxSystem, space: SpaceId, out: &mut Vec<u8>) -> Result<()> {
         if self.flags & value::OVERFLOW == 0 {
             out.extend_from_slice(self.body);
             return Ok(());
         }
+        self.overflow_into(sys, space, out)
+    }
+
+    #[cold]
+    fn overflow_into(&self, sys: &TrxSystem, space: SpaceId, out: &mut Vec<u8>) -> Result<()> {
         let o = OverflowRef::get(self.body).ok_or_else(|| {
             Error::corrupt(PageId::new(space, PageNo::NONE), "a version's reference to overflow pages is malformed")
         })?;

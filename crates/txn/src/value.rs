@@ -54,12 +54,13 @@ impl<'a> Entry<'a> {
     ///
     /// # Errors
     /// [`Error::CorruptPage`].
-    #[inline]
+    #[inline(always)]
     pub fn parse(value: &'a [u8], page: PageId) -> Result<Entry<'a>> {
-        match Entry::try_parse(value) {
-            Some(e) => Ok(e),
-            None => Err(Error::corrupt(page, format!("an entry's value of {} bytes has no valid header", value.len()))),
+        #[cold]
+        fn malformed(len: usize, page: PageId) -> Error {
+            Error::corrupt(page, format!("an entry's value of {len} bytes has no valid header"))
         }
+        Entry::try_parse(value).ok_or_else(|| malformed(value.len(), page))
     }
 
     #[inline(always)]
