@@ -1,78 +1,29 @@
 /* myriad_clone_database(template, database): a database as an empty copy of another.
 
    The catalog's transaction decides: once it is committed the copy is there, and a note in it makes the next start
-   create the folder if we do not come to it. */
+   create the folder and its files if we do not come to it. */
 #include "clone.h"
+#include "clone_folder.h"
 #include "session.h"
 #include "system_rows.h"
 #include "item_create.h"
 #include "item_func.h"
 #include "lock.h"
 #include "log_event.h"
+#include "rows.h"
 #include "sql_acl.h"
 #include "sql_db.h"
 #include "sql_parse.h"
-#include <m_string.h>
-#include <my_dir.h>
 #include <mysql/plugin_function.h>
-#include <string>
-#include <vector>
 
 namespace {
 
-constexpr const char *FUNCTION = "myriad_clone_database";
+using namespace myriad;
 
-std::string folder_of(const std::string &db) {
-  char path[FN_REFLEN + 1];
-  size_t length = build_table_filename(path, sizeof path - 1, db.c_str(), "", "", 0);
-  while (length && path[length - 1] == FN_LIBCHAR) length--;
-  return std::string(path, length);
-}
+constexpr const char *FUNCTION = CLONE_FUNCTION;
 
 /* As the catalog calls it: file name encoding, no path. */
 std::string catalog_name(const std::string &db) { return folder_of(db).substr(2); }
-
-bool read_file(const std::string &path, std::string *text) {
-  File file = my_open(path.c_str(), O_RDONLY | O_SHARE, MYF(0));
-  if (file < 0) return false;
-  char buffer[1024];
-  size_t length;
-  while ((length = my_read(file, reinterpret_cast<uchar *>(buffer), sizeof buffer, MYF(0))) && length != MY_FILE_ERROR)
-    text->append(buffer, length);
-  my_close(file, MYF(0));
-  return length != MY_FILE_ERROR;
-}
-
-/* Makes a database's folder with these options, durably. What is there already stays. True on failure, reported. */
-bool make_folder(const std::string &folder, const char *options, size_t length) {
-  if (my_mkdir(folder.c_str(), 0777, MYF(0)) < 0 && my_errno != EEXIST) {
-    my_error(ER_CANT_CREATE_DB, MYF(0), folder.c_str(), my_errno);
-    return true;
-  }
-  std::string target = folder + "/" MY_DB_OPT_FILE, fresh = target + "~";
-  if (length && my_access(target.c_str(), F_OK)) {
-    File file = my_create(fresh.c_str(), 0, O_RDWR | O_TRUNC, MYF(MY_WME));
-    if (file < 0) return true;
-    bool failed = my_write(file, reinterpret_cast<const uchar *>(options), length, MYF(MY_NABP | MY_WME)) ||
-                  my_sync(file, MYF(MY_WME));
-    failed |= my_close(file, MYF(MY_WME)) != 0;
-    if (failed || my_rename(fresh.c_str(), target.c_str(), MYF(MY_WME))) {
-      my_delete(fresh.c_str(), MYF(0));
-      return true;
-    }
-  }
-  return my_sync_dir(folder.c_str(), MYF(MY_WME)) || my_sync_dir(".", MYF(MY_WME));
-}
-
-void remove_folder(const std::string &folder) {
-  my_delete((folder + "/" MY_DB_OPT_FILE).c_str(), MYF(0));
-  rmdir(folder.c_str());
-}
-
-bool refuse(const std::string &db, const char *what) {
-  my_printf_error(ER_NOT_SUPPORTED_YET, "%s() cannot copy database '%s': %s", MYF(0), FUNCTION, db.c_str(), what);
-  return true;
-}
 
 /* The server's own state must allow a change of definitions here and now. */
 bool check_state(THD *thd) {
@@ -112,10 +63,33 @@ bool take_name(Item *argument, std::string *name) {
   return false;
 }
 
-bool check_privileges(THD *thd, const std::string &from, const std::string &to) {
+bool lacks(THD *thd, privilege_t wanted, const std::string &db) {
   privilege_t held(NO_ACL);
-  return check_access(thd, SELECT_ACL, from.c_str(), &held, nullptr, true, false) ||
-         check_access(thd, CREATE_ACL, to.c_str(), &held, nullptr, true, false);
+  return check_access(thd, wanted, db.c_str(), &held, nullptr, true, false);
+}
+
+bool check_privileges(THD *thd, const std::string &from, const std::string &to) {
+  return lacks(thd, SELECT_ACL, from) || lacks(thd, CREATE_ACL, to);
+}
+
+/* Views and triggers run with their definers' rights: who may not create them with these may not copy them. */
+bool check_definers(THD *thd, const Definers &definers) {
+  const Security_context *user = thd->security_ctx;
+  const std::string self = std::string(user->priv_user) + "@" + user->priv_host, role = user->priv_role;
+  for (const std::string &definer : definers.users)
+    if (definer != self && (role.empty() || (definer != role && definer != role + "@")) &&
+        check_global_access(thd, PRIV_DEFINER_CLAUSE, false))
+      return true;
+  return false;
+}
+
+/* What the single statements would need for what the folder holds. */
+bool check_privileges(const Clone &clone, const Folder &folder) {
+  THD *thd = clone.thd;
+  if (folder.has_views && (lacks(thd, SHOW_VIEW_ACL, clone.from) || lacks(thd, CREATE_VIEW_ACL, clone.to))) return true;
+  if (!folder.with_triggers.empty() && (lacks(thd, TRIGGER_ACL, clone.from) || lacks(thd, TRIGGER_ACL, clone.to)))
+    return true;
+  return check_definers(thd, folder.definers);
 }
 
 /* Routines and events are rows of the server's tables: who copies a database is told that they stay behind. */
@@ -143,40 +117,69 @@ public:
     all.push_front(&backup);
     return m_thd->mdl_context.acquire_locks(&all, m_thd->variables.lock_wait_timeout);
   }
+  /* A copy that somebody opened before its triggers are there would be used without them. */
+  bool take_tables(const std::string &db, const std::set<std::string> &file_names) {
+    MDL_request_list all;
+    std::vector<MDL_request> requests(file_names.size());
+    auto request = requests.begin();
+    for (const std::string &file_name : file_names) {
+      char table[NAME_LEN + 1];
+      filename_to_tablename(file_name.c_str(), table, sizeof table, true);
+      MDL_REQUEST_INIT(&*request, MDL_key::TABLE, db.c_str(), table, MDL_EXCLUSIVE, MDL_TRANSACTION);
+      all.push_front(&*request++);
+    }
+    return !requests.empty() && m_thd->mdl_context.acquire_locks(&all, m_thd->variables.lock_wait_timeout);
+  }
 
 private:
   THD *m_thd;
   MDL_savepoint m_before;
 };
 
-/* Views, triggers, partitioned tables and other engines' tables have files in the database's folder. */
-bool check_folder(const std::string &db) {
-  MY_DIR *files = my_dir(folder_of(db).c_str(), MYF(MY_WME));
-  if (!files) return true;
-  std::string strange;
-  for (size_t i = 0; i < files->number_of_files && strange.empty(); i++) {
-    const char *name = files->dir_entry[i].name;
-    if (strcmp(name, ".") && strcmp(name, "..") && strcmp(name, MY_DB_OPT_FILE)) strange = name;
-  }
-  my_dirend(files);
-  if (strange.empty()) return false;
-  std::string text =
-      "it has the file '" + strange + "'; views, triggers, partitioned tables and other engines' tables are not copied";
-  return refuse(db, text.c_str());
-}
-
 /* What the core asks about each table of the template. */
-struct Accept {
-  std::string refused;
+struct Judge {
+  const Clone &clone;
+  const Folder &folder;
+  uint64_t partitions = 0;
+  std::string image, refused;
 };
 
-bool accept_table(void *arg, const char *table, const uint8_t *image, size_t length) {
+bool judge_table(void *arg, const char *table, const uint8_t *image, size_t length, myriad_clone_verdict *verdict) {
   constexpr size_t table_type = 39;
-  auto *accept = static_cast<Accept *>(arg);
-  bool is_sequence = image && length > table_type && (image[table_type] & 0x30) == 0x20;
-  if (!is_sequence && !strstr(table, "#P#")) return true;
-  accept->refused = std::string(is_sequence ? "sequence" : "partition") + " '" + table + "' cannot be copied";
-  return false;
+  auto *judge = static_cast<Judge *>(arg);
+  if (const char *partition = strstr(table, "#P#")) {
+    judge->partitions++;
+    if (judge->folder.partitioned.count(std::string(table, partition))) return true;
+    judge->refused = std::string("partition '") + table + "' is of no table";
+    return false;
+  }
+  if (length <= table_type) return true;
+  verdict->first_row = (image[table_type] & 0x30) == 0x20;
+  const std::string old_image(reinterpret_cast<const char *>(image), length);
+  judge->image = old_image;
+  if (!copy_image(judge->clone, &judge->image)) {
+    judge->refused = std::string("the definition of table '") + table + "' cannot be changed";
+    return false;
+  }
+  if (judge->image != old_image) {
+    verdict->image = reinterpret_cast<const uint8_t *>(judge->image.data());
+    verdict->image_len = judge->image.size();
+  }
+  return true;
+}
+
+/* A copied sequence begins where the template's was told to begin. The row is the format's version and the columns
+   next_not_cached_value, minimum_value, maximum_value, start_value, increment, cache_size, cycle_option (one byte) and
+   cycle_count; see rows.h. */
+bool restart_sequence(void *arg, const char *table, uint8_t *row, size_t length) {
+  constexpr size_t wide = 8, next = 1, start = next + 3 * wide, cycle_count = next + 6 * wide + 1;
+  if (length != cycle_count + wide || row[0] != ROW_FORMAT_VERSION) {
+    static_cast<Judge *>(arg)->refused = std::string("sequence '") + table + "' cannot be read";
+    return false;
+  }
+  memcpy(row + next, row + start, wide);
+  memset(row + cycle_count, 0, wide);
+  return true;
 }
 
 std::string quoted(const std::string &name) {
@@ -204,40 +207,53 @@ bool write_binlog(THD *thd, const std::string &from, const std::string &to) {
   return mysql_bin_log.write(&event);
 }
 
-bool clone(THD *thd, const std::string &from, const std::string &to, uint64_t *tables) {
-  if (!check_db_dir_existence(to.c_str())) {
-    my_error(ER_DB_CREATE_EXISTS, MYF(0), to.c_str());
+/* The catalog's part. True: nothing was copied, reported. */
+bool clone_tables(const Clone &clone, const Folder &folder, uint32_t *note, uint64_t *tables) {
+  std::vector<myriad_folder_file> files;
+  for (const FolderFile &file : folder.files)
+    files.push_back({file.name.c_str(), reinterpret_cast<const uint8_t *>(file.contents.data()), file.contents.size()});
+  Judge judge{clone, folder};
+  const myriad_clone_calls calls = {&judge, judge_table, restart_sequence};
+  myriad_status status =
+      myriad_clone_database(myriad_core, catalog_name(clone.from).c_str(), catalog_name(clone.to).c_str(), files.data(),
+                            files.size(), &calls, note, tables);
+  if (!judge.refused.empty()) return refuse_clone(clone.from, judge.refused);
+  if (status == MYRIAD_ERR_NO_SUCH_TABLE) return refuse_clone(clone.from, "it has no Myriad table");
+  if (status == MYRIAD_OK) {
+    *tables -= judge.partitions - folder.partitioned.size();
+    return false;
+  }
+  my_printf_error(ER_UNKNOWN_ERROR, "%s(): %s", MYF(0), FUNCTION, myriad_last_error());
+  return true;
+}
+
+bool run(const Clone &clone, Locks *locks, uint64_t *tables) {
+  THD *thd = clone.thd;
+  if (!check_db_dir_existence(clone.to.c_str())) {
+    my_error(ER_DB_CREATE_EXISTS, MYF(0), clone.to.c_str());
     return true;
   }
-  if (check_db_dir_existence(from.c_str())) {
-    my_error(ER_BAD_DB_ERROR, MYF(0), from.c_str());
+  if (check_db_dir_existence(clone.from.c_str())) {
+    my_error(ER_BAD_DB_ERROR, MYF(0), clone.from.c_str());
     return true;
   }
-  if (check_folder(from)) return true;
-  std::string options;
-  read_file(folder_of(from) + "/" MY_DB_OPT_FILE, &options);
-  Accept accept;
+  Folder folder;
   uint32_t note = 0;
-  myriad_status status = myriad_clone_database(myriad_core, catalog_name(from).c_str(), catalog_name(to).c_str(),
-                                               reinterpret_cast<const uint8_t *>(options.data()), options.size(),
-                                               accept_table, &accept, &note, tables);
-  if (!accept.refused.empty()) return refuse(from, accept.refused.c_str());
-  if (status == MYRIAD_ERR_NO_SUCH_TABLE) return refuse(from, "it has no Myriad table");
-  if (status != MYRIAD_OK) {
-    my_printf_error(ER_UNKNOWN_ERROR, "%s(): %s", MYF(0), FUNCTION, myriad_last_error());
+  if (read_template(clone, &folder) || check_privileges(clone, folder) ||
+      locks->take_tables(clone.to, folder.with_triggers) || clone_tables(clone, folder, &note, tables))
     return true;
-  }
-  if (make_folder(folder_of(to), options.data(), options.size())) {
+  const std::string path = folder_of(clone.to);
+  if (make_folder(path, folder.files)) {
     uint64_t dropped;
-    remove_folder(folder_of(to));
-    myriad_drop_database(myriad_core, catalog_name(to).c_str(), &dropped);
+    remove_folder(path, folder.files);
+    myriad_drop_database(myriad_core, catalog_name(clone.to).c_str(), &dropped);
     return true;
   }
   /* Who asked for the database's options before it was there, as a replica does, has left the defaults in the cache. */
   my_dbopt_cleanup();
-  bool failed = write_binlog(thd, from, to);
+  bool failed = write_binlog(thd, clone.from, clone.to);
   if (myriad_finish_clone(myriad_core, note) != MYRIAD_OK)
-    sql_print_warning("MYRIAD: copy of database %s: %s", to.c_str(), myriad_last_error());
+    sql_print_warning("MYRIAD: copy of database %s: %s", clone.to.c_str(), myriad_last_error());
   return failed;
 }
 
@@ -267,7 +283,7 @@ public:
       return 0;
     warn_of_code(thd, from);
     Locks locks(thd);
-    null_value = locks.take(from, to) || clone(thd, from, to, &tables);
+    null_value = locks.take(from, to) || run({thd, from, to}, &locks, &tables);
     return null_value ? 0 : longlong(tables);
   }
 
@@ -289,12 +305,16 @@ Plugin_function function(&creator);
 
 struct Unfinished {
   uint32_t note;
-  std::string database, options;
+  std::string database;
+  std::vector<FolderFile> files;
 };
 
-void remember(void *arg, uint32_t note, const char *database, const uint8_t *options, size_t length) {
-  static_cast<std::vector<Unfinished> *>(arg)->push_back(
-      {note, database, std::string(reinterpret_cast<const char *>(options), length)});
+void remember(void *arg, uint32_t note, const char *database, const myriad_folder_file *files, size_t count) {
+  Unfinished copy = {note, database, {}};
+  for (size_t i = 0; i < count; i++)
+    copy.files.push_back(
+        {files[i].name, std::string(reinterpret_cast<const char *>(files[i].contents), files[i].contents_len)});
+  static_cast<std::vector<Unfinished> *>(arg)->push_back(std::move(copy));
 }
 
 bool stop_at_first(void *arg, const char *, size_t) {
@@ -314,9 +334,7 @@ void myriad_finish_clones() {
     bool has_tables = false;
     myriad_status status = myriad_list_tables(myriad_core, copy.database.c_str(), stop_at_first, &has_tables);
     /* A folder that cannot be made is reported and tried again at the next start. */
-    if (status == MYRIAD_OK && has_tables &&
-        make_folder("./" + copy.database, copy.options.data(), copy.options.size()))
-      continue;
+    if (status == MYRIAD_OK && has_tables && make_folder("./" + copy.database, copy.files)) continue;
     if (status == MYRIAD_OK) status = myriad_finish_clone(myriad_core, copy.note);
     if (status != MYRIAD_OK)
       sql_print_error("MYRIAD: finishing the copy of database %s: %s", copy.database.c_str(), myriad_last_error());

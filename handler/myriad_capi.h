@@ -199,16 +199,31 @@ myriad_status myriad_drop_table(myriad_engine *, const char *name);
 myriad_status myriad_rename_table(myriad_engine *, const char *from, const char *to);   /* never overwrites */
 myriad_status myriad_truncate_table(myriad_engine *, const char *name, uint64_t auto_increment_next);
 myriad_status myriad_drop_database(myriad_engine *, const char *db, uint64_t *dropped_tables);
-/* Makes database `to` an empty copy of database `from`, in one durable transaction. accept sees each table's name, and the
-   image of the first table of each shape (else null); false refuses the copy with MYRIAD_ERR_NOT_SUPPORTED. The folder's
-   contents are kept under a note for myriad_unfinished_clones() until myriad_finish_clone(). */
-myriad_status myriad_clone_database(myriad_engine *, const char *from, const char *to, const uint8_t *folder,
-                                    size_t folder_len,
-                                    bool (*accept)(void *arg, const char *table, const uint8_t *image, size_t image_len),
-                                    void *arg, uint32_t *note, uint64_t *tables);
+/* A file of a database's folder. */
+typedef struct {
+  const char *name;
+  const uint8_t *contents; size_t contents_len;
+} myriad_folder_file;
+typedef struct {
+  bool first_row;                          /* the copy gets the template's first row, else none */
+  const uint8_t *image; size_t image_len;  /* of the copy if it is not the template's, else null; read before the next call */
+} myriad_clone_verdict;
+typedef struct {
+  void *arg;
+  /* Sees each table's name, and the image of the first table of each shape (else null), whose verdict holds for all of
+     the shape. False refuses the copy with MYRIAD_ERR_NOT_SUPPORTED. */
+  bool (*table)(void *arg, const char *table, const uint8_t *image, size_t image_len, myriad_clone_verdict *);
+  /* Turns the template's first row into the copy's; false refuses. */
+  bool (*first_row)(void *arg, const char *table, uint8_t *row, size_t len);
+} myriad_clone_calls;
+/* Makes database `to` an empty copy of database `from`, in one durable transaction. The files that the copy's folder has to
+   hold are kept under a note for myriad_unfinished_clones() until myriad_finish_clone(). */
+myriad_status myriad_clone_database(myriad_engine *, const char *from, const char *to, const myriad_folder_file *files,
+                                    size_t file_count, const myriad_clone_calls *, uint32_t *note, uint64_t *tables);
 myriad_status myriad_finish_clone(myriad_engine *, uint32_t note);
 myriad_status myriad_unfinished_clones(myriad_engine *,
-                                       void (*)(void *arg, uint32_t note, const char *db, const uint8_t *folder, size_t len),
+                                       void (*)(void *arg, uint32_t note, const char *db, const myriad_folder_file *files,
+                                                size_t file_count),
                                        void *arg);
 /* New image, same indexes: instant ALTER. */
 myriad_status myriad_replace_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len);

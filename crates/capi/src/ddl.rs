@@ -3,8 +3,10 @@
 use crate::build::BuildHandle;
 use crate::engine::placement;
 use crate::error::guard;
-use crate::types::{bytes, name, CIndexSpec, CTableSpec, EngineHandle, Status, TextFn};
-use myriad::{Error, IndexSpec, Result, TableSpec};
+use crate::types::{
+    bytes, name, CCloneCalls, CCloneVerdict, CFolderFile, CIndexSpec, CTableSpec, EngineHandle, Status, TextFn,
+};
+use myriad::{Error, FolderFile, IndexSpec, Judge, Result, TableSpec, Verdict};
 use std::ffi::{c_char, c_void, CString};
 
 /// # Safety
@@ -93,10 +95,63 @@ pub unsafe extern "C" fn myriad_drop_database(e: *mut EngineHandle, db: *const c
     })
 }
 
-/// Whether a table of the template may be copied: its name, and its image if it is the first of its shape.
-type AcceptFn = unsafe extern "C" fn(*mut c_void, *const c_char, *const u8, usize) -> bool;
-/// Sees a copied database's note, name and folder.
-type CloneFn = unsafe extern "C" fn(*mut c_void, u32, *const c_char, *const u8, usize);
+/// Sees a copied database's note, name and files.
+type CloneFn = unsafe extern "C" fn(*mut c_void, u32, *const c_char, *const CFolderFile, usize);
+
+/// The caller's decisions about a copy's tables.
+struct CJudge<'a> {
+    from: &'a str,
+    calls: &'a CCloneCalls,
+}
+
+impl CJudge<'_> {
+    fn refused(&self, table: &str) -> Error {
+        Error::NotSupported { what: format!("a copy of {}/{table}", self.from) }
+    }
+}
+
+impl Judge for CJudge<'_> {
+    fn table(&mut self, table: &str, image: Option<&[u8]>) -> Result<Verdict> {
+        let name = CString::new(table).map_err(|_| Error::invalid("table name"))?;
+        let (ptr, len) = image.map_or((std::ptr::null(), 0), |i| (i.as_ptr(), i.len()));
+        let Some(call) = self.calls.table else { return Ok(Verdict::default()) };
+        let mut verdict = CCloneVerdict { first_row: false, image: std::ptr::null(), image_len: 0 };
+        // SAFETY: the callback is the caller's.
+        if !unsafe { call(self.calls.arg, name.as_ptr(), ptr, len, &mut verdict) } {
+            return Err(self.refused(table));
+        }
+        let image = (!verdict.image.is_null()).then(|| {
+            // SAFETY: the image is the caller's, and valid until the next call.
+            unsafe { std::slice::from_raw_parts(verdict.image, verdict.image_len) }.to_vec()
+        });
+        Ok(Verdict { first_row: verdict.first_row, image })
+    }
+
+    fn first_row(&mut self, table: &str, row: &mut [u8]) -> Result<()> {
+        let name = CString::new(table).map_err(|_| Error::invalid("table name"))?;
+        let Some(call) = self.calls.first_row else { return Ok(()) };
+        // SAFETY: the callback is the caller's; it may change the bytes, not their number.
+        match unsafe { call(self.calls.arg, name.as_ptr(), row.as_mut_ptr(), row.len()) } {
+            true => Ok(()),
+            false => Err(self.refused(table)),
+        }
+    }
+}
+
+/// # Safety
+/// `files` must be valid for `count` elements.
+unsafe fn folder_files(files: *const CFolderFile, count: usize) -> Result<Vec<FolderFile>> {
+    if files.is_null() {
+        return Ok(Vec::new());
+    }
+    // SAFETY: valid by contract.
+    let files = unsafe { std::slice::from_raw_parts(files, count) };
+    // SAFETY: as above, for each element.
+    let owned = |f: &CFolderFile| unsafe {
+        Ok(FolderFile { name: name(f.name)?.into(), contents: bytes(f.contents, f.contents_len).into() })
+    };
+    files.iter().map(owned).collect()
+}
 
 /// Makes a database an empty copy of another.
 #[no_mangle]
@@ -104,27 +159,18 @@ pub unsafe extern "C" fn myriad_clone_database(
     e: *mut EngineHandle,
     from: *const c_char,
     to: *const c_char,
-    folder: *const u8,
-    folder_len: usize,
-    accept: Option<AcceptFn>,
-    arg: *mut c_void,
+    files: *const CFolderFile,
+    file_count: usize,
+    calls: *const CCloneCalls,
     note: *mut u32,
     tables: *mut u64,
 ) -> Status {
-    // SAFETY: a live engine by contract.
-    let e = unsafe { &*e };
+    // SAFETY: a live engine and valid calls by contract.
+    let (e, calls) = unsafe { (&*e, &*calls) };
     guard(Some(&e.engine), || {
-        // SAFETY: valid names and bytes by contract.
-        let (from, to, folder) = unsafe { (name(from)?, name(to)?, bytes(folder, folder_len)) };
-        let cloned = e.engine.clone_database(from, to, folder, &mut |table, image| {
-            let c_table = CString::new(table).map_err(|_| Error::invalid("table name"))?;
-            let (ptr, len) = image.map_or((std::ptr::null(), 0), |i| (i.as_ptr(), i.len()));
-            // SAFETY: the callback is the caller's.
-            match accept.is_none_or(|accept| unsafe { accept(arg, c_table.as_ptr(), ptr, len) }) {
-                true => Ok(()),
-                false => Err(Error::NotSupported { what: format!("a copy of {from}/{table}") }),
-            }
-        })?;
+        // SAFETY: valid names and files by contract.
+        let (from, to, files) = unsafe { (name(from)?, name(to)?, folder_files(files, file_count)?) };
+        let cloned = e.engine.clone_database(from, to, &files, &mut CJudge { from, calls })?;
         // SAFETY: valid by contract.
         unsafe {
             *note = cloned.note;
@@ -153,10 +199,22 @@ pub unsafe extern "C" fn myriad_unfinished_clones(
     let e = unsafe { &*e };
     guard(Some(&e.engine), || {
         for clone in e.engine.unfinished_clones()? {
-            let database = CString::new(clone.database).map_err(|_| Error::invalid("database name"))?;
+            let c_string = |s: &str| CString::new(s).map_err(|_| Error::invalid("name in a copied database's note"));
+            let database = c_string(&clone.database)?;
+            let names = clone.files.iter().map(|f| c_string(&f.name)).collect::<Result<Vec<_>>>()?;
+            let files: Vec<CFolderFile> = clone
+                .files
+                .iter()
+                .zip(&names)
+                .map(|(f, name)| CFolderFile {
+                    name: name.as_ptr(),
+                    contents: f.contents.as_ptr(),
+                    contents_len: f.contents.len(),
+                })
+                .collect();
             if let Some(visit) = visit {
                 // SAFETY: the callback is the caller's.
-                unsafe { visit(arg, clone.id, database.as_ptr(), clone.folder.as_ptr(), clone.folder.len()) };
+                unsafe { visit(arg, clone.id, database.as_ptr(), files.as_ptr(), files.len()) };
             }
         }
         Ok(Status::Ok)

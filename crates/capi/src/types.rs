@@ -87,6 +87,33 @@ pub struct CIndexSpec {
     pub hash: bool,
 }
 
+/// `myriad_folder_file`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CFolderFile {
+    pub name: *const c_char,
+    pub contents: *const u8,
+    pub contents_len: usize,
+}
+
+/// `myriad_clone_verdict`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CCloneVerdict {
+    pub first_row: bool,
+    pub image: *const u8,
+    pub image_len: usize,
+}
+
+/// `myriad_clone_calls`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CCloneCalls {
+    pub arg: *mut c_void,
+    pub table: Option<unsafe extern "C" fn(*mut c_void, *const c_char, *const u8, usize, *mut CCloneVerdict) -> bool>,
+    pub first_row: Option<unsafe extern "C" fn(*mut c_void, *const c_char, *mut u8, usize) -> bool>,
+}
+
 /// `myriad_table_spec`.
 #[repr(C)]
 #[allow(missing_docs)]

@@ -153,6 +153,115 @@ fn a_tables_life() {
 
 unsafe extern "C" fn ignore(_: *mut c_void, _: *const std::ffi::c_char, _: usize) {}
 
+unsafe extern "C" fn judge_table(
+    arg: *mut c_void,
+    table: *const std::ffi::c_char,
+    image: *const u8,
+    len: usize,
+    verdict: *mut CCloneVerdict,
+) -> bool {
+    // SAFETY: the test passes a `Vec<String>` as argument, the function valid bytes and a verdict to fill in.
+    unsafe {
+        let table = CStr::from_ptr(table).to_str().unwrap();
+        (*arg.cast::<Vec<String>>()).push(format!("{table} {}", if image.is_null() { -1 } else { len as i64 }));
+        (*verdict).first_row = table == "state";
+        (*verdict).image = b"new image".as_ptr();
+        (*verdict).image_len = 9;
+        table != "refused"
+    }
+}
+
+unsafe extern "C" fn judge_row(_: *mut c_void, _: *const std::ffi::c_char, row: *mut u8, _len: usize) -> bool {
+    // SAFETY: the test's rows are not empty.
+    unsafe { *row = b'V' };
+    true
+}
+
+unsafe extern "C" fn collect_clone(
+    arg: *mut c_void,
+    _note: u32,
+    db: *const std::ffi::c_char,
+    files: *const CFolderFile,
+    count: usize,
+) {
+    // SAFETY: the test passes a `Vec<String>` as argument, the function valid files.
+    unsafe {
+        let mut text = CStr::from_ptr(db).to_str().unwrap().to_string();
+        for file in std::slice::from_raw_parts(files, count) {
+            let contents = std::slice::from_raw_parts(file.contents, file.contents_len);
+            text += &format!(" {}={}", CStr::from_ptr(file.name).to_str().unwrap(), contents.escape_ascii());
+        }
+        (*arg.cast::<Vec<String>>()).push(text);
+    }
+}
+
+#[test]
+fn a_database_is_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = CString::new(dir.path().to_str().unwrap()).unwrap();
+    // SAFETY: every pointer given is valid for the call; handles are used by this thread and freed once.
+    unsafe {
+        let mut engine = null_mut();
+        assert_eq!(myriad_engine_open(&config(&path), &mut engine), Status::Ok);
+        let indexes = [CIndexSpec { unique: true, hash: false }];
+        for (name, image) in [(c"d/state", &b"state"[..]), (c"d/t", b"image"), (c"d/u", b"image")] {
+            let spec = CTableSpec {
+                frm: image.as_ptr(),
+                frm_len: image.len(),
+                indexes: indexes.as_ptr(),
+                index_count: 1,
+                hidden_row_id: false,
+                has_auto_increment: false,
+                auto_increment_next: 0,
+                temporary: false,
+                in_memory: false,
+                tablespace_per: -1,
+            };
+            assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::Ok);
+        }
+        let (mut session, mut table) = (null_mut(), null_mut());
+        assert_eq!(myriad_session_new(engine, null_mut(), 7, &mut session), Status::Ok);
+        assert_eq!(myriad_table_open(engine, c"d/state".as_ptr(), &mut table), Status::Ok);
+        myriad_statement_begin(session, 2, false, 1000);
+        let (mut failed, mut dup, mut dup_len) = (9, null(), 0);
+        let op = insert_op(b"k", b"value");
+        assert_eq!(myriad_apply(session, table, &op, 1, 0, &mut failed, &mut dup, &mut dup_len), Status::Ok);
+        myriad_statement_end(session);
+        assert_eq!(myriad_commit(session), Status::Ok);
+        myriad_table_close(table);
+
+        let files = [
+            CFolderFile { name: c"v.frm".as_ptr(), contents: b"a\nb".as_ptr(), contents_len: 3 },
+            CFolderFile { name: c"db.opt".as_ptr(), contents: null(), contents_len: 0 },
+        ];
+        let mut seen: Vec<String> = Vec::new();
+        let calls = CCloneCalls { arg: (&raw mut seen).cast(), table: Some(judge_table), first_row: Some(judge_row) };
+        let (mut note, mut tables) = (0, 0);
+        let (from, to) = (c"d".as_ptr(), c"e".as_ptr());
+        let status = myriad_clone_database(engine, from, to, files.as_ptr(), 2, &calls, &mut note, &mut tables);
+        assert_eq!((status, tables), (Status::Ok, 3));
+        assert_eq!(seen, ["state 5", "t 5", "u -1"]);
+        let mut frm: Vec<u8> = Vec::new();
+        assert_eq!(myriad_get_frm(engine, c"e/u".as_ptr(), Some(collect), (&raw mut frm).cast()), Status::Ok);
+        assert_eq!(frm, b"new image");
+        let mut row = EMPTY;
+        assert_eq!(myriad_table_open(engine, c"e/state".as_ptr(), &mut table), Status::Ok);
+        myriad_statement_begin(session, 2, true, 1000);
+        assert_eq!(myriad_get(session, table, 0, b"k".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::Ok);
+        assert_eq!(std::slice::from_raw_parts(row.value, row.value_len), b"Value");
+        myriad_statement_end(session);
+        assert_eq!(myriad_commit(session), Status::Ok);
+        myriad_table_close(table);
+        seen.clear();
+        let arg = (&raw mut seen).cast();
+        assert_eq!(myriad_unfinished_clones(engine, Some(collect_clone), arg), Status::Ok);
+        assert_eq!(seen, ["e v.frm=a\\nb db.opt="]);
+        assert_eq!(myriad_finish_clone(engine, note), Status::Ok);
+        myriad_session_free(session);
+        assert_eq!(myriad_engine_close(engine, 0), Status::Ok);
+    }
+}
+
 #[test]
 fn a_mistake_is_an_error_not_a_crash() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,20 +1,59 @@
 //! Copying the definitions of a whole database: an empty copy of a template, in one transaction.
 //!
 //! The server keeps a folder for each database, which no transaction covers. So the transaction leaves a note
-//! ([`CloneNote`]) that says what the folder has to hold; who finds one at start makes the folder and removes the note.
+//! ([`CloneNote`]) with the files that the folder has to hold; who finds one at start makes what is missing and removes
+//! the note.
 
 use crate::def::{IndexDef, IndexSpec, Placement, TableDef};
-use crate::rows::{self, CloneNote, SpaceRow};
+use crate::open_index;
+use crate::rows::{self, CloneNote, FolderFile, SpaceRow};
 use crate::spaces::{apply_one, get_locked, space_number};
-use crate::store::{index, Catalog, Counter};
+use crate::store::{index, scan_options, Catalog, Counter};
 use myriad_base::{Error, IndexId, Result, ShapeId, SpaceId, TableId};
 use myriad_btree::alloc::PACK_ROOT;
 use myriad_txn::{OpKind, Strength, Trx};
-use std::collections::HashSet;
+use std::collections::HashMap;
 
-/// Sees a table's name (its part after the database) and, for the first table of each shape, the server's image (empty if
-/// it has none). An error ends the copy.
-pub type Accept<'a> = &'a mut dyn FnMut(&str, Option<&[u8]>) -> Result<()>;
+/// How a table is copied.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verdict {
+    /// The copy gets the template's first row, as [`Judge::first_row`] leaves it (a sequence's state), else none.
+    pub first_row: bool,
+    /// The server's image of the copy, if it is not the template's.
+    pub image: Option<Vec<u8>>,
+}
+
+/// Decides what of a template is copied. Names are the tables' parts after the database. An error ends the copy.
+pub trait Judge {
+    /// Sees each table and, for the first one of each shape, the server's image (empty if it has none). The verdict on the
+    /// first table holds for all of its shape.
+    ///
+    /// # Errors
+    /// Whatever is to end the copy.
+    fn table(&mut self, name: &str, image: Option<&[u8]>) -> Result<Verdict>;
+
+    /// Turns the template's row into the copy's.
+    ///
+    /// # Errors
+    /// Whatever is to end the copy.
+    fn first_row(&mut self, name: &str, row: &mut [u8]) -> Result<()>;
+}
+
+/// A [`Verdict`] on all tables of a shape.
+#[derive(Clone, Copy)]
+struct ShapeVerdict {
+    first_row: bool,
+    shape: ShapeId,
+    frm_len: u32,
+}
+
+/// A row to be copied with its table.
+struct FirstRow {
+    /// Number of the definition.
+    def: usize,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
 
 /// What [`Catalog::clone_database`] has done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,27 +73,30 @@ enum Target {
 }
 
 impl Catalog {
-    /// Makes database `to` an empty copy of database `from`: every table with its definition, indexes and placement, no row,
-    /// AUTO_INCREMENT at 1. One durable transaction; `folder` is kept in its note until [`Catalog::finish_clone`]. Tables
-    /// that the server is about to rename (`#sql...`) are left out.
+    /// Makes database `to` an empty copy of database `from`: every table with its definition, indexes and placement, no row
+    /// but those that `judge` wants, AUTO_INCREMENT at 1. One durable transaction; `files` are kept in its note until
+    /// [`Catalog::finish_clone`]. Tables that the server is about to rename (`#sql...`) are left out.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`] if there is nothing to copy, [`Error::TableExists`] if `to` has tables, those of `accept` and
+    /// [`Error::NoSuchTable`] if there is nothing to copy, [`Error::TableExists`] if `to` has tables, those of `judge` and
     /// of writing. Nothing has changed then.
-    pub fn clone_database(&self, from: &str, to: &str, folder: &[u8], accept: Accept<'_>) -> Result<Cloned> {
+    pub fn clone_database(&self, from: &str, to: &str, files: &[FolderFile], judge: &mut dyn Judge) -> Result<Cloned> {
         let mut key = Vec::new();
         rows::push_database_key(&mut key, to)?;
         if let Some(table) = self.first_table(to)? {
             return Err(Error::TableExists { name: format!("{to}/{table}") });
         }
-        let mut defs = self.template(from, accept)?;
+        let (mut defs, first_rows) = self.template(from, judge)?;
         if defs.is_empty() {
             return Err(Error::NoSuchTable { name: format!("{from}/*") });
         }
         let mut made = Vec::new();
         let cloned = self.prepare_copies(&mut defs, to, &key, &mut made).and_then(|()| {
-            let note = CloneNote { id: defs[0].id.0, database: to.into(), folder: folder.into() };
-            self.change(|trx| self.insert_copies(trx, &defs, &key, &made, &note))?;
+            let note = CloneNote { id: defs[0].id.0, database: to.into(), files: files.to_vec() };
+            self.change(|trx| {
+                self.insert_copies(trx, &defs, &key, &made, &note)?;
+                self.store_first_rows(&defs, &first_rows)
+            })?;
             Ok(Cloned { note: note.id, tables: defs.len() as u64 })
         });
         match &cloned {
@@ -80,8 +122,8 @@ impl Catalog {
         Ok(first)
     }
 
-    /// The definitions to copy, as one snapshot has them.
-    fn template(&self, from: &str, accept: Accept<'_>) -> Result<Vec<TableDef>> {
+    /// The definitions to copy, as one snapshot has them, and the rows that go with them.
+    fn template(&self, from: &str, judge: &mut dyn Judge) -> Result<(Vec<TableDef>, Vec<FirstRow>)> {
         let mut prefix = Vec::new();
         rows::push_database_key(&mut prefix, from)?;
         let mut defs = Vec::new();
@@ -92,15 +134,54 @@ impl Catalog {
             }
             Ok(true)
         })?;
-        let mut seen: HashSet<ShapeId> = HashSet::new();
-        for def in &defs {
+        let mut verdicts: HashMap<ShapeId, ShapeVerdict> = HashMap::new();
+        let mut rows = Vec::new();
+        for (no, def) in defs.iter_mut().enumerate() {
             let table = def.name.split_once('/').map_or("", |(_, table)| table);
-            match seen.insert(def.shape) || def.frm_len == 0 {
-                true => accept(table, Some(&self.frm(def)?))?,
-                false => accept(table, None)?,
+            let known = verdicts.get(&def.shape).copied().filter(|_| def.frm_len > 0);
+            let verdict = match known {
+                Some(verdict) => judge.table(table, None).map(|_| verdict)?,
+                None => self.verdict(def, judge.table(table, Some(&self.frm(def)?))?)?,
+            };
+            verdicts.insert(def.shape, verdict);
+            if verdict.first_row {
+                let mut row = self.first_row(no, def)?;
+                judge.first_row(table, &mut row.value)?;
+                rows.push(row);
             }
+            (def.shape, def.frm_len) = (verdict.shape, verdict.frm_len);
         }
-        Ok(defs)
+        Ok((defs, rows))
+    }
+
+    fn verdict(&self, def: &TableDef, verdict: Verdict) -> Result<ShapeVerdict> {
+        let (mut shape, mut frm_len) = (def.shape, def.frm_len);
+        if let Some(image) = verdict.image {
+            shape = self.intern(&image)?.0;
+            frm_len = u32::try_from(image.len()).map_err(|_| Error::invalid("image of a copied table"))?;
+        }
+        Ok(ShapeVerdict { first_row: verdict.first_row, shape, frm_len })
+    }
+
+    fn first_row(&self, no: usize, def: &TableDef) -> Result<FirstRow> {
+        let clustered = open_index(def.space, &def.indexes[0], def.indexes[0].id);
+        self.read(|trx| {
+            let mut cursor = myriad_txn::Cursor::new(clustered, scan_options(None));
+            if !cursor.seek(trx, myriad_txn::Seek::First, &[])? {
+                return Err(Error::invalid(format!("{} has no row", def.name)));
+            }
+            Ok(FirstRow { def: no, key: cursor.key().to_vec(), value: cursor.value().to_vec() })
+        })
+    }
+
+    /// Stores rows in indexes that nobody knows yet.
+    fn store_first_rows(&self, defs: &[TableDef], rows: &[FirstRow]) -> Result<()> {
+        for row in rows {
+            let def = &defs[row.def];
+            let clustered = open_index(def.space, &def.indexes[0], def.indexes[0].id);
+            self.trx.put_unversioned(&clustered, &row.key, &row.value)?;
+        }
+        Ok(())
     }
 
     /// Turns the template's definitions into the copies', and makes the tablespaces that they need.
@@ -210,7 +291,7 @@ impl Catalog {
         self.trx.remove_unversioned(&index(rows::PENDING), &CloneNote::key_of(note)).map(|_| ())
     }
 
-    /// Copies whose folder may be missing: `(note, database, folder)`, for the start. Reads a few pages.
+    /// Copies whose folder may be missing in part, for the start. Reads a few pages.
     ///
     /// # Errors
     /// Those of reading the catalog.

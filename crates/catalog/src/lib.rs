@@ -25,10 +25,10 @@ mod shapes;
 mod spaces;
 mod store;
 
-pub use clone::{Accept, Cloned};
+pub use clone::{Cloned, Judge, Verdict};
 pub use ddl::{Changed, IndexSource, INDEXES_MAX};
 pub use def::{IndexDef, IndexSpec, Placement, TableDef, TableRef, TableSpec};
-pub use rows::CloneNote;
+pub use rows::{CloneNote, FolderFile};
 pub use store::{Catalog, CatalogConfig};
 
 use myriad_base::{IndexId, SpaceId};

@@ -10,7 +10,7 @@
 //! | 2 | shapes | shape id u32 | image, bytes 66..82 zeroed if it has them |
 //! | 3 | tablespaces | tablespace id u32 | state u8, UUID 16 bytes, guests, path, database |
 //! | 4 | databases | database, 0 | tablespace |
-//! | 5 | pending work | kind u8, id u32 | kind 1: tablespace, root page; kind 4: database, folder; others: nothing |
+//! | 5 | pending work | kind u8, id u32 | kind 1: tablespace, root page; kind 4 (version 2): database, number of files, for each: name, contents; others: nothing |
 //! | 6 | counters | counter u8 | next value to give |
 //! | 7 | shapes by content | hash u64, shape id u32 | nothing |
 //! | 8 | destroyed indexes that had a root of their own | index id u32 | nothing |
@@ -41,6 +41,8 @@ pub const SHAPE_HASHES: IndexId = IndexId(7);
 pub const DESTROYED: IndexId = IndexId(8);
 
 const ROW_VERSION: u8 = 1;
+/// Of [`CloneNote`]: version 1 had the contents of one file in place of a list.
+const CLONE_VERSION: u8 = 2;
 
 const TABLE_HIDDEN_ROW_ID: u8 = 1;
 const TABLE_TEMPORARY: u8 = 2;
@@ -58,12 +60,16 @@ fn corrupt(what: &str) -> Error {
 }
 
 fn versioned<'a>(value: &'a [u8], what: &str) -> Result<Reader<'a>> {
+    of_version(value, ROW_VERSION, what)
+}
+
+fn of_version<'a>(value: &'a [u8], version: u8, what: &str) -> Result<Reader<'a>> {
     let mut r = Reader::new(value);
     match r.u8() {
-        Some(ROW_VERSION) => Ok(r),
+        Some(v) if v == version => Ok(r),
         Some(v) => Err(Error::Format {
             path: "catalog".into(),
-            reason: format!("{what} row of version {v}, known is {ROW_VERSION}"),
+            reason: format!("{what} row of version {v}, known is {version}"),
         }),
         None => Err(corrupt(what)),
     }
@@ -366,6 +372,15 @@ impl Pending {
     }
 }
 
+/// A file that the server wants in a copied database's folder.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FolderFile {
+    /// Its name, without a path.
+    pub name: String,
+    /// Its bytes.
+    pub contents: Vec<u8>,
+}
+
 /// A database whose tables were copied while its folder perhaps is not there yet: kind 4 of the pending work.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CloneNote {
@@ -373,8 +388,8 @@ pub struct CloneNote {
     pub id: u32,
     /// The new database, in file name encoding.
     pub database: String,
-    /// What the server wants in the folder (the contents of its db.opt).
-    pub folder: Vec<u8>,
+    /// What the server wants in the folder, in the order in which the files are made.
+    pub files: Vec<FolderFile>,
 }
 
 impl CloneNote {
@@ -395,9 +410,13 @@ impl CloneNote {
 
     /// Its value.
     pub fn value(&self) -> Vec<u8> {
-        let mut out = vec![ROW_VERSION];
+        let mut out = vec![CLONE_VERSION];
         push_bytes(&mut out, self.database.as_bytes());
-        push_bytes(&mut out, &self.folder);
+        push_varint(&mut out, self.files.len() as u64);
+        for file in &self.files {
+            push_bytes(&mut out, file.name.as_bytes());
+            push_bytes(&mut out, &file.contents);
+        }
         out
     }
 
@@ -406,14 +425,32 @@ impl CloneNote {
     /// # Errors
     /// As [`decode_table`].
     pub fn decode(key: &[u8], value: &[u8]) -> Result<CloneNote> {
-        let r = versioned(value, "copied database")?;
-        Self::fields(key, r).ok_or_else(|| corrupt("copied database"))
+        let note = match value.first() {
+            Some(&ROW_VERSION) => Self::fields_1(key, versioned(value, "copied database")?),
+            _ => Self::fields(key, of_version(value, CLONE_VERSION, "copied database")?),
+        };
+        note.ok_or_else(|| corrupt("copied database"))
+    }
+
+    fn id_in(key: &[u8]) -> Option<u32> {
+        Some(u32::from_be_bytes(key.strip_prefix(&[CloneNote::KIND])?.try_into().ok()?))
+    }
+
+    /// Version 1 has one file, without its name.
+    fn fields_1(key: &[u8], mut r: Reader<'_>) -> Option<CloneNote> {
+        let database = String::from_utf8(r.bytes()?.to_vec()).ok()?;
+        let file = FolderFile { name: "db.opt".into(), contents: r.bytes()?.to_vec() };
+        Some(CloneNote { id: Self::id_in(key)?, database, files: vec![file] })
     }
 
     fn fields(key: &[u8], mut r: Reader<'_>) -> Option<CloneNote> {
-        let id = u32::from_be_bytes(key.strip_prefix(&[CloneNote::KIND])?.try_into().ok()?);
-        let database = String::from_utf8(r.bytes()?.to_vec()).ok()?;
-        Some(CloneNote { id, database, folder: r.bytes()?.to_vec() })
+        let text = |r: &mut Reader<'_>| String::from_utf8(r.bytes()?.to_vec()).ok();
+        let database = text(&mut r)?;
+        let mut files = Vec::new();
+        for _ in 0..r.varint()? {
+            files.push(FolderFile { name: text(&mut r)?, contents: r.bytes()?.to_vec() });
+        }
+        Some(CloneNote { id: Self::id_in(key)?, database, files })
     }
 }
 
@@ -510,6 +547,7 @@ mod tests {
             let _ = decode_table("x/y".into(), &bytes);
             let _ = SpaceRow::decode(&bytes);
             let _ = Pending::decode(&key, &bytes);
+            let _ = CloneNote::decode(&[&[CloneNote::KIND][..], &[0; 4]].concat(), &bytes);
             let _ = decode_number(&bytes);
             let _ = parse_table_key(&key);
         }
@@ -576,6 +614,18 @@ mod tests {
             database: "d".into(),
         };
         assert_eq!(SpaceRow::decode(&row.encode()).unwrap(), row);
+    }
+
+    #[test]
+    fn clone_notes_round_trip() {
+        let file = |name: &str, contents: &[u8]| FolderFile { name: name.into(), contents: contents.into() };
+        let note =
+            CloneNote { id: 7, database: "d".into(), files: vec![file("v.frm", &[1; 300]), file("db.opt", b"")] };
+        assert_eq!(CloneNote::decode(&note.key(), &note.value()).unwrap(), note);
+        let version_1 = [&[1, 1][..], b"d", &[3], b"opt"].concat();
+        let old = CloneNote { files: vec![file("db.opt", b"opt")], ..note.clone() };
+        assert_eq!(CloneNote::decode(&note.key(), &version_1).unwrap(), old);
+        assert!(CloneNote::decode(&note.key(), &[9]).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@ use crate::build::IndexBuild;
 use crate::engine::Engine;
 use crate::table::Table;
 use myriad_base::{Error, Result};
-use myriad_catalog::{Accept, Changed, CloneNote, Cloned, IndexSource, IndexSpec, TableSpec};
+use myriad_catalog::{Changed, CloneNote, Cloned, FolderFile, IndexSource, IndexSpec, Judge, TableSpec};
 use std::sync::Arc;
 
 impl Engine {
@@ -66,15 +66,15 @@ impl Engine {
     }
 
     /// Makes database `to` an empty copy of database `from`, in one durable transaction: definitions, indexes and placement
-    /// of its tables, no rows. `accept` sees each table's name, and the server's image for the first of each shape. `folder`
-    /// is kept for [`Engine::unfinished_clones`] until [`Engine::finish_clone`].
+    /// of its tables, no rows but those that `judge` asks for. `files` are kept for [`Engine::unfinished_clones`] until
+    /// [`Engine::finish_clone`].
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`] if there is nothing to copy, [`Error::TableExists`] if `to` has tables, those of `accept` and
+    /// [`Error::NoSuchTable`] if there is nothing to copy, [`Error::TableExists`] if `to` has tables, those of `judge` and
     /// of writing. Nothing has changed then.
-    pub fn clone_database(&self, from: &str, to: &str, folder: &[u8], accept: Accept<'_>) -> Result<Cloned> {
+    pub fn clone_database(&self, from: &str, to: &str, files: &[FolderFile], judge: &mut dyn Judge) -> Result<Cloned> {
         self.pool().check_poison()?;
-        self.catalog().clone_database(from, to, folder, accept)
+        self.catalog().clone_database(from, to, files, judge)
     }
 
     /// Whatever goes with the tables of a copied database (a server's folder) is there: forgets its note.

@@ -1,0 +1,184 @@
+/* Files of a copied database's folder, see clone_folder.h.
+
+   A view is a .frm file of text; a partitioned table a .frm file of binary data and a .par file; a table's triggers are
+   in a .TRG file, with a .TRN file for each trigger's name; db.opt has the database's options. */
+#include "clone_folder.h"
+#include "discovery.h"
+#include "session.h"
+#include "sql_db.h"
+#include <m_string.h>
+#include <my_dir.h>
+
+namespace myriad {
+
+namespace {
+
+/* Under this name a file is written before it gets its own. */
+constexpr const char UNFINISHED[] = MY_DB_OPT_FILE "~";
+
+/* True on failure, reported. */
+bool read_file(const std::string &path, std::string *contents) {
+  File file = my_open(path.c_str(), O_RDONLY | O_SHARE, MYF(MY_WME));
+  if (file < 0) return true;
+  char buffer[4096];
+  size_t length;
+  while ((length = my_read(file, reinterpret_cast<uchar *>(buffer), sizeof buffer, MYF(MY_WME))) &&
+         length != MY_FILE_ERROR)
+    contents->append(buffer, length);
+  my_close(file, MYF(0));
+  return length == MY_FILE_ERROR;
+}
+
+bool write_file(const std::string &folder, const FolderFile &wanted) {
+  const std::string target = folder + "/" + wanted.name, fresh = folder + "/" + UNFINISHED;
+  File file = my_create(fresh.c_str(), 0, O_RDWR | O_TRUNC, MYF(MY_WME));
+  if (file < 0) return true;
+  bool failed = (!wanted.contents.empty() && my_write(file, reinterpret_cast<const uchar *>(wanted.contents.data()),
+                                                      wanted.contents.size(), MYF(MY_NABP | MY_WME))) ||
+                my_sync(file, MYF(MY_WME));
+  failed |= my_close(file, MYF(MY_WME)) != 0;
+  return failed || my_rename(fresh.c_str(), target.c_str(), MYF(MY_WME));
+}
+
+/* A name without its ending, if it has this one. */
+bool strip(const std::string &name, const char *ending, std::string *stem) {
+  const size_t length = strlen(ending);
+  if (name.size() <= length || name.compare(name.size() - length, length, ending)) return false;
+  stem->assign(name, 0, name.size() - length);
+  return true;
+}
+
+std::string decoded(const std::string &file_name) {
+  char name[NAME_LEN + 1];
+  return std::string(name, filename_to_tablename(file_name.c_str(), name, sizeof name, true));
+}
+
+bool list_files(const std::string &path, std::set<std::string> *names) {
+  MY_DIR *files = my_dir(path.c_str(), MYF(MY_WME));
+  if (!files) return true;
+  for (size_t i = 0; i < files->number_of_files; i++) {
+    const char *name = files->dir_entry[i].name;
+    if (strcmp(name, ".") && strcmp(name, "..")) names->insert(name);
+  }
+  my_dirend(files);
+  return false;
+}
+
+/* The definition of the copy has an id of its own. */
+bool renew_version(std::string *image) {
+  constexpr size_t type = 64, at = 66;
+  if (image->size() < at + MY_UUID_SIZE || uchar((*image)[0]) != 254 || (*image)[type] != EXTRA2_TABLEDEF_VERSION ||
+      (*image)[type + 1] != MY_UUID_SIZE)
+    return false;
+  my_uuid(reinterpret_cast<uchar *>(&(*image)[at]));
+  return true;
+}
+
+class Reader {
+public:
+  Reader(const Clone &clone, Folder *folder) : m_clone(clone), m_folder(folder) {}
+
+  bool run() {
+    if (list_files(folder_of(m_clone.from), &m_names)) return true;
+    std::vector<FolderFile> definitions, options;
+    for (const std::string &name : m_names) {
+      FolderFile file = {name, ""};
+      std::string stem;
+      const bool is_options = name == MY_DB_OPT_FILE, is_definition = strip(name, reg_ext, &stem);
+      if (!is_options && !is_definition && !strip(name, ".par", &stem) && !strip(name, ".TRG", &stem) &&
+          !strip(name, ".TRN", &stem))
+        return refuse_clone(m_clone.from, "it has the file '" + name + "'; other engines' tables are not copied");
+      if (read_file(folder_of(m_clone.from) + "/" + name, &file.contents)) return true;
+      if (is_definition && copy_definition(stem, &file.contents)) return true;
+      if (strip(name, ".TRG", &stem) && copy_table_triggers(stem, &file.contents)) return true;
+      (is_options ? options : is_definition ? definitions : m_folder->files).push_back(std::move(file));
+    }
+    /* Who finds a table's definition finds its partitions and triggers, too. */
+    for (FolderFile &file : definitions) m_folder->files.push_back(std::move(file));
+    m_folder->files.push_back(options.empty() ? FolderFile{MY_DB_OPT_FILE, ""} : options[0]);
+    return check_partitions();
+  }
+
+private:
+  bool copy_definition(const std::string &stem, std::string *contents) {
+    std::string why;
+    if (!contents->compare(0, strlen("TYPE=VIEW\n"), "TYPE=VIEW\n")) {
+      m_folder->has_views = true;
+      return !copy_view(m_clone, decoded(stem), contents, &m_folder->definers, &why) && refuse_clone(m_clone.from, why);
+    }
+    if (!m_names.count(stem + ".par") || !renew_version(contents))
+      return refuse_clone(m_clone.from, "table '" + decoded(stem) + "' is of another engine");
+    if (!copy_image(m_clone, contents))
+      return refuse_clone(m_clone.from, "the definition of table '" + decoded(stem) + "' cannot be changed");
+    m_folder->partitioned.insert(stem);
+    return false;
+  }
+  bool copy_table_triggers(const std::string &stem, std::string *contents) {
+    std::string why;
+    m_folder->with_triggers.insert(stem);
+    return !copy_triggers(m_clone, decoded(stem), contents, &m_folder->definers, &why) &&
+           refuse_clone(m_clone.from, why);
+  }
+
+  /* A partitioned table's partitions are in the catalog, or another engine has them. */
+  bool check_partitions() {
+    if (m_folder->partitioned.empty()) return false;
+    const std::string path = folder_of(m_clone.from);
+    std::set<std::string> found;
+    myriad_list_tables(myriad_core, path.c_str() + 2, note_partition, &found);
+    for (const std::string &table : m_folder->partitioned)
+      if (!found.count(table))
+        return refuse_clone(m_clone.from, "partitioned table '" + decoded(table) + "' is of another engine");
+    return false;
+  }
+  static bool note_partition(void *found, const char *table, size_t length) {
+    const size_t end = std::string(table, length).find("#P#");
+    if (end != std::string::npos) static_cast<std::set<std::string> *>(found)->insert(std::string(table, end));
+    return true;
+  }
+
+  const Clone &m_clone;
+  Folder *m_folder;
+  std::set<std::string> m_names;
+};
+
+}  // namespace
+
+std::string folder_of(const std::string &db) {
+  char path[FN_REFLEN + 1];
+  size_t length = build_table_filename(path, sizeof path - 1, db.c_str(), "", "", 0);
+  while (length && path[length - 1] == FN_LIBCHAR) length--;
+  return std::string(path, length);
+}
+
+bool read_template(const Clone &clone, Folder *folder) { return Reader(clone, folder).run(); }
+
+bool make_folder(const std::string &path, const std::vector<FolderFile> &files) {
+  if (my_mkdir(path.c_str(), 0777, MYF(0)) < 0 && my_errno != EEXIST) {
+    my_error(ER_CANT_CREATE_DB, MYF(0), path.c_str(), my_errno);
+    return true;
+  }
+  /* A crash can bring the note back after its removal, and what the users have dropped since then is to stay dropped.
+   */
+  const bool complete = !my_access((path + "/" MY_DB_OPT_FILE).c_str(), F_OK);
+  for (size_t i = 0; i < files.size() && !complete; i++) {
+    const bool is_last = i + 1 == files.size();
+    if (is_last && i && my_sync_dir(path.c_str(), MYF(MY_WME))) return true;
+    if (write_file(path, files[i])) return true;
+  }
+  return my_sync_dir(path.c_str(), MYF(MY_WME)) || my_sync_dir(".", MYF(MY_WME));
+}
+
+void remove_folder(const std::string &path, const std::vector<FolderFile> &files) {
+  for (const FolderFile &file : files) my_delete((path + "/" + file.name).c_str(), MYF(0));
+  my_delete((path + "/" + UNFINISHED).c_str(), MYF(0));
+  rmdir(path.c_str());
+}
+
+bool refuse_clone(const std::string &db, const std::string &why) {
+  my_printf_error(ER_NOT_SUPPORTED_YET, "%s() cannot copy database '%s': %s", MYF(0), CLONE_FUNCTION, db.c_str(),
+                  why.c_str());
+  return true;
+}
+
+}  // namespace myriad
