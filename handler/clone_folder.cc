@@ -88,6 +88,7 @@ public:
       if (!is_options && !is_definition && !strip(name, ".par", &stem) && !strip(name, ".TRG", &stem) &&
           !strip(name, ".TRN", &stem))
         return refuse_clone(m_clone.from, "it has the file '" + name + "'; other engines' tables are not copied");
+      if (is_definition && is_left_behind(stem)) continue;
       if (read_file(folder_of(m_clone.from) + "/" + name, &file.contents)) return true;
       if (is_definition && copy_definition(stem, &file.contents)) return true;
       if (strip(name, ".TRG", &stem) && copy_table_triggers(stem, &file.contents)) return true;
@@ -100,6 +101,11 @@ public:
   }
 
 private:
+  /* A crash can leave the .frm file of a table whose definition is in the catalog. */
+  bool is_left_behind(const std::string &stem) {
+    std::string image;
+    return myriad_read_frm((folder_of(m_clone.from).substr(2) + "/" + stem).c_str(), &image);
+  }
   bool copy_definition(const std::string &stem, std::string *contents) {
     std::string why;
     if (!contents->compare(0, strlen("TYPE=VIEW\n"), "TYPE=VIEW\n")) {
@@ -107,7 +113,8 @@ private:
       return !copy_view(m_clone, decoded(stem), contents, &m_folder->definers, &why) && refuse_clone(m_clone.from, why);
     }
     if (!m_names.count(stem + ".par") || !renew_version(contents))
-      return refuse_clone(m_clone.from, "table '" + decoded(stem) + "' is of another engine");
+      return refuse_clone(m_clone.from, "table '" + decoded(stem) +
+                                            "' is of another engine, or was a partition and has not been opened since");
     if (!copy_image(m_clone, contents))
       return refuse_clone(m_clone.from, "the definition of table '" + decoded(stem) + "' cannot be changed");
     m_folder->partitioned.insert(stem);

@@ -354,7 +354,7 @@ size_t head_of(const std::vector<Word> &words) {
 
 /* Takes the template's name out of a trigger's statement. */
 bool copy_trigger(const Clone &clone, const Context &context, std::string *statement, std::string *why) {
-  std::string from, name = "?";
+  std::string from, name;
   if (!convert(clone.from, context.cs, &from)) from.clear();
   const std::vector<Word> words = Words(*statement, context.cs, context.mode).all();
   std::vector<Place> places;
@@ -375,9 +375,7 @@ bool copy_trigger(const Clone &clone, const Context &context, std::string *state
       });
   if (names_template)
     *why = "trigger '" + name + "' names the database in what it does";
-  else if (!whole)
-    *why = "trigger '" + name + "' cannot be read";
-  else
+  else if (whole)
     *statement = copy;
   return whole && !names_template;
 }

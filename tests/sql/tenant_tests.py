@@ -3,6 +3,7 @@
 Usage: tenant_tests.py [NAME...]"""
 import os
 import random
+import shutil
 import subprocess
 import tempfile
 import threading
@@ -186,6 +187,16 @@ def test_clone_partitions(where):
     rows(c, "ALTER TABLE copy.part DROP PARTITION p0")
     expect("the template's partitions", rows(c, "SELECT COUNT(*) FROM information_schema.partitions WHERE table_schema='tmpl' "
                                                 "AND table_name='part'"), ((4,),))
+    left_behind = os.path.join(where.datadir, "copy", "own.frm")
+    shutil.copy(os.path.join(where.datadir, "copy", "hashed.frm"), left_behind)
+    rows(c, "CREATE TABLE copy.c (a INT) PARTITION BY LIST(a) (PARTITION p0 VALUES IN (1), PARTITION p1 VALUES IN (2))")
+    rows(c, "ALTER TABLE copy.c CONVERT PARTITION p1 TO TABLE copy.converted")
+    expect("a table that was a partition", code_of(c, "SELECT myriad_clone_database('copy', 'second')"), 1235)
+    rows(c, "SELECT * FROM copy.converted")
+    expect("once it has been opened", clone(c, "copy", "second"), 3 + CODE_TABLES + 3 + 2)
+    os.unlink(left_behind)
+    for table in ("converted", "own"):
+        expect(f"definition of {table}", rows(c, f"SHOW CREATE TABLE second.{table}"), rows(c, f"SHOW CREATE TABLE copy.{table}"))
     where.kill()
     where.start()
     c = where.connect()
