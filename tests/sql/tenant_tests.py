@@ -13,7 +13,7 @@ import server_tests
 from server_tests import expect, rows, server
 from server_tests import pymysql
 
-# The server ends, or the call fails, at the first path that contains the variable's text.
+# The server ends, the call fails or waits at each path that contains the variable's text.
 KILLER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -24,8 +24,9 @@ KILLER = r"""
 #include <sys/stat.h>
 #include <unistd.h>
 static int stop_at(const char *path) {
-  const char *kill_at = getenv("KILL_AT"), *fail_at = getenv("FAIL_AT");
+  const char *kill_at = getenv("KILL_AT"), *fail_at = getenv("FAIL_AT"), *wait_at = getenv("WAIT_AT");
   if (kill_at && strstr(path, kill_at)) kill(getpid(), SIGKILL);
+  if (wait_at && strstr(path, wait_at)) sleep(2);
   return fail_at && strstr(path, fail_at);
 }
 int mkdir(const char *path, mode_t mode) {
@@ -572,6 +573,33 @@ def test_clone_killed_between_steps(_where):
         where.kill()
         where.start()
         expect("gone for good", rows(where.connect(), "SHOW DATABASES LIKE 'kill%'"), ())
+
+
+def test_clone_seen_early(_where):
+    """Statements that come while the copy's files are being made."""
+    with Killer() as killer, server.Server("MYRIAD", options=["--loose-partition=ON"]) as where:
+        add_code(template(where))
+        killer.restart(where, WAIT_AT="slow/part.TRG")
+        c, other = where.connect(), where.connect()
+        cloning = threading.Thread(target=clone, args=(c, "tmpl", "slow"))
+        cloning.start()
+        time.sleep(0.7)
+        expect("no view yet", code_of(other, "SELECT * FROM slow.v"), 1146)
+        rows(other, "SET lock_wait_timeout=0")
+        for sql in ("CREATE TABLE tmpl.x (a INT)", "CREATE VIEW tmpl.x AS SELECT 1", "CREATE OR REPLACE VIEW tmpl.v AS SELECT 1",
+                    "CREATE TRIGGER tmpl.x BEFORE INSERT ON tmpl.log FOR EACH ROW SET NEW.who=1", "DROP TRIGGER tmpl.g1", "DROP VIEW tmpl.v",
+                    "CREATE SEQUENCE tmpl.x", "ALTER TABLE tmpl.part DROP PARTITION p0", "DROP TABLE tmpl.part", "ALTER SEQUENCE tmpl.seq MAXVALUE 500",
+                    "CREATE TABLE slow.x (a INT)", "CREATE DATABASE slow", "DROP DATABASE slow", "DROP DATABASE tmpl"):
+            expect(sql, code_of(other, sql), 1205)
+        rows(other, "SET lock_wait_timeout=20")
+        rows(other, "INSERT INTO tmpl.part VALUES (4, 4)")
+        expect("the copy is still being made", cloning.is_alive(), True)
+        rows(other, "INSERT INTO slow.part VALUES (7, 0)")
+        expect("waited for its triggers", rows(other, "SELECT b FROM slow.part"), ((8,),))
+        cloning.join()
+        rows(c, "DELETE FROM slow.part")
+        rows(c, "DELETE FROM slow.log")
+        check_code(c, "slow")
 
 
 def test_clone_undone(_where):
