@@ -10,7 +10,7 @@ mod ring;
 use myriad_io::AlignedBuf;
 pub use ring::uring_available;
 use ring::Ring;
-use rustix::fs::{fcntl_getfl, fcntl_setfl, Mode, OFlags};
+use rustix::fs::{fcntl_getfl, fcntl_setfl, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -60,7 +60,7 @@ impl HeadOptions {
 /// What was read of one file. `bytes` is shorter than asked for where the file is.
 pub struct Head<'a> {
     /// The file, relative to the folder.
-    pub path: &'a Path,
+    pub path: PathBuf,
     /// Its size in bytes.
     pub file_bytes: u64,
     /// Its first bytes, or why they could not be read.
@@ -167,7 +167,8 @@ impl<'a> Opener<'a> {
                 other => break File::from(other?),
             }
         };
-        let file_bytes = rustix::fs::fstat(&file)?.st_size as u64;
+        // Half the time of `fstat`, which gathers more than the length.
+        let file_bytes = rustix::fs::seek(&file, SeekFrom::End(0))?;
         if !self.flags.contains(OFlags::DIRECT) {
             self.advise(&file);
         }
@@ -219,7 +220,7 @@ fn read_blocking(folder: &OwnedFd, next: NextFile<'_>, options: HeadOptions, f: 
             }
             Ok(n)
         });
-        f(Head { path: &path, file_bytes, bytes: result.map(|n| &first[..n]), second: &second[..again] });
+        f(Head { path, file_bytes, bytes: result.map(|n| &first[..n]), second: &second[..again] });
     }
 }
 
@@ -250,7 +251,7 @@ mod tests {
             let seen = Mutex::new(vec![0; files.len()]);
             let queue = Mutex::new(files.clone());
             read_heads(dir.path(), &|| queue.lock().unwrap().pop(), options, &|head| {
-                let index = files.iter().position(|f| f == head.path).unwrap();
+                let index = files.iter().position(|f| *f == head.path).unwrap();
                 seen.lock().unwrap()[index] += 1;
                 match index {
                     500 => assert_eq!(head.bytes.unwrap_err().raw_os_error(), Some(libc::ENOENT)),

@@ -273,7 +273,7 @@ pub fn check_tablespaces(
         let read = head.bytes.as_ref().map_or(0, |b| b.len()) + head.second.len();
         progress.bytes.fetch_add(read as u64, Ordering::Relaxed);
         if !settles(&head, &expected, &options) {
-            confirm.file(head.path);
+            confirm.file(&head.path);
         }
     })
     .map_err(|e| failed("read", &e))?;

@@ -96,7 +96,7 @@ impl<'a> Ring<'a> {
                     self.read(slot);
                     return;
                 }
-                Err(e) => f(Head { path: &path, file_bytes: 0, bytes: Err(e), second: &[] }),
+                Err(e) => f(Head { path, file_bytes: 0, bytes: Err(e), second: &[] }),
             }
         }
     }
@@ -154,7 +154,8 @@ impl<'a> Ring<'a> {
         self.busy -= 1;
         let size = self.options.buffer_bytes();
         let (first, second) = self.buffer[slot * size..][..size].split_at(self.options.bytes);
-        f(Head { path: &s.path, file_bytes: s.file_bytes, bytes: read.map(|n| &first[..n]), second: &second[..again] });
+        let (path, bytes) = (std::mem::take(&mut s.path), read.map(|n| &first[..n]));
+        f(Head { path, file_bytes: s.file_bytes, bytes, second: &second[..again] });
         self.take_file(slot, f);
     }
 }
