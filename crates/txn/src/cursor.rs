@@ -18,6 +18,7 @@ use crate::write::set_full_key;
 use myriad_base::{Error, PageId, Result};
 use myriad_btree::{KeyParts, Leaf, LeafShared, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Rows of the largest batch.
@@ -68,7 +69,6 @@ enum Direction {
 }
 
 /// Where the next entry is looked for: from `key` on (itself included or not) in the direction of travel.
-#[derive(Default)]
 struct Position {
     key: Vec<u8>,
     inclusive: bool,
@@ -91,6 +91,63 @@ struct Hint {
 struct Row {
     key: Range<usize>,
     value: Range<usize>,
+}
+
+/// The buffers of a cursor, empty. A thread keeps those of its last cursors, since most live for one short statement.
+#[derive(Default)]
+struct Buffers {
+    scope: Vec<u8>,
+    low: Vec<u8>,
+    high: Vec<u8>,
+    key: Vec<u8>,
+    rows_bytes: Vec<u8>,
+    rows: Vec<Row>,
+}
+
+/// Buffers that a thread keeps, and the most bytes of rows that one of them may have room for.
+const SPARE_BUFFERS: usize = 4;
+const SPARE_ROWS_BYTES: usize = 16 << 10;
+
+thread_local! {
+    static SPARE: RefCell<Vec<Buffers>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Buffers {
+    fn take() -> Buffers {
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+    }
+
+    fn keep(mut self) {
+        if self.rows_bytes.capacity() > SPARE_ROWS_BYTES {
+            self.rows_bytes = Vec::new();
+        }
+        for bytes in [&mut self.scope, &mut self.low, &mut self.high, &mut self.key, &mut self.rows_bytes] {
+            bytes.clear();
+        }
+        self.rows.clear();
+        // A thread on its way out keeps nothing.
+        let _ = SPARE.try_with(|spare| {
+            let mut spare = spare.borrow_mut();
+            if spare.len() < SPARE_BUFFERS {
+                spare.push(self);
+            }
+        });
+    }
+}
+
+impl Drop for Cursor {
+    fn drop(&mut self) {
+        use std::mem::take;
+        Buffers {
+            scope: take(&mut self.scope),
+            low: take(&mut self.low),
+            high: take(&mut self.high),
+            key: take(&mut self.position.key),
+            rows_bytes: take(&mut self.buffer),
+            rows: take(&mut self.rows),
+        }
+        .keep();
+    }
 }
 
 /// A cursor over one index. Belongs to one transaction object; [`Cursor::key`] and [`Cursor::value`] are valid until the
@@ -128,17 +185,18 @@ pub struct Cursor {
 impl Cursor {
     /// A cursor that stands nowhere yet.
     pub fn new(index: Index, options: CursorOptions) -> Cursor {
+        let Buffers { scope, low, high, key, rows_bytes, rows } = Buffers::take();
         Cursor {
             index,
             options,
-            scope: Vec::new(),
-            low: Vec::new(),
-            high: Vec::new(),
+            scope,
+            low,
+            high,
             exact_unique: false,
             exact_first: false,
-            position: Position::default(),
-            buffer: Vec::new(),
-            rows: Vec::new(),
+            position: Position { key, inclusive: false, hint: None },
+            buffer: rows_bytes,
+            rows,
             at: 0,
             batch_direction: Direction::Forward,
             batch_changes: 0,
