@@ -2,6 +2,7 @@
  * copy. */
 #include "ha_myriad.h"
 #include "discovery.h"
+#include "foreign_keys.h"
 #include "options.h"
 #include "variables.h"
 
@@ -95,13 +96,17 @@ public:
   std::vector<int32_t> old_of_new;
   std::vector<uint32_t> added; /* core numbers of the indexes to build, as in `builds` */
   std::vector<myriad_index_build *> builds;
+  myriad::ForeignKeyChange foreign_keys;
 };
 
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
   const alter_table_operations flags = info->handler_flags;
   if (flags & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
     info->unsupported_reason = my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  if (m_own_session || (flags & ~(METADATA_ONLY | ADD_INDEX | DROP_INDEX))) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  alter_table_operations possible = METADATA_ONLY | ADD_INDEX | DROP_INDEX | ALTER_DROP_FOREIGN_KEY;
+  /* Otherwise the rows have to be looked at. */
+  if (!myriad::checks_foreign_keys(ha_thd())) possible |= ALTER_ADD_FOREIGN_KEY;
+  if (m_own_session || (flags & ~possible)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (info->ignore || info->error_if_not_empty) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
   if (info->create_info->used_fields & rebuilding) return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -154,6 +159,7 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   auto *builder = new Index_builder;
   info->handler_ctx = builder;
   builder->plan.reset(new TablePlan(altered));
+  if (change_foreign_keys(altered, info, *builder->plan, &builder->foreign_keys)) return true;
   for (const IndexPlan &index : builder->plan->indexes()) {
     builder->specs.push_back({index.unique, index.hash});
     if (index.core_no == 0) {
@@ -278,13 +284,20 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   const LEX_CUSTRING *image = partition ? nullptr : table->s->frm_image;
   const uchar *frm = image ? image->str : nullptr;
   size_t frm_length = image ? image->length : 0;
+  const myriad::ForeignKeyChange &keys = builder->foreign_keys;
+  const myriad::ForeignKeySpecs specs(keys.keys);
+  std::vector<const char *> old_names, new_names;
+  for (const std::string &name : keys.old_names) old_names.push_back(name.c_str());
+  for (const std::string &name : keys.new_names) new_names.push_back(name.c_str());
+  const myriad_foreign_key_change change{keys.replace,     specs.data(),     specs.size(),
+                                         old_names.data(), new_names.data(), uint32_t(old_names.size())};
   myriad_status status;
   if (info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER))
     status = myriad_alter_indexes(myriad_core, m_name.c_str(), frm, frm_length, builder->specs.data(),
                                   builder->old_of_new.data(), uint32_t(builder->specs.size()), builder->builds.data(),
-                                  uint32_t(builder->builds.size()));
+                                  uint32_t(builder->builds.size()), &change);
   else
-    status = frm ? myriad_replace_frm(myriad_core, m_name.c_str(), frm, frm_length) : MYRIAD_OK;
+    status = frm ? myriad_replace_frm(myriad_core, m_name.c_str(), frm, frm_length, &change) : MYRIAD_OK;
   if (status != MYRIAD_OK) {
     print_error(myriad_error_noted(status, ha_thd()), MYF(0));
     return true;

@@ -1,6 +1,7 @@
 /* CREATE, DROP, RENAME, TRUNCATE, and keeping the server's .frm files out of the way. */
 #include "ha_myriad.h"
 #include "discovery.h"
+#include "foreign_keys.h"
 #include "options.h"
 #include "sql_partition.h"
 #include <limits.h>
@@ -40,12 +41,7 @@ int check_options(const HA_CREATE_INFO *create_info) {
   return HA_ERR_UNSUPPORTED;
 }
 
-int check_refused(const HA_CREATE_INFO *create_info, TABLE *form) {
-  if (create_info->alter_info) {
-    List_iterator_fast<Key> keys(create_info->alter_info->key_list);
-    while (Key *key = keys++)
-      if (key->type == Key::FOREIGN_KEY) return refuse("FOREIGN KEY for the MYRIAD storage engine");
-  }
+int check_refused(TABLE *form) {
   for (uint i = 0; i < form->s->keys; i++) {
     if (form->key_info[i].flags & HA_FULLTEXT) return refuse("FULLTEXT index for the MYRIAD storage engine");
     if (form->key_info[i].flags & HA_SPATIAL) return refuse("SPATIAL index for the MYRIAD storage engine");
@@ -87,7 +83,7 @@ bool same_folder(const char *a, const char *b) {
 
 int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
   THD *thd = ha_thd();
-  int error = check_refused(create_info, form);
+  int error = check_refused(form);
   if (!error) error = check_options(create_info);
   if (!error) error = check_name(myriad_name(path));
   if (!error && !has_folder(path)) {
@@ -99,6 +95,16 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   myriad::TablePlan plan(form);
   std::vector<myriad_index_spec> indexes;
   for (const auto &index : plan.indexes()) indexes.push_back({index.unique, index.hash});
+
+  myriad::ForeignKeys foreign_keys;
+  std::vector<std::string> kept;
+  if ((error = myriad::define_foreign_keys(thd, myriad_name(path), form, plan, create_info, &foreign_keys, &kept)))
+    return error;
+  if (Session *session = kept.empty() ? Session::of(thd, false) : Session::of(thd)) {
+    session->copied_table = kept.empty() ? "" : myriad_name(path);
+    session->kept_foreign_keys.swap(kept);
+  }
+  const myriad::ForeignKeySpecs foreign_key_specs(foreign_keys);
 
   const uchar *image = nullptr;
   size_t image_length = 0;
@@ -124,19 +130,27 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   spec.temporary = create_info->options & HA_LEX_CREATE_TMP_TABLE;
   spec.in_memory = form->s->option_struct && form->s->option_struct->in_memory;
   spec.tablespace_per = form->s->option_struct ? int32_t(form->s->option_struct->tablespace_per) - 1 : -1;
+  spec.foreign_keys = foreign_key_specs.data();
+  spec.foreign_key_count = foreign_key_specs.size();
   myriad_status status = myriad_create_table(myriad_core, myriad_name(path).c_str(), &spec);
   if (read) form->s->free_frm_image(image);
   return myriad_error_noted(status, thd);
 }
 
-int ha_myriad::delete_table(const char *path) {
-  return myriad_error_noted(myriad_drop_table(myriad_core, myriad_name(path).c_str()), ha_thd());
-}
+int ha_myriad::delete_table(const char *path) { return myriad_drop(myriad_name(path), ha_thd()); }
 
 int ha_myriad::rename_table(const char *from, const char *to) {
   std::string old_name = myriad_name(from), new_name = myriad_name(to);
   if (!same_folder(from, to) && !has_folder(to)) return HA_ERR_GENERIC;
-  myriad_status status = myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str());
+  /* A copying ALTER with RENAME: the copy takes the place of a table of another name. */
+  std::string replaced;
+  if (myriad::is_stand_in(old_name) && !myriad::is_stand_in(new_name) && !is_exchange(ha_thd()))
+    replaced = myriad::altered_table(ha_thd());
+  const bool replaces = !replaced.empty() && replaced != new_name;
+  const std::string own = replaces ? replaced : old_name;
+  myriad_status status = myriad_rename_table(
+      myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
+      (myriad::sql_name(own).table + "_ibfk_").c_str(), (myriad::sql_name(new_name).table + "_ibfk_").c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */
@@ -155,9 +169,9 @@ int ha_myriad::exchange_definition(const std::string &old_name, const std::strin
   }
   std::string image;
   if (new_name != m_exchanged.name || !myriad_read_frm(m_exchanged.aside.c_str(), &image)) return 0;
-  return myriad_error_noted(
-      myriad_replace_frm(myriad_core, new_name.c_str(), reinterpret_cast<const uchar *>(image.data()), image.size()),
-      ha_thd());
+  return myriad_error_noted(myriad_replace_frm(myriad_core, new_name.c_str(),
+                                               reinterpret_cast<const uchar *>(image.data()), image.size(), nullptr),
+                            ha_thd());
 }
 
 int ha_myriad::truncate() {
@@ -200,7 +214,7 @@ int ha_myriad::adopt_definition() {
   const uchar *bytes = nullptr;
   size_t length = 0;
   if (table->s->read_frm_image(&bytes, &length) || !bytes) return 0;
-  myriad_status status = myriad_replace_frm(myriad_core, m_name.c_str(), bytes, length);
+  myriad_status status = myriad_replace_frm(myriad_core, m_name.c_str(), bytes, length, nullptr);
   table->s->free_frm_image(bytes);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   myriad_table_close(m_table);

@@ -2,6 +2,7 @@
 #include "ha_myriad.h"
 #include "discovery.h"
 #include "drop_database.h"
+#include "foreign_keys.h"
 #include <string>
 #include <vector>
 
@@ -65,7 +66,7 @@ int drop_table(handlerton *, const char *path) {
   THD *thd = current_thd;
   /* Without a .frm file the server cannot tell a sequence from a table. */
   if (thd && thd_sql_command(thd) == SQLCOM_DROP_SEQUENCE && !is_sequence(name.c_str())) return HA_ERR_NO_SUCH_TABLE;
-  return myriad_error_noted(myriad_drop_table(myriad_core, name.c_str()), thd);
+  return myriad_drop(name, thd);
 }
 
 /* After a crash in ALTER TABLE ... ALGORITHM=INPLACE: 0 if the new definition is committed. */
@@ -76,6 +77,20 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, u
 }
 
 }  // namespace
+
+int myriad_drop(const std::string &name, THD *thd) {
+  if (thd && myriad::checks_foreign_keys(thd) && !myriad::is_stand_in(name) &&
+      myriad_table_exists(myriad_core, name.c_str())) {
+    const bool with_database = thd_sql_command(thd) == SQLCOM_DROP_DB;
+    const std::string database = name.substr(0, name.find(FN_LIBCHAR) + 1);
+    for (const myriad::ForeignKey &key : myriad::references_to(name)) {
+      if (key.child == name || (with_database && !key.child.compare(0, database.size(), database))) continue;
+      if (Session *session = Session::of(thd, false)) session->violation.clear();
+      return HA_ERR_ROW_IS_REFERENCED;
+    }
+  }
+  return myriad_error_noted(myriad_drop_table(myriad_core, name.c_str()), thd);
+}
 
 bool myriad_read_frm(const char *name, std::string *image) {
   return myriad_get_frm(myriad_core, name, append_text, image) == MYRIAD_OK && !image->empty();

@@ -4,6 +4,7 @@
    quadratic in their number. So it is told of those alone that have files of their own beside the catalog. */
 #include "drop_database.h"
 #include "session.h"
+#include "foreign_keys.h"
 #include "system_rows.h"
 #include "sql_statistics.h"
 #include "table_cache.h"
@@ -74,6 +75,14 @@ bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vect
   /* DROP DATABASE will fail then, and the binary log gets the names of those tables that the server drops one by one.
    */
   if (has_strange_files(files)) return false;
+  char directory[FN_REFLEN];
+  tablename_to_filename(db, directory, sizeof directory);
+  bool referenced = false;
+  if (myriad::checks_foreign_keys(thd) &&
+      myriad_database_is_referenced(myriad_core, directory, &referenced) == MYRIAD_OK && referenced) {
+    my_printf_error(ER_ROW_IS_REFERENCED_2, ER_THD(thd, ER_ROW_IS_REFERENCED), MYF(0));
+    return true;
+  }
   std::set<std::string> triggers = with_triggers(files);
   std::vector<std::string> left;
   for (std::string &name : *names) {

@@ -56,6 +56,11 @@ int Session::fail(myriad_status status, THD *thd) {
 }
 
 bool ha_myriad::get_error_message(int error, String *text) {
+  if (error == HA_ERR_NO_REFERENCED_ROW || error == HA_ERR_ROW_IS_REFERENCED || error == HA_ERR_FK_DEPTH_EXCEEDED) {
+    Session *session = Session::of(ha_thd(), false);
+    if (session) text->copy(session->violation.c_str(), session->violation.size(), system_charset_info);
+    return false;
+  }
   const char *sentence = error >= MYRIAD_HA_ERR_IO && error <= MYRIAD_HA_ERR_OTHER ? myriad_last_error() : "";
   text->copy(sentence, strlen(sentence), system_charset_info);
   return false;

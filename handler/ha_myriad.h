@@ -117,6 +117,25 @@ public:
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
 
+  /* foreign_keys.cc */
+  int get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  int get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) override;
+  bool referenced_by_foreign_key() const noexcept override;
+  bool can_switch_engines() override;
+  bool is_fk_defined_on_table_or_index(uint index) override;
+  char *get_foreign_key_create_info() override;
+  void free_foreign_key_create_info(char *text) override;
+  bool get_foreign_dup_key(char *child_table, uint child_table_length, char *child_key, uint child_key_length) override;
+
+  /* references.cc: what a change of a parent does to this table's rows. Undone by whoever began. */
+  int read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, myriad::Buffer *blobs);
+  int remove_cascading(THD *thd, const uchar *record, const uchar *pk, size_t pk_length,
+                       const myriad::Cascade &cascade);
+  int change_cascading(THD *thd, const uchar *old_record, const uchar *new_record, const uchar *pk, size_t pk_length,
+                       const myriad::ForeignKey &cause, const myriad::Cascade &cascade);
+  uint duplicate_index() const { return m_duplicate_key; }
+  bool is_bulk_copy() const { return m_bulk_copy; }
+
   bool set_auto_increment_at_least(TABLE *altered, Alter_inplace_info *info);
   bool get_error_message(int error, String *text) override;
 
@@ -176,6 +195,18 @@ private:
     bool row; /* the value is the packed row */
   };
   int apply();
+  int change(const uchar *old_record, const uchar *new_record);
+  int remove(const uchar *record);
+  void load_references();
+  void load_references_once();
+  int use_references(THD *thd);
+  bool enforces(const uchar *old_record, const uchar *new_record);
+  int insert_checked(const uchar *record);
+  int update_checked(const uchar *old_record, const uchar *new_record);
+  int delete_checked(const uchar *record);
+  int undo_to(uint64_t savepoint, int error);
+  bool change_foreign_keys(TABLE *altered, Alter_inplace_info *info, const myriad::TablePlan &plan,
+                           myriad::ForeignKeyChange *change);
   void add_op(const PendingOp &op) { m_pending.push_back(op); }
   int current_clustered_key(const uchar *record, size_t *begin, size_t *length);
   void add_entry_insert(const myriad::IndexPlan &, const uchar *record, size_t pk, size_t pk_length);
@@ -199,7 +230,10 @@ private:
   THD *m_user_thd = nullptr;
   std::unique_ptr<Session> m_own_session; /* sequences: changes commit at once */
   uint m_stats_version = 0;
-  uint m_duplicate_key = MAX_KEY; /* server number of the last duplicate's index */
+  std::unique_ptr<myriad::References> m_references; /* null without foreign keys in either role */
+  uint64_t m_references_statement = 0;              /* of the connection, the last that a relative was used in */
+  uint64_t m_references_version = 0;                /* at which these were read; 0 = not yet */
+  uint m_duplicate_key = MAX_KEY;                   /* server number of the last duplicate's index */
   uint64_t m_page_size = 16384;
 
   /* Locks of the current statement. */

@@ -303,6 +303,7 @@ static void classify(Field *field, KeyPart *part) {
     part->null_offset = uint32_t(field->null_ptr - field->table->record[0]);
   }
   part->length = field->pack_length();
+  part->binary_string = field->real_type() == MYSQL_TYPE_STRING && field->charset() == &my_charset_bin;
   bool uns = field->flags & UNSIGNED_FLAG;
   switch (field->real_type()) {
   case MYSQL_TYPE_TINY:
@@ -397,6 +398,7 @@ KeyPart make_key_part(TABLE *table, const KEY_PART_INFO &key_part) {
 KeyPart make_column_part(Field *field) {
   KeyPart part;
   classify(field, &part);
+  if (part.kind == PartKind::Text) part.text.cs = field->charset();
   return part;
 }
 
@@ -436,6 +438,43 @@ void encode_from_image(const KeyPart &part, const uchar *image, Buffer *out) {
   if (part.kind == PartKind::Text || part.kind == PartKind::Binary) value = image_bytes(part, image);
   encode_value(part, value, image, out);
   if (part.descending) invert(out->data() + begin, out->data() + out->size());
+}
+
+bool text_of(const KeyPart &column, const uchar *record, const uchar **bytes, size_t *length) {
+  const bool text = column.kind == PartKind::Text;
+  if (!text && column.kind != PartKind::Binary && !column.binary_string) return false;
+  Bytes value = column_bytes(column, record);
+  if (text && column.storage == Storage::Fixed)
+    value.length = column.text.cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
+  *bytes = value.data;
+  *length = value.length;
+  return true;
+}
+
+bool encode_as(const KeyPart &part, const KeyPart &column, const uchar *record, Buffer *out) {
+  const size_t begin = out->size();
+  Bytes value{nullptr, 0};
+  const uchar *fixed = record + column.offset;
+  std::vector<uchar> padded;
+  if (text_of(column, record, &value.data, &value.length)) {
+    if (part.kind == PartKind::Text && part.text.pad)
+      value.length = part.text.cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
+    if (value.length > part.length || (part.binary_string && value.length != part.length)) return false;
+    if (part.kind == PartKind::Text && !part.text.pad && part.storage == Storage::Fixed) {
+      padded.assign(value.data, value.data + value.length);
+      padded.resize(part.length);
+      part.text.cs->fill(reinterpret_cast<char *>(padded.data()) + value.length, part.length - value.length, ' ');
+      value = {padded.data(), padded.size()};
+    }
+    fixed = value.data;
+  }
+  if (part.nullable) {
+    *out->room(1) = 1;
+    out->set_size(begin + 1);
+  }
+  encode_value(part, value, fixed, out);
+  if (part.descending) invert(out->data() + begin, out->data() + out->size());
+  return true;
 }
 
 namespace {

@@ -53,8 +53,9 @@ struct KeyPart {
   Storage storage = Storage::Fixed;
   bool nullable = false;
   bool descending = false;
-  bool prefix = false;     /* only the beginning of the column */
-  bool reversible = false; /* the column can be read back from the key */
+  bool prefix = false;        /* only the beginning of the column */
+  bool reversible = false;    /* the column can be read back from the key */
+  bool binary_string = false; /* BINARY */
   uint8_t null_bit = 0;
   uint8_t length_bytes = 0; /* of the length in the record: VARCHAR 1 or 2, BLOB 1 to 4 */
   uint16_t field_index = 0;
@@ -80,6 +81,11 @@ bool is_null(const KeyPart &part, const uchar *record);
 void encode_from_record(const KeyPart &part, const uchar *record, Buffer *out);
 /* Appends it from the server's key image; `image` is at the part's beginning. */
 void encode_from_image(const KeyPart &part, const uchar *image, Buffer *out);
+/* Appends the part's encoding for the value that `column` of another table has in its record, which is not NULL. False:
+   the part has no such value. */
+bool encode_as(const KeyPart &part, const KeyPart &column, const uchar *record, Buffer *out);
+/* A string's bytes without what CHAR is padded with; false if the column holds no string. */
+bool text_of(const KeyPart &column, const uchar *record, const uchar **bytes, size_t *length);
 /* The end of the part that begins at `at`, or null where the bytes are not such a part. */
 const uchar *skip_part(const KeyPart &part, const uchar *at, const uchar *end);
 /* Writes the column of a reversible part into the record, and its NULL bit. Returns the part's end, null if malformed.

@@ -183,6 +183,20 @@ typedef struct {
   bool unique;                             /* index 0 is the clustered one, always unique */
   bool hash;                               /* look-ups of whole keys by hash first; only where in_memory */
 } myriad_index_spec;
+/* What becomes of a child's rows when the parent's row goes or its referenced columns change. */
+typedef enum { MYRIAD_RESTRICT = 0, MYRIAD_NO_ACTION, MYRIAD_CASCADE, MYRIAD_SET_NULL } myriad_reference_action;
+/* All texts are NUL-terminated. The core keeps and finds foreign keys; it enforces none. */
+typedef struct {
+  const char *name;
+  const char *parent;                      /* table name; need not exist */
+  uint32_t on_delete, on_update;           /* myriad_reference_action */
+  const char *const *columns, *const *parent_columns; uint32_t column_count;
+} myriad_foreign_key;
+typedef struct {
+  bool replace;                            /* the table's foreign keys are these from now on, else they stay */
+  const myriad_foreign_key *keys; uint32_t key_count;
+  const char *const *old_names, *const *new_names; uint32_t renamed_count;   /* columns: foreign keys of others follow */
+} myriad_foreign_key_change;
 typedef struct {
   const uint8_t *frm; size_t frm_len;      /* MariaDB's image of the table, may be empty (partitions) */
   const myriad_index_spec *indexes; uint32_t index_count;
@@ -191,12 +205,25 @@ typedef struct {
   bool temporary;                          /* gone at the next start */
   bool in_memory;                          /* contents neither logged nor in files: empty after each start */
   int32_t tablespace_per;                  /* -1 = the engine's setting */
+  const myriad_foreign_key *foreign_keys; uint32_t foreign_key_count;
 } myriad_table_spec;
 
 myriad_status myriad_create_table(myriad_engine *, const char *name, const myriad_table_spec *);
 /* Returns at once; space is reclaimed in the background. NO_SUCH_TABLE if there is none (idempotent for callers). */
 myriad_status myriad_drop_table(myriad_engine *, const char *name);
-myriad_status myriad_rename_table(myriad_engine *, const char *from, const char *to);   /* never overwrites */
+/* Never overwrites. Foreign keys follow, but not to nor from tables that stand in for others (#sql...). A copy that takes the
+   place of a table of another name: `replaced` is that one, and what refers to it follows; else null. Names of the table's own
+   foreign keys that begin with old_prefix begin with new_prefix then. */
+myriad_status myriad_rename_table(myriad_engine *, const char *from, const char *to, const char *replaced,
+                                  const char *old_prefix, const char *new_prefix);
+/* Sees a foreign key and the name of the table that has it. */
+typedef void (*myriad_foreign_key_fn)(void *arg, const char *table, const myriad_foreign_key *);
+/* A table's foreign keys, in order of their names; those that refer to a table, in order of the tables that have them. */
+myriad_status myriad_list_foreign_keys(myriad_engine *, const char *name, myriad_foreign_key_fn, void *arg);
+myriad_status myriad_list_references(myriad_engine *, const char *parent, myriad_foreign_key_fn, void *arg);
+/* Whether a table of another database refers to one of this database. */
+myriad_status myriad_database_is_referenced(myriad_engine *, const char *db, bool *out);
+uint64_t myriad_references_version(const myriad_engine *);   /* grows with each change of any foreign key */
 myriad_status myriad_truncate_table(myriad_engine *, const char *name, uint64_t auto_increment_next);
 myriad_status myriad_drop_database(myriad_engine *, const char *db, uint64_t *dropped_tables);
 /* A file of a database's folder. */
@@ -225,14 +252,16 @@ myriad_status myriad_unfinished_clones(myriad_engine *,
                                        void (*)(void *arg, uint32_t note, const char *db, const myriad_folder_file *files,
                                                 size_t file_count),
                                        void *arg);
-/* New image, same indexes: instant ALTER. */
-myriad_status myriad_replace_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len);
+/* New image, same indexes: instant ALTER. `keys` may be null. */
+myriad_status myriad_replace_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len,
+                                 const myriad_foreign_key_change *keys);
 /* In-place ADD/DROP INDEX: new image and new list of indexes in one step. old_index_of_new[i] = number the index i has today,
    or -1 for one just built under `build` handles (see below). */
 typedef struct myriad_index_build myriad_index_build;
 myriad_status myriad_alter_indexes(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len,
                                    const myriad_index_spec *indexes, const int32_t *old_index_of_new, uint32_t index_count,
-                                   myriad_index_build *const *builds, uint32_t build_count);
+                                   myriad_index_build *const *builds, uint32_t build_count,
+                                   const myriad_foreign_key_change *keys);
 bool myriad_table_exists(myriad_engine *, const char *name);
 myriad_status myriad_get_frm(myriad_engine *, const char *name, myriad_text_fn, void *arg);
 /* Table part of each name in a database (file name encoding), in order; stops when the callback returns false. */

@@ -2,6 +2,7 @@
 #ifndef MYRIAD_SESSION_H
 #define MYRIAD_SESSION_H
 #include "server.h"
+#include "references.h"
 #include <string>
 
 extern handlerton *myriad_hton;
@@ -36,6 +37,13 @@ public:
   bool locked_rows = false; /* some statement of the transaction locked rows */
   bool xa = false;          /* prepared by XA PREPARE */
   myriad_isolation isolation = MYRIAD_REPEATABLE_READ;
+
+  /* Foreign keys: the tables looked at, what the last error was about, and the table that a copying ALTER fills with
+     the names of those that its rows satisfy already. */
+  myriad::Relatives relatives;
+  std::string violation, duplicate_table, duplicate_index;
+  std::string copied_table;
+  std::vector<std::string> kept_foreign_keys;
 
 private:
   myriad_session *m_core = nullptr;

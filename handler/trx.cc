@@ -308,6 +308,7 @@ int Session::use(THD *thd) {
     if (thd_kill_level(thd) != THD_IS_NOT_KILLED) myriad_session_kill(m_core);
     myriad_statement_begin(m_core, isolation, !thd_test_options(thd, MULTI_STATEMENT), myriad_lock_wait_ms(thd));
     statement_active = true;
+    relatives.begin_statement();
   }
   trans_register_ha(thd, false, myriad_hton, 0);
   if (thd_test_options(thd, MULTI_STATEMENT)) trans_register_ha(thd, true, myriad_hton, 0);
@@ -417,7 +418,8 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
       myriad_isolation_of(thd) == MYRIAD_SERIALIZABLE && thd_test_options(thd, MULTI_STATEMENT))
     m_lock = m_stored_lock = MYRIAD_LOCK_S;
   if (m_lock != MYRIAD_LOCK_NONE) m_session->locked_rows = true;
-  return m_session->use(thd);
+  if (int error = m_session->use(thd)) return error;
+  return lock_type == F_WRLCK ? use_references(thd) : 0;
 }
 
 int ha_myriad::start_stmt(THD *thd, thr_lock_type type) {
@@ -439,5 +441,6 @@ int ha_myriad::start_stmt(THD *thd, thr_lock_type type) {
       thd_test_options(thd, MULTI_STATEMENT))
     m_lock = MYRIAD_LOCK_S;
   if (m_lock != MYRIAD_LOCK_NONE) m_session->locked_rows = true;
-  return m_session->use(thd);
+  if (int error = m_session->use(thd)) return error;
+  return m_lock == MYRIAD_LOCK_X ? use_references(thd) : 0;
 }

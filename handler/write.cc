@@ -131,7 +131,7 @@ int ha_myriad::write_row(const uchar *record) {
   add_op({MYRIAD_OP_INSERT, 0, 0, pk_length, m_plan->hidden_row_id() ? 0 : pk_length, 0, 0, true});
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_insert(m_plan->indexes()[no], record, 0, pk_length);
-  int error = end_autonomous(apply());
+  int error = end_autonomous(enforces(nullptr, record) ? insert_checked(record) : apply());
   if (m_auto_increment_rows) m_auto_increment_rows--;
   bool counts = !error || (error == HA_ERR_FOUND_DUPP_KEY && is_replace(ha_thd(), m_replace_duplicates));
   if (counts) note_explicit_auto_increment(record, true);
@@ -165,12 +165,19 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
 }
 
 int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
-  if (int error = begin_autonomous()) return error;
+  int error = begin_autonomous();
+  if (error) return error;
+  error = end_autonomous(enforces(old_record, new_record) ? update_checked(old_record, new_record)
+                                                          : change(old_record, new_record));
+  if (!error) note_explicit_auto_increment(new_record, false);
+  return error;
+}
+
+int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
   m_pending.clear();
   m_keys.clear();
   size_t old_pk, old_length, new_pk, new_length;
-  int error = current_clustered_key(old_record, &old_pk, &old_length);
-  if (error) return end_autonomous(error);
+  if (int error = current_clustered_key(old_record, &old_pk, &old_length)) return error;
   new_pk = old_pk;
   new_length = old_length;
   bool pk_changed = false;
@@ -180,7 +187,7 @@ int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
     new_length = m_keys.size() - new_pk;
     pk_changed = new_length != old_length || memcmp(m_keys.data() + new_pk, m_keys.data() + old_pk, new_length);
   }
-  if (!pk_changed && m_plan->same_row(old_record, new_record)) return end_autonomous(HA_ERR_RECORD_IS_THE_SAME);
+  if (!pk_changed && m_plan->same_row(old_record, new_record)) return HA_ERR_RECORD_IS_THE_SAME;
   m_plan->pack_row(new_record, &m_row);
   if (pk_changed) {
     add_op({MYRIAD_OP_DELETE, 0, old_pk, old_length, 0, 0, 0, false});
@@ -190,20 +197,21 @@ int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
   }
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_update(m_plan->indexes()[no], old_record, new_record, old_pk, old_length, new_pk, new_length, pk_changed);
-  error = end_autonomous(apply());
-  if (!error) note_explicit_auto_increment(new_record, false);
-  return error;
+  return apply();
 }
 
 int ha_myriad::delete_row(const uchar *record) {
   if (int error = begin_autonomous()) return error;
+  return end_autonomous(enforces(record, nullptr) ? delete_checked(record) : remove(record));
+}
+
+int ha_myriad::remove(const uchar *record) {
   m_pending.clear();
   m_keys.clear();
   size_t pk, pk_length;
-  int error = current_clustered_key(record, &pk, &pk_length);
-  if (error) return end_autonomous(error);
+  if (int error = current_clustered_key(record, &pk, &pk_length)) return error;
   add_op({MYRIAD_OP_DELETE, 0, pk, pk_length, 0, 0, 0, false});
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_delete(m_plan->indexes()[no], record, pk, pk_length);
-  return end_autonomous(apply());
+  return apply();
 }

@@ -30,6 +30,7 @@ section cargo cargo test --workspace --no-fail-fast
 section sql $python tests/sql/run.py
 section sql-server $python tests/sql/server_tests.py
 section sql-tenants $python tests/sql/tenant_tests.py
+section sql-foreign-keys $python tests/sql/foreign_key_tests.py
 section isolation $python tests/isolation/run.py
 section replication $python tests/replication/run.py
 section crash $python tests/crash/run.py --loops "${CRASH_LOOPS:-8}"

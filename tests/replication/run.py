@@ -182,6 +182,49 @@ def mixed():
     replicate("MIXED", 0)
 
 
+def foreign_keys(binlog_format):
+    """The replica cascades by itself: the binary log has the statement's own rows alone."""
+    source = start_source(binlog_format)
+    replica = None
+    try:
+        replica = start_replica(source)
+        connection = source.connect(database="rep")
+        with connection, connection.cursor() as cursor:
+            for text in ("CREATE TABLE top (id INT PRIMARY KEY, k INT UNIQUE) ENGINE=MYRIAD",
+                         "CREATE TABLE branch (id INT PRIMARY KEY, t INT, k INT, FOREIGN KEY (t) REFERENCES top(id) "
+                         "ON DELETE CASCADE ON UPDATE CASCADE, FOREIGN KEY (k) REFERENCES top(k) ON DELETE SET NULL "
+                         "ON UPDATE SET NULL, UNIQUE (t, id)) ENGINE=MYRIAD",
+                         "CREATE TABLE low (id INT PRIMARY KEY, m INT, FOREIGN KEY (m) REFERENCES branch(id) ON DELETE CASCADE) "
+                         "ENGINE=MYRIAD",
+                         "INSERT INTO top SELECT seq, seq * 10 FROM seq_1_to_50",
+                         "INSERT INTO branch SELECT seq, 1 + seq MOD 50, 10 * (1 + seq MOD 49) FROM seq_1_to_500",
+                         "INSERT INTO low SELECT seq, 1 + seq MOD 500 FROM seq_1_to_1000",
+                         "DELETE FROM top WHERE id < 5", "UPDATE top SET id = id + 1000 WHERE id < 20",
+                         "UPDATE top SET k = k + 5 WHERE id > 1010", "REPLACE INTO top VALUES (30, 1), (31, 2)",
+                         "INSERT INTO top VALUES (32, 3) ON DUPLICATE KEY UPDATE id = 2000",
+                         "DELETE top, low FROM top JOIN branch ON branch.t = top.id JOIN low ON low.m = branch.id WHERE top.id = 33",
+                         "RENAME TABLE branch TO twig", "ALTER TABLE twig DROP FOREIGN KEY twig_ibfk_2",
+                         "DELETE FROM top WHERE id = 40", "SET foreign_key_checks = 0", "DELETE FROM top WHERE id = 41",
+                         "SET foreign_key_checks = 1", "DELETE FROM top WHERE id = 42"):
+                cursor.execute(text)
+            cursor.execute("SELECT COUNT(*) FROM low")
+            left = cursor.fetchone()[0]
+        expect(0 < left < 900, f"{left} rows are left")
+        compare(source, replica)
+    finally:
+        for one in (replica, source):
+            if one:
+                one.close()
+
+
+def foreign_keys_row():
+    foreign_keys("ROW")
+
+
+def foreign_keys_statement():
+    foreign_keys("STATEMENT")
+
+
 def unsafe_statements():
     """Only statements whose AUTO_INCREMENT values a replica cannot know beforehand are called unsafe."""
     source = start_source("STATEMENT")
@@ -323,8 +366,8 @@ def replica_from_dump():
 def main():
     passed = failed = 0
     wanted = sys.argv[1:]
-    for function in (row, statement, mixed, unsafe_statements, killed_replica_row, killed_replica_mixed, killed_create,
-                     killed_create_select, replica_from_dump):
+    for function in (row, statement, mixed, foreign_keys_row, foreign_keys_statement, unsafe_statements, killed_replica_row,
+                     killed_replica_mixed, killed_create, killed_create_select, replica_from_dump):
         if wanted and function.__name__ not in wanted:
             continue
         begin = time.monotonic()

@@ -3,8 +3,10 @@
 use crate::build::BuildHandle;
 use crate::engine::placement;
 use crate::error::guard;
+use crate::foreign_keys::{change, foreign_keys};
 use crate::types::{
-    bytes, name, CCloneCalls, CCloneVerdict, CFolderFile, CIndexSpec, CTableSpec, EngineHandle, Status, TextFn,
+    bytes, name, CCloneCalls, CCloneVerdict, CFolderFile, CForeignKeyChange, CIndexSpec, CTableSpec, EngineHandle,
+    Status, TextFn,
 };
 use myriad::{Error, FolderFile, IndexSpec, Judge, Result, TableSpec, Verdict};
 use std::ffi::{c_char, c_void, CString};
@@ -31,8 +33,14 @@ pub unsafe extern "C" fn myriad_create_table(
     let (e, s) = unsafe { (&*e, &*spec) };
     guard(Some(&e.engine), || {
         // SAFETY: a valid name, image and array by contract.
-        let (table, frm, indexes) =
-            unsafe { (name(table)?, bytes(s.frm, s.frm_len), index_specs(s.indexes, s.index_count)) };
+        let (table, frm, indexes, keys) = unsafe {
+            (
+                name(table)?,
+                bytes(s.frm, s.frm_len),
+                index_specs(s.indexes, s.index_count),
+                foreign_keys(s.foreign_keys, s.foreign_key_count)?,
+            )
+        };
         let spec = TableSpec {
             frm,
             indexes: &indexes,
@@ -44,6 +52,7 @@ pub unsafe extern "C" fn myriad_create_table(
                 -1 => None,
                 v => Some(placement(u64::try_from(v).unwrap_or(u64::MAX))?),
             },
+            foreign_keys: &keys,
         };
         e.engine.create_table(table, &spec).map(|()| Status::Ok)
     })
@@ -60,13 +69,23 @@ pub unsafe extern "C" fn myriad_drop_table(e: *mut EngineHandle, table: *const c
 
 /// Renames a table; never overwrites.
 #[no_mangle]
-pub unsafe extern "C" fn myriad_rename_table(e: *mut EngineHandle, from: *const c_char, to: *const c_char) -> Status {
+pub unsafe extern "C" fn myriad_rename_table(
+    e: *mut EngineHandle,
+    from: *const c_char,
+    to: *const c_char,
+    replaced: *const c_char,
+    old_prefix: *const c_char,
+    new_prefix: *const c_char,
+) -> Status {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
     guard(Some(&e.engine), || {
-        // SAFETY: valid names by contract.
-        let (from, to) = unsafe { (name(from)?, name(to)?) };
-        e.engine.rename_table(from, to).map(|()| Status::Ok)
+        // SAFETY: valid names by contract, or null where that is said.
+        let (from, to, replaced, prefix) = unsafe {
+            let replaced = if replaced.is_null() { None } else { Some(name(replaced)?) };
+            (name(from)?, name(to)?, replaced, (name(old_prefix)?, name(new_prefix)?))
+        };
+        e.engine.rename_table_as(from, to, replaced, Some(prefix)).map(|()| Status::Ok)
     })
 }
 
@@ -228,13 +247,14 @@ pub unsafe extern "C" fn myriad_replace_frm(
     table: *const c_char,
     frm: *const u8,
     frm_len: usize,
+    keys: *const CForeignKeyChange,
 ) -> Status {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
     guard(Some(&e.engine), || {
-        // SAFETY: a valid name and image by contract.
-        let (table, frm) = unsafe { (name(table)?, bytes(frm, frm_len)) };
-        e.engine.replace_frm(table, frm).map(|()| Status::Ok)
+        // SAFETY: a valid name, image and change by contract.
+        let (table, frm, keys) = unsafe { (name(table)?, bytes(frm, frm_len), change(keys)?) };
+        e.engine.replace_frm(table, frm, keys.as_change()).map(|()| Status::Ok)
     })
 }
 
@@ -274,15 +294,16 @@ pub unsafe extern "C" fn myriad_alter_indexes(
     index_count: u32,
     builds: *const *mut BuildHandle,
     build_count: u32,
+    keys: *const CForeignKeyChange,
 ) -> Status {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
     guard(Some(&e.engine), || {
         // SAFETY: a valid name, image and arrays by contract.
         unsafe {
-            let (table, frm) = (name(table)?, bytes(frm, frm_len));
+            let (table, frm, keys) = (name(table)?, bytes(frm, frm_len), change(keys)?);
             alter(indexes, old_index_of_new, index_count, builds, build_count, |specs, old, builds| {
-                e.engine.alter_indexes(table, frm, specs, old, builds)
+                e.engine.alter_indexes(table, frm, specs, old, builds, keys.as_change())
             })?;
         }
         Ok(Status::Ok)

@@ -114,6 +114,31 @@ pub struct CCloneCalls {
     pub first_row: Option<unsafe extern "C" fn(*mut c_void, *const c_char, *mut u8, usize) -> bool>,
 }
 
+/// `myriad_foreign_key`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CForeignKey {
+    pub name: *const c_char,
+    pub parent: *const c_char,
+    pub on_delete: u32,
+    pub on_update: u32,
+    pub columns: *const *const c_char,
+    pub parent_columns: *const *const c_char,
+    pub column_count: u32,
+}
+
+/// `myriad_foreign_key_change`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CForeignKeyChange {
+    pub replace: bool,
+    pub keys: *const CForeignKey,
+    pub key_count: u32,
+    pub old_names: *const *const c_char,
+    pub new_names: *const *const c_char,
+    pub renamed_count: u32,
+}
+
 /// `myriad_table_spec`.
 #[repr(C)]
 #[allow(missing_docs)]
@@ -128,6 +153,8 @@ pub struct CTableSpec {
     pub temporary: bool,
     pub in_memory: bool,
     pub tablespace_per: i32,
+    pub foreign_keys: *const CForeignKey,
+    pub foreign_key_count: u32,
 }
 
 /// `myriad_table_stats`.

@@ -83,6 +83,8 @@ fn a_tables_life() {
             temporary: false,
             in_memory: false,
             tablespace_per: -1,
+            foreign_keys: null(),
+            foreign_key_count: 0,
         };
         assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::Ok);
         assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::TableExists);
@@ -216,6 +218,8 @@ fn a_database_is_copied() {
                 temporary: false,
                 in_memory: false,
                 tablespace_per: -1,
+                foreign_keys: null(),
+                foreign_key_count: 0,
             };
             assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::Ok);
         }

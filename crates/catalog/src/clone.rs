@@ -100,7 +100,12 @@ impl Catalog {
             Ok(Cloned { note: note.id, tables: defs.len() as u64 })
         });
         match &cloned {
-            Ok(_) => self.note_new_contents(defs.iter().filter(|d| !d.temporary).map(|d| d.id))?,
+            Ok(_) => {
+                if defs.iter().any(|d| !d.foreign_keys.is_empty()) {
+                    self.note_references();
+                }
+                self.note_new_contents(defs.iter().filter(|d| !d.temporary).map(|d| d.id))?;
+            }
             Err(_) => {
                 for target in made {
                     if let Target::Made { space, .. } = target {
@@ -197,6 +202,7 @@ impl Catalog {
         let create_time_s = self.clock.wall_us() / 1_000_000;
         let mut shared = None;
         for def in defs {
+            crate::references::retarget(def, to);
             def.name = format!("{to}/{}", def.name.split_once('/').map_or("", |(_, table)| table));
             def.indexes.iter_mut().for_each(|i| *i = fresh(i.spec));
             def.auto_increment = def.auto_increment.map(|_| fresh(IndexSpec::UNIQUE));
@@ -279,6 +285,7 @@ impl Catalog {
             rows::push_table_key(&mut key, &def.name)?;
             apply_one(trx, OpKind::Insert, &index(rows::TABLES), &key, &rows::encode_table(def))
                 .map_err(|e| crate::ddl::exists(e, &def.name))?;
+            self.insert_references(trx, def)?;
         }
         apply_one(trx, OpKind::Insert, &index(rows::PENDING), &note.key(), &note.value())
     }

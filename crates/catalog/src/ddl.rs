@@ -1,6 +1,7 @@
 //! Changes of definitions. Each is one transaction, committed durably before the call returns.
 
 use crate::def::{IndexDef, IndexSpec, Placement, TableDef, TableRef, TableSpec};
+use crate::references::{is_followed, renamed_keys, ForeignKeyChange};
 use crate::rows::{self, Pending, SpaceState};
 use crate::spaces::{add_pending, apply_one, get_locked, space_number};
 use crate::store::{index, scan_options, seek_prefix, Catalog, Counter};
@@ -80,6 +81,7 @@ impl Catalog {
                 len: spec.frm.len(),
                 max: u32::MAX as usize,
             })?,
+            foreign_keys: spec.foreign_keys.into(),
         };
         let auto_increment = spec.auto_increment_next.is_some();
         self.give_index_ids(&mut def, spec.indexes.iter().copied(), auto_increment)?;
@@ -101,6 +103,7 @@ impl Catalog {
         };
         self.forget(name);
         created.map_err(|e| exists(e, name))?;
+        self.note_if(!def.foreign_keys.is_empty());
         self.contents_replaced(&def)?;
         Ok(Arc::new(def))
     }
@@ -121,7 +124,14 @@ impl Catalog {
 
     fn insert_table(&self, trx: &mut Trx, def: &TableDef, key: &[u8], auto_increment: Option<u64>) -> Result<()> {
         self.store_auto_increment(def, auto_increment)?;
-        apply_one(trx, OpKind::Insert, &index(rows::TABLES), key, &rows::encode_table(def))
+        apply_one(trx, OpKind::Insert, &index(rows::TABLES), key, &rows::encode_table(def))?;
+        self.insert_references(trx, def)
+    }
+
+    fn note_if(&self, references_changed: bool) {
+        if references_changed {
+            self.note_references();
+        }
     }
 
     /// Gives the definition new indexes, all in the tablespace's pack tree.
@@ -181,10 +191,12 @@ impl Catalog {
         let changed = self.change(|trx| {
             let old = self.table_locked(trx, name, &key)?;
             apply_one(trx, OpKind::Delete, &index(rows::TABLES), &key, &[])?;
+            self.delete_references(trx, &old)?;
             self.release_storage(trx, &old)?;
             Ok(Changed { old, new: None })
         });
         self.forget(name);
+        self.note_if(changed.as_ref().is_ok_and(|c| !c.old.foreign_keys.is_empty()));
         changed
     }
 
@@ -237,25 +249,45 @@ impl Catalog {
         Ok(())
     }
 
-    /// Renames a table; never overwrites.
+    /// Renames a table; never overwrites. Foreign keys follow: the table's own, those that refer to it, and where a copy
+    /// takes the place of a table `replaced` of another name, those that refer to that one. Names of the
+    /// table's own that begin with the first of `prefix` begin with the second then.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::TableExists`]; those of writing.
-    pub fn rename_table(&self, from: &str, to: &str) -> Result<Changed> {
+    pub fn rename_table(
+        &self,
+        from: &str,
+        to: &str,
+        replaced: Option<&str>,
+        prefix: Option<(&str, &str)>,
+    ) -> Result<Changed> {
         let (from_key, to_key) = (table_key(from)?, table_key(to)?);
+        let followed = replaced.or(is_followed(from, to).then_some(from)).filter(|&name| name != to);
+        let mut has_children = false;
         let changed = self.change(|trx| {
             let old = self.table_locked(trx, from, &from_key)?;
-            let new = TableDef { name: to.into(), version: old.version.wrapping_add(1), ..(*old).clone() };
+            let mut new = TableDef { name: to.into(), version: old.version.wrapping_add(1), ..(*old).clone() };
+            new.foreign_keys = renamed_keys(&old.foreign_keys, replaced.unwrap_or(from), to, prefix).into();
             if old.database() != new.database() && !old.own_space && !old.is_in_memory() {
                 self.move_guest(trx, &old, &new)?;
             }
             apply_one(trx, OpKind::Insert, &index(rows::TABLES), &to_key, &rows::encode_table(&new))?;
             apply_one(trx, OpKind::Delete, &index(rows::TABLES), &from_key, &[])?;
+            self.delete_references(trx, &old)?;
+            if let Some(parent) = followed {
+                has_children = self.follow_rename(trx, parent, to, from)?;
+            }
+            self.insert_references(trx, &new)?;
             Ok(Changed { old, new: Some(Arc::new(new)) })
         });
         self.forget(from);
         self.forget(to);
         let changed = changed.map_err(|e| exists(e, to))?;
+        if has_children {
+            self.forget_children(to)?;
+        }
+        self.note_if(has_children || !changed.old.foreign_keys.is_empty());
         // A copy takes the place of the table it was made from.
         if from.split_once('/').is_some_and(|(_, table)| table.starts_with(COPY_PREFIX)) {
             self.contents_replaced(&changed.old)?;
@@ -290,16 +322,27 @@ impl Catalog {
         Ok(changed)
     }
 
-    /// Replaces the server's image, nothing else.
+    /// Replaces the server's image, and what `keys` says.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
-    pub fn replace_frm(&self, name: &str, frm: &[u8]) -> Result<Changed> {
+    pub fn replace_frm(&self, name: &str, frm: &[u8], keys: ForeignKeyChange<'_>) -> Result<Changed> {
         let (shape, patch) = self.intern(frm)?;
-        self.alter(name, |_, def| {
+        let changed = self.alter(name, |trx, def| {
+            self.change_foreign_keys(trx, def, keys)?;
             def.set_image(shape, patch, frm.len());
             Ok(())
-        })
+        })?;
+        self.foreign_keys_changed(name, keys)?;
+        Ok(changed)
+    }
+
+    fn foreign_keys_changed(&self, name: &str, change: ForeignKeyChange<'_>) -> Result<()> {
+        if !change.renamed.is_empty() {
+            self.forget_children(name)?;
+        }
+        self.note_if(change.keys.is_some() || !change.renamed.is_empty());
+        Ok(())
     }
 
     /// Replaces the server's image and the list of indexes. Indexes left out are dropped; those built are adopted.
@@ -312,6 +355,7 @@ impl Catalog {
         frm: &[u8],
         specs: &[IndexSpec],
         sources: &[IndexSource],
+        keys: ForeignKeyChange<'_>,
     ) -> Result<Changed> {
         let (shape, patch) = self.intern(frm)?;
         let changed = self.alter(name, |trx, def| {
@@ -339,9 +383,11 @@ impl Catalog {
                 return Err(Error::invalid(format!("list of indexes of {name}")));
             }
             self.release_indexes(trx, def, old.iter().zip(&kept).filter(|(_, kept)| !**kept).map(|(i, _)| i))?;
+            self.change_foreign_keys(trx, def, keys)?;
             def.set_image(shape, patch, frm.len());
             Ok(())
         })?;
+        self.foreign_keys_changed(name, keys)?;
         if sources.iter().any(|s| matches!(s, IndexSource::Built(_))) {
             self.contents_replaced(&changed.old)?;
         }
@@ -389,6 +435,7 @@ impl Catalog {
         rows::push_database_key(&mut prefix, db)?;
         let dropped = self.change(|trx| self.drop_database_in(trx, &prefix));
         self.forget_all();
+        self.note_references();
         dropped
     }
 
@@ -410,6 +457,7 @@ impl Catalog {
             let (db, table) = rows::parse_table_key(&key)?;
             let def = rows::decode_table(format!("{db}/{table}"), cursor.value())?;
             apply_one(trx, OpKind::Delete, &tables, &key, &[])?;
+            self.delete_references(trx, &def)?;
             count += 1;
             if def.own_space {
                 let row = self.space_locked(trx, def.space)?;

@@ -27,6 +27,15 @@ impl Placement {
     }
 }
 
+impl ForeignKey {
+    fn memory_bytes(&self) -> usize {
+        std::mem::size_of::<ForeignKey>()
+            + self.name.capacity()
+            + self.parent.capacity()
+            + self.columns.iter().map(|(a, b)| 48 + a.capacity() + b.capacity()).sum::<usize>()
+    }
+}
+
 /// What a new index needs to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IndexSpec {
@@ -60,6 +69,51 @@ pub struct TableSpec<'a> {
     pub placement: Option<Placement>,
     /// In memory alone, empty after each start; then `placement` does not matter.
     pub in_memory: bool,
+    /// Its foreign keys, in order of their names.
+    pub foreign_keys: &'a [ForeignKey],
+}
+
+/// What happens to a child's rows when the parent's row is deleted or its referenced columns change. Whoever enforces
+/// foreign keys acts on it; the engine only stores it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum ReferenceAction {
+    /// The change is refused; said by nobody.
+    Restrict = 0,
+    /// The change is refused; said in so many words.
+    NoAction = 1,
+    /// They are deleted or get the new values.
+    Cascade = 2,
+    /// Their columns become NULL.
+    SetNull = 3,
+}
+
+impl ReferenceAction {
+    /// The action of this number, if there is one.
+    pub fn from_u8(v: u8) -> Option<ReferenceAction> {
+        match v {
+            0 => Some(ReferenceAction::Restrict),
+            1 => Some(ReferenceAction::NoAction),
+            2 => Some(ReferenceAction::Cascade),
+            3 => Some(ReferenceAction::SetNull),
+            _ => None,
+        }
+    }
+}
+
+/// A FOREIGN KEY constraint.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignKey {
+    /// The constraint's name.
+    pub name: String,
+    /// `db/table` that it refers to; it need not exist.
+    pub parent: String,
+    /// When the parent's row is deleted.
+    pub on_delete: ReferenceAction,
+    /// When the parent's columns change.
+    pub on_update: ReferenceAction,
+    /// The table's columns, each with the parent's that it refers to.
+    pub columns: Vec<(String, String)>,
 }
 
 /// One index of a table.
@@ -102,6 +156,8 @@ pub struct TableDef {
     pub frm_patch: [u8; 16],
     /// Length of the image in bytes; 0 = none.
     pub frm_len: u32,
+    /// Its foreign keys, in order of their names. They may change without the version.
+    pub foreign_keys: Box<[ForeignKey]>,
 }
 
 impl TableDef {
@@ -120,6 +176,7 @@ impl TableDef {
         std::mem::size_of::<TableDef>()
             + self.name.capacity()
             + self.indexes.capacity() * std::mem::size_of::<IndexDef>()
+            + self.foreign_keys.iter().map(ForeignKey::memory_bytes).sum::<usize>()
     }
 }
 

@@ -20,6 +20,7 @@ mod ddl;
 mod def;
 mod punch;
 mod reclaim;
+mod references;
 pub mod rows;
 mod shapes;
 mod spaces;
@@ -27,7 +28,8 @@ mod store;
 
 pub use clone::{Cloned, Judge, Verdict};
 pub use ddl::{Changed, IndexSource, INDEXES_MAX};
-pub use def::{IndexDef, IndexSpec, Placement, TableDef, TableRef, TableSpec};
+pub use def::{ForeignKey, IndexDef, IndexSpec, Placement, ReferenceAction, TableDef, TableRef, TableSpec};
+pub use references::ForeignKeyChange;
 pub use rows::{CloneNote, FolderFile};
 pub use store::{Catalog, CatalogConfig};
 

@@ -1,12 +1,12 @@
 //! The catalog's rows on disk.
 //!
 //! The catalog is a few indexes in the pack tree of tablespace 0. Their ids are reserved (below [`FIRST_INDEX`]); keys are
-//! memcmp-ordered; every value begins with the version of its row format, 1 today. Integers in values are LEB128 unless a
+//! memcmp-ordered; every value begins with the version of its row format, 1 (of a table with foreign keys 2). Integers in values are LEB128 unless a
 //! width is given; byte strings have their length (LEB128) in front.
 //!
 //! | index | holds | key | value after the version byte |
 //! |---|---|---|---|
-//! | 1 | tables | database, 0, table, 0 | flags u8, table id, definition version, tablespace, shape, image length, \[patch 16 bytes\], creation time (s), number of indexes, for each: id, root page, flags u8; \[AUTO_INCREMENT index id, root page\] |
+//! | 1 | tables | database, 0, table, 0 | flags u8, table id, definition version, tablespace, shape, image length, \[patch 16 bytes\], creation time (s), number of indexes, for each: id, root page, flags u8; \[AUTO_INCREMENT index id, root page\]; \[number of foreign keys, for each: name, parent's database, parent, ON DELETE u8, ON UPDATE u8, number of columns, for each: column, parent's column\] |
 //! | 2 | shapes | shape id u32 | image, bytes 66..82 zeroed if it has them |
 //! | 3 | tablespaces | tablespace id u32 | state u8, UUID 16 bytes, guests, path, database |
 //! | 4 | databases | database, 0 | tablespace |
@@ -14,10 +14,11 @@
 //! | 6 | counters | counter u8 | next value to give |
 //! | 7 | shapes by content | hash u64, shape id u32 | nothing |
 //! | 8 | destroyed indexes that had a root of their own | index id u32 | nothing |
+//! | 9 | foreign keys by parent | parent's database, 0, parent, 0, database, 0, table, 0 | nothing |
 //!
 //! Integers in keys are big endian. Parts in brackets are there if the flags say so.
 
-use crate::def::{IndexDef, IndexSpec, TableDef};
+use crate::def::{ForeignKey, IndexDef, IndexSpec, ReferenceAction, TableDef};
 use myriad_base::codec::{push_bytes, push_varint, Reader};
 use myriad_base::{Error, IndexId, PageNo, Result, ShapeId, SpaceId, TableId};
 
@@ -39,16 +40,21 @@ pub const COUNTERS: IndexId = IndexId(6);
 pub const SHAPE_HASHES: IndexId = IndexId(7);
 /// Indexes whose own root page was freed: undo records that name it must not be followed.
 pub const DESTROYED: IndexId = IndexId(8);
+/// Tables with foreign keys, by the tables that these refer to.
+pub const REFERENCES: IndexId = IndexId(9);
 
 const ROW_VERSION: u8 = 1;
 /// Of [`CloneNote`]: version 1 had the contents of one file in place of a list.
 const CLONE_VERSION: u8 = 2;
+/// A table's row with foreign keys, which older programs would lose without a word.
+const ROW_VERSION_FOREIGN_KEYS: u8 = 2;
 
 const TABLE_HIDDEN_ROW_ID: u8 = 1;
 const TABLE_TEMPORARY: u8 = 2;
 const TABLE_OWN_SPACE: u8 = 4;
 const TABLE_AUTO_INCREMENT: u8 = 8;
 const TABLE_PATCH: u8 = 16;
+const TABLE_FOREIGN_KEYS: u8 = 32;
 const INDEX_UNIQUE: u8 = 1;
 const INDEX_HASH: u8 = 2;
 
@@ -124,6 +130,66 @@ pub fn parse_table_key(key: &[u8]) -> Result<(&str, &str)> {
     Ok((part()?, part()?))
 }
 
+/// What the keys of all tables that refer to `parent` begin with.
+pub fn reference_prefix(parent: &str) -> Result<Vec<u8>> {
+    let mut key = Vec::new();
+    push_table_key(&mut key, parent)?;
+    Ok(key)
+}
+
+/// The key that says that `child` has foreign keys to `parent`.
+pub fn reference_key(parent: &str, child: &str) -> Result<Vec<u8>> {
+    let mut key = reference_prefix(parent)?;
+    push_table_key(&mut key, child)?;
+    Ok(key)
+}
+
+/// Reads it back: parent and child, each as `db/table`.
+pub fn parse_reference_key(key: &[u8]) -> Result<(String, String)> {
+    let mut parts = key.split(|&b| b == 0);
+    let mut part = || parts.next().and_then(|p| std::str::from_utf8(p).ok()).ok_or_else(|| corrupt("reference"));
+    let mut name = || Ok(format!("{}/{}", part()?, part()?));
+    Ok((name()?, name()?))
+}
+
+/// The value of such a row.
+pub fn encode_reference() -> Vec<u8> {
+    vec![ROW_VERSION]
+}
+
+fn push_foreign_keys(out: &mut Vec<u8>, keys: &[ForeignKey]) {
+    push_varint(out, keys.len() as u64);
+    for f in keys {
+        let (db, table) = f.parent.split_once('/').unwrap_or(("", &f.parent));
+        for text in [&f.name, db, table] {
+            push_bytes(out, text.as_bytes());
+        }
+        out.extend([f.on_delete as u8, f.on_update as u8]);
+        push_varint(out, f.columns.len() as u64);
+        for (column, referenced) in &f.columns {
+            push_bytes(out, column.as_bytes());
+            push_bytes(out, referenced.as_bytes());
+        }
+    }
+}
+
+fn foreign_key_fields(r: &mut Reader<'_>) -> Option<Box<[ForeignKey]>> {
+    fn text(r: &mut Reader<'_>) -> Option<String> {
+        String::from_utf8(r.bytes()?.to_vec()).ok()
+    }
+    let mut keys = Vec::new();
+    for _ in 0..r.varint()? {
+        let (name, db, table) = (text(r)?, text(r)?, text(r)?);
+        let (on_delete, on_update) = (ReferenceAction::from_u8(r.u8()?)?, ReferenceAction::from_u8(r.u8()?)?);
+        let mut columns = Vec::new();
+        for _ in 0..r.varint()? {
+            columns.push((text(r)?, text(r)?));
+        }
+        keys.push(ForeignKey { name, parent: format!("{db}/{table}"), on_delete, on_update, columns });
+    }
+    Some(keys.into())
+}
+
 /// Encodes a table's row.
 pub fn encode_table(def: &TableDef) -> Vec<u8> {
     let has_patch = def.frm_len as usize >= PATCH.end;
@@ -134,12 +200,14 @@ pub fn encode_table(def: &TableDef) -> Vec<u8> {
         (TABLE_OWN_SPACE, def.own_space),
         (TABLE_AUTO_INCREMENT, def.auto_increment.is_some()),
         (TABLE_PATCH, has_patch),
+        (TABLE_FOREIGN_KEYS, !def.foreign_keys.is_empty()),
     ] {
         if set {
             flags |= bit;
         }
     }
-    let mut out = vec![ROW_VERSION, flags];
+    let version = if def.foreign_keys.is_empty() { ROW_VERSION } else { ROW_VERSION_FOREIGN_KEYS };
+    let mut out = vec![version, flags];
     for v in [def.id.0, def.version, def.space.0, def.shape.0, def.frm_len] {
         push_varint(&mut out, u64::from(v));
     }
@@ -158,6 +226,9 @@ pub fn encode_table(def: &TableDef) -> Vec<u8> {
         push_varint(&mut out, u64::from(index.id.0));
         push_varint(&mut out, u64::from(index.root.0));
     }
+    if !def.foreign_keys.is_empty() {
+        push_foreign_keys(&mut out, &def.foreign_keys);
+    }
     out
 }
 
@@ -166,7 +237,10 @@ pub fn encode_table(def: &TableDef) -> Vec<u8> {
 /// # Errors
 /// [`Error::Format`] for a row of another version, [`Error::CorruptFile`] for one that cannot be read.
 pub fn decode_table(name: String, value: &[u8]) -> Result<TableDef> {
-    let r = versioned(value, "table")?;
+    let r = match value.split_first() {
+        Some((&ROW_VERSION_FOREIGN_KEYS, rest)) => Reader::new(rest),
+        _ => versioned(value, "table")?,
+    };
     table_fields(name, r).ok_or_else(|| corrupt("table"))
 }
 
@@ -200,6 +274,7 @@ fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
     } else {
         None
     };
+    let foreign_keys = if flags & TABLE_FOREIGN_KEYS != 0 { foreign_key_fields(&mut r)? } else { Box::default() };
     Some(TableDef {
         name,
         id,
@@ -214,6 +289,7 @@ fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
         shape,
         frm_patch,
         frm_len,
+        foreign_keys,
     })
 }
 
@@ -518,11 +594,22 @@ mod tests {
         IndexDef { id: IndexId(id), root: PageNo(id / 2), spec }
     }
 
+    prop_compose! {
+        fn foreign_key()(
+            name: String, table in "[a-z]{1,9}", actions in (0u8..4, 0u8..4), columns: Vec<(String, String)>,
+        ) -> ForeignKey {
+            let action = |v| ReferenceAction::from_u8(v).unwrap();
+            let (on_delete, on_update) = (action(actions.0), action(actions.1));
+            ForeignKey { name, parent: format!("d/{table}"), on_delete, on_update, columns }
+        }
+    }
+
     proptest! {
         #[test]
         fn table_rows_round_trip(
             ids in proptest::collection::vec(any::<u32>(), 1..70),
             numbers: [u32; 4], frm_len in 0u32..200, flags: [bool; 3], auto: Option<u32>, time: u64, patch: [u8; 16],
+            keys in proptest::collection::vec(foreign_key(), 0..4),
         ) {
             let def = TableDef {
                 name: "d/t".into(),
@@ -538,6 +625,7 @@ mod tests {
                 shape: ShapeId(numbers[3]),
                 frm_patch: if frm_len >= 82 { patch } else { [0; 16] },
                 frm_len,
+                foreign_keys: keys.into(),
             };
             prop_assert_eq!(decode_table("d/t".into(), &encode_table(&def)).unwrap(), def);
         }
@@ -550,6 +638,7 @@ mod tests {
             let _ = CloneNote::decode(&[&[CloneNote::KIND][..], &[0; 4]].concat(), &bytes);
             let _ = decode_number(&bytes);
             let _ = parse_table_key(&key);
+            let _ = parse_reference_key(&key);
         }
 
         #[test]
@@ -581,6 +670,7 @@ mod tests {
             shape: ShapeId(300),
             frm_patch: [7; 16],
             frm_len: 700,
+            foreign_keys: Box::default(),
         };
         let mut key = Vec::new();
         push_table_key(&mut key, &def.name).unwrap();
@@ -595,6 +685,14 @@ mod tests {
         let mut key = Vec::new();
         push_table_key(&mut key, "d/t#P#p0").unwrap();
         assert_eq!(parse_table_key(&key).unwrap(), ("d", "t#P#p0"));
+    }
+
+    #[test]
+    fn references_of_one_parent_are_together() {
+        let key = reference_key("d/p", "e/c").unwrap();
+        assert_eq!(parse_reference_key(&key).unwrap(), ("d/p".into(), "e/c".into()));
+        assert!(key.starts_with(&reference_prefix("d/p").unwrap()));
+        assert!(!reference_key("d/p2", "e/c").unwrap().starts_with(&reference_prefix("d/p").unwrap()));
     }
 
     #[test]

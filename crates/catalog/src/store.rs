@@ -15,7 +15,7 @@ use myriad_space::SpaceRegistry;
 use myriad_txn::{Durability, Index, Isolation, LockWait, RowBuf, Strength, Trx, TrxSystem};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -102,6 +102,8 @@ pub struct Catalog {
     pub(crate) building: Mutex<HashSet<u32>>,
     /// First index id of this run; those below were given before the last start.
     pub(crate) new_indexes_from: AtomicU32,
+    /// See [`Catalog::references_version`].
+    pub(crate) references_version: AtomicU64,
     /// Whether index [`rows::DESTROYED`] may have rows.
     pub(crate) destroyed: Arc<AtomicBool>,
     pub(crate) punching: Mutex<Punching>,
@@ -142,6 +144,7 @@ impl Catalog {
             new_indexes_from: AtomicU32::new(rows::FIRST_INDEX),
             punching: Mutex::default(),
             round: Mutex::default(),
+            references_version: AtomicU64::new(1),
             destroyed: Arc::new(AtomicBool::new(true)),
         }
     }

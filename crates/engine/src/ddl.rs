@@ -4,7 +4,9 @@ use crate::build::IndexBuild;
 use crate::engine::Engine;
 use crate::table::Table;
 use myriad_base::{Error, Result};
-use myriad_catalog::{Changed, CloneNote, Cloned, FolderFile, IndexSource, IndexSpec, Judge, TableSpec};
+use myriad_catalog::{
+    Changed, CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSource, IndexSpec, Judge, TableSpec,
+};
 use std::sync::Arc;
 
 impl Engine {
@@ -38,8 +40,24 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::TableExists`]; those of writing.
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.rename_table_as(from, to, None, None)
+    }
+
+    /// As [`Engine::rename_table`]. A copy may take the place of a table `replaced` of another name: foreign keys that refer
+    /// to that one follow. Names of the table's own foreign keys that begin with the first of `prefix` begin with the second
+    /// then.
+    ///
+    /// # Errors
+    /// As [`Engine::rename_table`].
+    pub fn rename_table_as(
+        &self,
+        from: &str,
+        to: &str,
+        replaced: Option<&str>,
+        prefix: Option<(&str, &str)>,
+    ) -> Result<()> {
         self.pool().check_poison()?;
-        self.outdate(self.catalog().rename_table(from, to))?;
+        self.outdate(self.catalog().rename_table(from, to, replaced, prefix))?;
         self.rename_emptied(from, to);
         Ok(())
     }
@@ -94,16 +112,17 @@ impl Engine {
         self.catalog().unfinished_clones()
     }
 
-    /// New image, same indexes.
+    /// New image, same indexes; foreign keys as `keys` says.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
-    pub fn replace_frm(&self, name: &str, frm: &[u8]) -> Result<()> {
+    pub fn replace_frm(&self, name: &str, frm: &[u8], keys: ForeignKeyChange<'_>) -> Result<()> {
         self.pool().check_poison()?;
-        self.outdate(self.catalog().replace_frm(name, frm))
+        self.outdate(self.catalog().replace_frm(name, frm, keys))
     }
 
     /// New image and indexes: `old_index_of_new[i]` is the number index i has today, `None` for the next one of `builds`.
+    /// Foreign keys as `keys` says.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::DefinitionChanged`]; [`Error::Invalid`] for lists that do not fit; those of writing.
@@ -114,6 +133,7 @@ impl Engine {
         indexes: &[IndexSpec],
         old_index_of_new: &[Option<u32>],
         builds: &mut [&mut IndexBuild],
+        keys: ForeignKeyChange<'_>,
     ) -> Result<()> {
         self.pool().check_poison()?;
         let table_id = self.catalog().table(name)?.id.0;
@@ -134,7 +154,7 @@ impl Engine {
         if built.next().is_some() {
             return Err(Error::invalid("more indexes were built than are used"));
         }
-        self.outdate(self.catalog().alter_indexes(name, frm, indexes, &sources))?;
+        self.outdate(self.catalog().alter_indexes(name, frm, indexes, &sources, keys))?;
         for build in builds {
             build.adopted = true;
         }
@@ -156,6 +176,35 @@ impl Engine {
     pub fn frm(&self, name: &str) -> Result<Vec<u8>> {
         let def = self.catalog().table(name)?;
         self.catalog().frm(&def)
+    }
+
+    /// A table's foreign keys, in order of their names; none if there is no such table.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn foreign_keys(&self, name: &str) -> Result<Vec<ForeignKey>> {
+        Ok(self.catalog().find_table(name)?.map_or(Vec::new(), |def| def.foreign_keys.to_vec()))
+    }
+
+    /// Foreign keys that refer to a table, each with the table that has it. The table need not exist.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn references_to(&self, name: &str) -> Result<Vec<(String, ForeignKey)>> {
+        self.catalog().references_to(name)
+    }
+
+    /// A table of another database that refers to one of this database: `(parent, child)`.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn reference_from_elsewhere(&self, db: &str) -> Result<Option<(String, String)>> {
+        self.catalog().reference_from_elsewhere(db)
+    }
+
+    /// Grows with each change of any table's foreign keys. What was read before it grew may be outdated.
+    pub fn references_version(&self) -> u64 {
+        self.catalog().references_version()
     }
 
     /// Tables of a database in order, by the table part of their names, until `visit` returns false.

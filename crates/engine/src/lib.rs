@@ -54,7 +54,9 @@ pub use cursor::{Cursor, CursorOptions, Seek};
 pub use engine::Engine;
 pub use inspect::Inspection;
 pub use myriad_base::{Error, Result};
-pub use myriad_catalog::{CloneNote, Cloned, FolderFile, IndexSpec, Judge, TableSpec, Verdict};
+pub use myriad_catalog::{
+    CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSpec, Judge, ReferenceAction, TableSpec, Verdict,
+};
 pub use reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};
 pub use table::{Table, TableStats};

@@ -168,7 +168,7 @@ fn definitions_change_atomically_and_survive() {
     engine.truncate_table("b/t", 1).unwrap();
     assert_eq!(rows(&engine, "b/t").len(), 0);
     fill(&engine, "b/t", 5);
-    engine.replace_frm("b/t", &other).unwrap();
+    engine.replace_frm("b/t", &other, Default::default()).unwrap();
     assert_eq!(engine.frm("b/t").unwrap(), other);
     assert_eq!(rows(&engine, "b/t").len(), 5);
     let mut names = Vec::new();
@@ -285,7 +285,7 @@ fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, dup: b
     session.commit()?;
     let specs = [IndexSpec::UNIQUE, IndexSpec::PLAIN];
     build.finish()?;
-    engine.alter_indexes(name, b"new image", &specs, &[Some(0), None], &mut [&mut build])
+    engine.alter_indexes(name, b"new image", &specs, &[Some(0), None], &mut [&mut build], Default::default())
 }
 
 #[test]

@@ -1,9 +1,3 @@
-CREATE TABLE parent (id INT PRIMARY KEY);
--- refused
-CREATE TABLE child (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent(id));
-CREATE TABLE child (id INT PRIMARY KEY, p INT);
--- refused
-ALTER TABLE child ADD FOREIGN KEY (p) REFERENCES parent(id);
 -- refused
 CREATE TABLE ft (a TEXT, FULLTEXT(a));
 -- refused

@@ -1,0 +1,217 @@
+//! FOREIGN KEY constraints: kept in the row of the table that has them, and in an index by the table they refer to.
+//!
+//! The catalog knows names alone; that a referenced table or column exists, and what a violation is, are the reader's
+//! business. A parent is referenced by name: it may be missing, and a table of that name made later is it.
+
+use crate::def::{ForeignKey, TableDef};
+use crate::rows::{self, parse_reference_key, reference_key, reference_prefix};
+use crate::spaces::{apply_one, get_locked};
+use crate::store::{index, Catalog};
+use myriad_base::Result;
+use myriad_txn::{OpKind, Strength, Trx};
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+/// What a change of a definition makes of foreign keys.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ForeignKeyChange<'a> {
+    /// The table's own from now on; `None` = as they are.
+    pub keys: Option<&'a [ForeignKey]>,
+    /// Columns of the table that change their names: old and new. Foreign keys of others that refer to them follow.
+    pub renamed: &'a [(String, String)],
+}
+
+/// What the server calls tables that stand in for others in the middle of a change: foreign keys do not follow them.
+fn is_stand_in(name: &str) -> bool {
+    name.split_once('/').is_some_and(|(_, table)| table.starts_with(crate::ddl::COPY_PREFIX))
+}
+
+impl Catalog {
+    /// Grows with each change of any foreign key, after its commit.
+    pub fn references_version(&self) -> u64 {
+        self.references_version.load(Ordering::Acquire)
+    }
+
+    /// Foreign keys were changed and the change committed.
+    pub(crate) fn note_references(&self) {
+        self.references_version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Foreign keys that refer to a table, each with the table that has it, in order of those tables' names.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn references_to(&self, parent: &str) -> Result<Vec<(String, ForeignKey)>> {
+        let mut children = Vec::new();
+        self.scan(rows::REFERENCES, &reference_prefix(parent)?, &mut |key, _| {
+            children.push(parse_reference_key(key)?.1);
+            Ok(true)
+        })?;
+        let mut found = Vec::new();
+        for child in children {
+            // Gone since: nothing refers to the parent any more.
+            let Some(def) = self.find_table(&child)? else { continue };
+            found.extend(def.foreign_keys.iter().filter(|f| f.parent == parent).map(|f| (child.clone(), f.clone())));
+        }
+        Ok(found)
+    }
+
+    /// A table of another database that refers to one of this database: `(parent, child)`.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn reference_from_elsewhere(&self, db: &str) -> Result<Option<(String, String)>> {
+        let mut prefix = Vec::new();
+        rows::push_database_key(&mut prefix, db)?;
+        let mut found = None;
+        self.scan(rows::REFERENCES, &prefix, &mut |key, _| {
+            let (parent, child) = parse_reference_key(key)?;
+            if child.split_once('/').is_none_or(|(child_db, _)| child_db != db) {
+                found = Some((parent, child));
+            }
+            Ok(found.is_none())
+        })?;
+        Ok(found)
+    }
+
+    /// Enters a table's foreign keys under their parents.
+    pub(crate) fn insert_references(&self, trx: &mut Trx, def: &TableDef) -> Result<()> {
+        for parent in parents(def) {
+            self.put_reference(trx, parent, &def.name)?;
+        }
+        Ok(())
+    }
+
+    fn put_reference(&self, trx: &mut Trx, parent: &str, child: &str) -> Result<()> {
+        let key = reference_key(parent, child)?;
+        match get_locked(trx, &index(rows::REFERENCES), &key, Strength::X)? {
+            Some(_) => Ok(()),
+            None => apply_one(trx, OpKind::Insert, &index(rows::REFERENCES), &key, &rows::encode_reference()),
+        }
+    }
+
+    /// Takes out what [`Catalog::insert_references`] entered.
+    pub(crate) fn delete_references(&self, trx: &mut Trx, def: &TableDef) -> Result<()> {
+        for parent in parents(def) {
+            apply_one(trx, OpKind::Delete, &index(rows::REFERENCES), &reference_key(parent, &def.name)?, &[])?;
+        }
+        Ok(())
+    }
+
+    /// Edits a table's definition as part of its own change. The row is the caller's to write.
+    pub(crate) fn change_foreign_keys(
+        &self,
+        trx: &mut Trx,
+        def: &mut TableDef,
+        change: ForeignKeyChange<'_>,
+    ) -> Result<()> {
+        if let Some(keys) = change.keys {
+            self.delete_references(trx, def)?;
+            def.foreign_keys = keys.into();
+            self.insert_references(trx, def)?;
+        }
+        if change.renamed.is_empty() {
+            return Ok(());
+        }
+        let parent = def.name.clone();
+        let rename = |f: &mut ForeignKey| {
+            for (_, column) in f.columns.iter_mut().filter(|_| f.parent == parent) {
+                if let Some((_, new)) = change.renamed.iter().find(|(old, _)| old.eq_ignore_ascii_case(column)) {
+                    column.clone_from(new);
+                }
+            }
+        };
+        // The list given has the table's own columns right already, not what it refers to in itself.
+        def.foreign_keys.iter_mut().for_each(rename);
+        self.edit_references(trx, &parent, &parent, &rename).map(|_| ())
+    }
+
+    /// What refers to a table called `old` refers to `new` from now on; the table called `except` sees to its own. Whether
+    /// there is any.
+    pub(crate) fn follow_rename(&self, trx: &mut Trx, old: &str, new: &str, except: &str) -> Result<bool> {
+        self.edit_references(trx, old, except, &|f| {
+            if f.parent == old {
+                f.parent = new.into();
+            }
+        })
+    }
+
+    /// Edits the foreign keys of all tables but `except` that refer to `parent`. Whether there is any.
+    fn edit_references(
+        &self,
+        trx: &mut Trx,
+        parent: &str,
+        except: &str,
+        edit: &dyn Fn(&mut ForeignKey),
+    ) -> Result<bool> {
+        let mut children = Vec::new();
+        self.scan(rows::REFERENCES, &reference_prefix(parent)?, &mut |key, _| {
+            children.push(parse_reference_key(key)?.1);
+            Ok(true)
+        })?;
+        children.retain(|c| c != except);
+        let any = !children.is_empty();
+        for child in children {
+            let mut key = Vec::new();
+            rows::push_table_key(&mut key, &child)?;
+            let Some(value) = get_locked(trx, &index(rows::TABLES), &key, Strength::X)? else { continue };
+            let mut def = rows::decode_table(child, &value)?;
+            self.delete_references(trx, &def)?;
+            def.foreign_keys.iter_mut().for_each(edit);
+            apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&def))?;
+            self.insert_references(trx, &def)?;
+        }
+        Ok(any)
+    }
+
+    /// Forgets the cached definitions of those that refer to a table.
+    pub(crate) fn forget_children(&self, parent: &str) -> Result<()> {
+        let mut children = Vec::new();
+        self.scan(rows::REFERENCES, &reference_prefix(parent)?, &mut |key, _| {
+            children.push(parse_reference_key(key)?.1);
+            Ok(true)
+        })?;
+        children.iter().for_each(|c| self.forget(c));
+        Ok(())
+    }
+}
+
+fn parents(def: &TableDef) -> BTreeSet<&str> {
+    def.foreign_keys.iter().map(|f| f.parent.as_str()).collect()
+}
+
+/// The foreign keys of a table that gets another name: those that refer to the table itself follow, and names that begin
+/// with the first of `prefix` begin with the second. Nothing follows a table that stands in for another.
+pub(crate) fn renamed_keys(keys: &[ForeignKey], old: &str, new: &str, prefix: Option<(&str, &str)>) -> Vec<ForeignKey> {
+    let mut keys = keys.to_vec();
+    if !is_followed(old, new) {
+        return keys;
+    }
+    for f in &mut keys {
+        if f.parent == old {
+            f.parent = new.into();
+        }
+        if let Some((rest, new)) = prefix.and_then(|(old, new)| Some((f.name.strip_prefix(old)?, new))) {
+            f.name = format!("{new}{rest}");
+        }
+    }
+    keys.sort_by(|a, b| a.name.cmp(&b.name));
+    keys
+}
+
+/// Whether what refers to `old` follows a rename to `new`.
+pub(crate) fn is_followed(old: &str, new: &str) -> bool {
+    !is_stand_in(old) && !is_stand_in(new)
+}
+
+/// In a copy of a table for database `to`, what refers to its own database refers to the copy.
+pub(crate) fn retarget(def: &mut TableDef, to: &str) {
+    let db = def.database().to_string();
+    for f in &mut def.foreign_keys {
+        if let Some((parent_db, table)) = f.parent.split_once('/') {
+            if parent_db == db {
+                f.parent = format!("{to}/{table}");
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Foreign keys in the catalog: kept, found by their parents, and in step with every change of a definition.
+
+use myriad::{Engine, ForeignKey, ForeignKeyChange, IndexSpec, Judge, ReferenceAction, Result, TableSpec, Verdict};
+use std::sync::Arc;
+
+const INDEXES: &[IndexSpec] = &[IndexSpec::UNIQUE, IndexSpec::PLAIN];
+
+fn key(name: &str, parent: &str) -> ForeignKey {
+    ForeignKey {
+        name: name.into(),
+        parent: parent.into(),
+        on_delete: ReferenceAction::Cascade,
+        on_update: ReferenceAction::SetNull,
+        columns: vec![("a".into(), "id".into()), ("b".into(), "k".into())],
+    }
+}
+
+fn create(engine: &Engine, name: &str, keys: &[ForeignKey]) {
+    let spec = TableSpec { frm: b"image", indexes: INDEXES, foreign_keys: keys, ..TableSpec::default() };
+    engine.create_table(name, &spec).expect("created");
+}
+
+/// Children and names of the foreign keys that refer to a table.
+fn references(engine: &Engine, parent: &str) -> Vec<String> {
+    let found = engine.references_to(parent).expect("read");
+    found.into_iter().map(|(child, key)| format!("{child}:{}", key.name)).collect()
+}
+
+fn parents(engine: &Engine, table: &str) -> Vec<String> {
+    engine.foreign_keys(table).expect("read").into_iter().map(|k| format!("{}>{}", k.name, k.parent)).collect()
+}
+
+fn place() -> (tempfile::TempDir, Arc<Engine>) {
+    let dir = tempfile::tempdir().expect("folder");
+    let engine = Engine::open(dir.path()).expect("open");
+    (dir, engine)
+}
+
+#[test]
+fn they_are_found_from_both_sides_and_after_a_restart() {
+    let (dir, engine) = place();
+    let before = engine.references_version();
+    create(&engine, "d/c", &[key("one", "d/p"), key("two", "e/q")]);
+    assert!(engine.references_version() > before);
+    // The parent comes later.
+    create(&engine, "d/p", &[]);
+    create(&engine, "d/p2", &[]);
+    let check = |engine: &Engine| {
+        assert_eq!(engine.foreign_keys("d/c").expect("read"), [key("one", "d/p"), key("two", "e/q")]);
+        assert_eq!(references(engine, "d/p"), ["d/c:one"]);
+        assert_eq!(references(engine, "e/q"), ["d/c:two"]);
+        assert!(references(engine, "d/p2").is_empty() && references(engine, "d/c").is_empty());
+        assert_eq!(engine.reference_from_elsewhere("e").expect("read"), Some(("e/q".into(), "d/c".into())));
+        assert_eq!(engine.reference_from_elsewhere("d").expect("read"), None);
+    };
+    check(&engine);
+    engine.truncate_table("d/c", 1).expect("emptied");
+    check(&engine);
+    drop(engine);
+    check(&Engine::open(dir.path()).expect("open"));
+}
+
+#[test]
+fn renames_are_followed_but_not_to_stand_ins() {
+    let (_dir, engine) = place();
+    create(&engine, "d/p", &[key("p_ibfk_1", "d/p")]);
+    create(&engine, "d/c", &[key("c_ibfk_1", "d/p"), key("named", "d/p")]);
+    engine.rename_table("d/p", "e/q").expect("renamed");
+    assert_eq!(parents(&engine, "d/c"), ["c_ibfk_1>e/q", "named>e/q"]);
+    assert_eq!(parents(&engine, "e/q"), ["p_ibfk_1>e/q"]);
+    assert_eq!(references(&engine, "e/q"), ["d/c:c_ibfk_1", "d/c:named", "e/q:p_ibfk_1"]);
+    assert!(references(&engine, "d/p").is_empty());
+    engine.rename_table_as("d/c", "d/n", None, Some(("c_ibfk_", "n_ibfk_"))).expect("renamed");
+    assert_eq!(parents(&engine, "d/n"), ["n_ibfk_1>e/q", "named>e/q"]);
+    // A copy takes the parent's place.
+    create(&engine, "e/#sql-alter-1", &[key("p_ibfk_1", "e/q")]);
+    engine.rename_table("e/q", "e/#sql-backup-1").expect("renamed");
+    assert_eq!(parents(&engine, "d/n"), ["n_ibfk_1>e/q", "named>e/q"]);
+    engine.rename_table("e/#sql-alter-1", "e/q").expect("renamed");
+    engine.drop_table("e/#sql-backup-1").expect("dropped");
+    assert_eq!(references(&engine, "e/q"), ["d/n:n_ibfk_1", "d/n:named", "e/q:p_ibfk_1"]);
+    // And gets another name at that.
+    create(&engine, "e/#sql-alter-2", &[key("p_ibfk_1", "e/q")]);
+    engine.rename_table("e/q", "e/#sql-backup-2").expect("renamed");
+    engine.rename_table_as("e/#sql-alter-2", "e/r", Some("e/q"), None).expect("renamed");
+    engine.drop_table("e/#sql-backup-2").expect("dropped");
+    assert_eq!(references(&engine, "e/r"), ["d/n:n_ibfk_1", "d/n:named", "e/r:p_ibfk_1"]);
+    assert!(references(&engine, "e/q").is_empty());
+}
+
+#[test]
+fn alter_and_drop_keep_both_sides_in_step() {
+    let (_dir, engine) = place();
+    create(&engine, "d/p", &[]);
+    create(&engine, "d/c", &[key("one", "d/p"), key("two", "d/p")]);
+    let keys = [key("three", "d/x"), key("two", "d/p")];
+    engine.replace_frm("d/c", b"new", ForeignKeyChange { keys: Some(&keys), renamed: &[] }).expect("altered");
+    assert_eq!(parents(&engine, "d/c"), ["three>d/x", "two>d/p"]);
+    assert_eq!(references(&engine, "d/p"), ["d/c:two"]);
+    let renamed = [("id".to_string(), "number".to_string())];
+    engine.replace_frm("d/p", b"new", ForeignKeyChange { keys: None, renamed: &renamed }).expect("altered");
+    let columns = |name: &str| {
+        let keys = engine.foreign_keys("d/c").expect("read");
+        keys.into_iter().find(|k| k.name == name).expect("key").columns[0].clone()
+    };
+    assert_eq!(columns("two"), ("a".into(), "number".into()));
+    assert_eq!(columns("three"), ("a".into(), "id".into()));
+    engine.drop_table("d/p").expect("dropped");
+    assert_eq!(references(&engine, "d/p"), ["d/c:two"]);
+    engine.drop_table("d/c").expect("dropped");
+    assert!(references(&engine, "d/p").is_empty() && references(&engine, "d/x").is_empty());
+    create(&engine, "d/c", &[key("one", "e/p")]);
+    engine.drop_database("d").expect("dropped");
+    assert!(references(&engine, "e/p").is_empty());
+}
+
+/// Copies whatever there is, without rows.
+struct Plain;
+
+impl Judge for Plain {
+    fn table(&mut self, _: &str, _: Option<&[u8]>) -> Result<Verdict> {
+        Ok(Verdict::default())
+    }
+    fn first_row(&mut self, name: &str, _: &mut [u8]) -> Result<()> {
+        panic!("nobody asked for the row of {name}")
+    }
+}
+
+#[test]
+fn a_copied_database_refers_to_itself() {
+    let (_dir, engine) = place();
+    create(&engine, "d/p", &[]);
+    create(&engine, "d/c", &[key("one", "d/p"), key("two", "e/p")]);
+    let cloned = engine.clone_database("d", "n", &[], &mut Plain).expect("copied");
+    engine.finish_clone(cloned.note).expect("finished");
+    assert_eq!(parents(&engine, "n/c"), ["one>n/p", "two>e/p"]);
+    assert_eq!(references(&engine, "n/p"), ["n/c:one"]);
+    assert_eq!(references(&engine, "e/p"), ["d/c:two", "n/c:two"]);
+}

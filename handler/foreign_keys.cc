@@ -1,0 +1,648 @@
+/* FOREIGN KEY constraints: definitions, checks of DDL, reports. */
+#include "foreign_keys.h"
+#include "ha_myriad.h"
+#include "options.h"
+#include "references.h"
+#include "sql_alter.h"
+#include <algorithm>
+
+namespace myriad {
+
+namespace {
+
+constexpr const char *STAND_IN = "#sql";
+
+void collect(void *arg, const char *table, const myriad_foreign_key *key) {
+  ForeignKey found;
+  found.name = key->name;
+  found.child = table;
+  found.parent = key->parent;
+  found.on_delete = key->on_delete;
+  found.on_update = key->on_update;
+  found.columns.assign(key->columns, key->columns + key->column_count);
+  found.parent_columns.assign(key->parent_columns, key->parent_columns + key->column_count);
+  static_cast<ForeignKeys *>(arg)->push_back(std::move(found));
+}
+
+std::string database_of(const std::string &core_name) { return core_name.substr(0, core_name.find('/')); }
+
+void append_list(THD *thd, const std::vector<std::string> &columns, String *text) {
+  text->append('(');
+  for (size_t i = 0; i < columns.size(); i++) {
+    if (i) text->append(STRING_WITH_LEN(", "));
+    append_identifier(thd, text, columns[i].c_str(), columns[i].size());
+  }
+  text->append(')');
+}
+
+void append_action(const char *event, uint32_t action, String *text) {
+  static const char *const names[] = {nullptr, "NO ACTION", "CASCADE", "SET NULL"};
+  if (action == MYRIAD_RESTRICT || action > MYRIAD_SET_NULL) return;
+  text->append(event, strlen(event));
+  text->append(names[action], strlen(names[action]));
+}
+
+void append_definition(THD *thd, const ForeignKey &key, String *text) {
+  text->append(STRING_WITH_LEN(" CONSTRAINT "));
+  append_identifier(thd, text, key.name.c_str(), key.name.size());
+  text->append(STRING_WITH_LEN(" FOREIGN KEY "));
+  append_list(thd, key.columns, text);
+  text->append(STRING_WITH_LEN(" REFERENCES "));
+  const SqlName parent = sql_name(key.parent);
+  if (database_of(key.parent) != database_of(key.child)) {
+    append_identifier(thd, text, parent.db.c_str(), parent.db.size());
+    text->append('.');
+  }
+  append_identifier(thd, text, parent.table.c_str(), parent.table.size());
+  text->append(' ');
+  append_list(thd, key.parent_columns, text);
+  append_action(" ON DELETE ", key.on_delete, text);
+  append_action(" ON UPDATE ", key.on_update, text);
+}
+
+uint32_t action_of(enum_fk_option option) {
+  switch (option) {
+  case FK_OPTION_CASCADE: return MYRIAD_CASCADE;
+  case FK_OPTION_SET_NULL: return MYRIAD_SET_NULL;
+  case FK_OPTION_NO_ACTION: return MYRIAD_NO_ACTION;
+  default: return MYRIAD_RESTRICT;
+  }
+}
+
+enum_fk_option option_of(uint32_t action) {
+  switch (action) {
+  case MYRIAD_CASCADE: return FK_OPTION_CASCADE;
+  case MYRIAD_SET_NULL: return FK_OPTION_SET_NULL;
+  case MYRIAD_NO_ACTION: return FK_OPTION_NO_ACTION;
+  default: return FK_OPTION_RESTRICT;
+  }
+}
+
+bool same_name(const char *a, const char *b) { return !my_strcasecmp(system_charset_info, a, b); }
+
+/* What is wrong with a definition, as InnoDB words it. */
+class Refusal {
+public:
+  Refusal(THD *thd, const Foreign_key *key) : m_thd(thd) {
+    const bool alters = thd_sql_command(thd) != SQLCOM_CREATE_TABLE;
+    m_operation = alters ? "Alter" : "Create";
+    if (key->name.str) {
+      m_key = "`" + std::string(key->name.str, key->name.length) + "`";
+      return;
+    }
+    List_iterator_fast<Key_part_spec> parts(const_cast<List<Key_part_spec> &>(key->columns));
+    while (Key_part_spec *part = parts++)
+      m_key += (m_key.empty() ? "(" : ", ") + std::string(part->field_name.str, part->field_name.length);
+    m_key += ")";
+  }
+  int operator()(const TABLE *form, const std::string &why) const {
+    String name;
+    append_identifier(m_thd, &name, form->s->db.str, form->s->db.length);
+    name.append('.');
+    append_identifier(m_thd, &name, form->s->table_name.str, form->s->table_name.length);
+    push_warning_printf(m_thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
+                        "%s  table %s with foreign key %s constraint failed. %s", m_operation, name.c_ptr_safe(),
+                        m_key.c_str(), why.c_str());
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  }
+
+private:
+  THD *m_thd;
+  const char *m_operation;
+  std::string m_key;
+};
+
+std::string text_of(Index_problem problem, const std::string &column, const std::string &parent_column) {
+  switch (problem) {
+  case Index_problem::OnlyPrefix:
+    return "There is only prefix index in the referenced table where the referenced columns appear as the first "
+           "columns.";
+  case Index_problem::NotComparable:
+    return "Field type or character set for column '" + column + "' does not match referenced column '" +
+           parent_column + "'.";
+  default: return "There is no index in the referenced table where the referenced columns appear as the first columns.";
+  }
+}
+
+/* Whether some stored generated column is computed from this one. */
+bool feeds_stored_column(TABLE *form, Field *column) {
+  for (Field **generated = form->vfield; generated && *generated; generated++) {
+    if (!(*generated)->stored_in_db()) continue;
+    MY_BITMAP *saved = form->read_set;
+    std::vector<my_bitmap_map> bits(bitmap_buffer_size(form->s->fields) / sizeof(my_bitmap_map) + 1);
+    MY_BITMAP used;
+    my_bitmap_init(&used, bits.data(), form->s->fields);
+    form->read_set = &used;
+    (*generated)->vcol_info->expr->walk(&Item::register_field_in_read_map, 1, nullptr);
+    form->read_set = saved;
+    if (bitmap_is_set(&used, column->field_index)) return true;
+  }
+  return false;
+}
+
+ulonglong highest_number(const ForeignKeys &keys, const std::string &prefix) {
+  ulonglong highest = 0;
+  for (const ForeignKey &key : keys) {
+    if (key.name.size() <= prefix.size() || key.name.compare(0, prefix.size(), prefix)) continue;
+    char *end;
+    const char *digits = key.name.c_str() + prefix.size();
+    const ulonglong number = *digits == '0' ? 0 : strtoull(digits, &end, 10);
+    if (number && !*end) highest = std::max(highest, number);
+  }
+  return highest;
+}
+
+ForeignKey read_definition(const Foreign_key &from, const std::string &child, const std::string &database) {
+  ForeignKey key;
+  if (from.constraint_name.str)
+    key.name.assign(from.constraint_name.str, from.constraint_name.length);
+  else if (from.old && from.name.str)
+    key.name.assign(from.name.str, from.name.length);
+  key.child = child;
+  std::string db = from.ref_db.str ? std::string(from.ref_db.str, from.ref_db.length) : database;
+  std::string table(from.ref_table.str, from.ref_table.length);
+  if (lower_case_table_names) {
+    my_casedn_str(files_charset_info, &db[0]);
+    my_casedn_str(files_charset_info, &table[0]);
+  }
+  key.parent = core_name(db, table);
+  key.on_delete = action_of(from.delete_opt);
+  key.on_update = action_of(from.update_opt);
+  for (Key_part_spec &part : const_cast<List<Key_part_spec> &>(from.columns))
+    key.columns.emplace_back(part.field_name.str, part.field_name.length);
+  for (Key_part_spec &part : const_cast<List<Key_part_spec> &>(from.ref_columns))
+    key.parent_columns.emplace_back(part.field_name.str, part.field_name.length);
+  return key;
+}
+
+int refuse(const char *what) {
+  my_error(ER_NOT_SUPPORTED_YET, MYF(0), what);
+  return HA_ERR_UNSUPPORTED;
+}
+
+/* What no table with a foreign key may be, in either role. */
+int check_kind(const TABLE *table) {
+  if (table->s->option_struct && table->s->option_struct->in_memory)
+    return refuse("FOREIGN KEY from or to an IN_MEMORY table of the MYRIAD storage engine");
+  if (table->versioned()) return refuse("FOREIGN KEY from or to a system-versioned table of the MYRIAD storage engine");
+  return 0;
+}
+
+/* Nobody who writes the table now knows of the new child: waits for all of them. */
+bool lock_parent(THD *thd, const std::string &parent) {
+  const SqlName name = sql_name(parent);
+  MDL_request request;
+  MDL_REQUEST_INIT(&request, MDL_key::TABLE, name.db.c_str(), name.table.c_str(), MDL_SHARED_NO_WRITE, MDL_TRANSACTION);
+  return thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout));
+}
+
+/* A new foreign key: its columns get the names that the tables spell them with. */
+int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &plan, bool self, ForeignKey *key) {
+  for (std::string &column : key->columns) {
+    Field *field = find_column(form, column);
+    if (!field) return refused(form, "Column " + column + " was not found.");
+    column = field->field_name.str;
+    if ((key->on_delete == MYRIAD_SET_NULL || key->on_update == MYRIAD_SET_NULL) && !field->real_maybe_null())
+      return refused(form, "You have defined a SET NULL condition but column '" + column + "' is defined as NOT NULL.");
+    const bool acts = key->on_delete >= MYRIAD_CASCADE || key->on_update >= MYRIAD_CASCADE;
+    if (acts && feeds_stored_column(form, field))
+      return refused(form, "Cannot add foreign key constraint placed on the base column of stored column.");
+  }
+  Index_problem problem;
+  uint at = 0;
+  if (find_index(form, plan, key->columns, nullptr, {}, &problem, &at) >= MAX_KEY)
+    return refused(form, text_of(problem, key->columns[at], key->columns[at]));
+  std::unique_ptr<Relative> other;
+  if (!self) {
+    if (lock_parent(thd, key->parent)) return HA_ERR_LOCK_WAIT_TIMEOUT;
+    other = Relative::open(thd, key->parent);
+    if (!other) {
+      if (!checks_foreign_keys(thd)) return 0;
+      const SqlName parent = sql_name(key->parent);
+      return refused(form,
+                     "Referenced table `" + parent.db + "`.`" + parent.table + "` not found in the data dictionary.");
+    }
+    if (int error = check_kind(other->table())) return error;
+  }
+  const TABLE *parent = self ? form : other->table();
+  const TablePlan &parent_plan = self ? plan : other->file()->plan();
+  for (std::string &column : key->parent_columns) {
+    Field *field = find_column(parent, column);
+    if (!field) return refused(form, "Column " + column + " was not found.");
+    column = field->field_name.str;
+  }
+  if (find_index(parent, parent_plan, key->parent_columns, form, key->columns, &problem, &at) >= MAX_KEY)
+    return refused(form, text_of(problem, key->columns[at], key->parent_columns[at]));
+  /* As InnoDB has it: in strict mode, and only where no other action is given that it would be compatible with. */
+  const bool may_set_null = key->on_update == MYRIAD_CASCADE && key->on_delete != MYRIAD_CASCADE &&
+                            key->on_delete != MYRIAD_NO_ACTION && thd->is_strict_mode();
+  for (size_t i = 0; i < key->columns.size() && may_set_null; i++)
+    if (!find_column(form, key->columns[i])->real_maybe_null() &&
+        find_column(parent, key->parent_columns[i])->real_maybe_null())
+      return refused(form, "ON UPDATE CASCADE could set column '" + key->columns[i] + "' to NULL, which is NOT NULL.");
+  return 0;
+}
+
+/* An index of a foreign key has gone. */
+int index_is_needed(THD *thd, const std::string &altered, const std::vector<std::string> &columns) {
+  if (auto before = Relative::open(thd, altered)) {
+    const uint no = find_index(before->table(), before->file()->plan(), columns, nullptr, {});
+    if (no < MAX_KEY) {
+      my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
+      return HA_ERR_DROP_INDEX_FK;
+    }
+  }
+  return HA_ERR_CANNOT_ADD_FOREIGN;
+}
+
+}  // namespace
+
+ForeignKeySpecs::ForeignKeySpecs(const ForeignKeys &keys) {
+  m_columns.reserve(2 * keys.size());
+  auto pointers = [this](const std::vector<std::string> &columns) {
+    m_columns.emplace_back();
+    for (const std::string &column : columns) m_columns.back().push_back(column.c_str());
+    return m_columns.back().data();
+  };
+  for (const ForeignKey &key : keys) {
+    myriad_foreign_key spec;
+    spec.name = key.name.c_str();
+    spec.parent = key.parent.c_str();
+    spec.on_delete = key.on_delete;
+    spec.on_update = key.on_update;
+    spec.columns = pointers(key.columns);
+    spec.parent_columns = pointers(key.parent_columns);
+    spec.column_count = uint32_t(key.columns.size());
+    m_specs.push_back(spec);
+  }
+}
+
+SqlName sql_name(const std::string &core_name) {
+  char db[NAME_LEN + 1], table[NAME_LEN + 1];
+  const size_t slash = core_name.find('/');
+  filename_to_tablename(core_name.substr(0, slash).c_str(), db, sizeof db, true);
+  filename_to_tablename(core_name.substr(slash + 1).c_str(), table, sizeof table, true);
+  return {db, table};
+}
+
+std::string core_name(const std::string &db, const std::string &table) {
+  char path[FN_REFLEN + 1];
+  build_table_filename(path, sizeof path - 1, db.c_str(), table.c_str(), "", 0);
+  return myriad_name(path);
+}
+
+bool is_stand_in(const std::string &core_name) {
+  return !core_name.compare(core_name.find('/') + 1, strlen(STAND_IN), STAND_IN);
+}
+
+bool checks_foreign_keys(THD *thd) { return !thd || !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS); }
+
+ForeignKeys foreign_keys_of(const std::string &table) {
+  ForeignKeys keys;
+  myriad_list_foreign_keys(myriad_core, table.c_str(), collect, &keys);
+  return keys;
+}
+
+ForeignKeys references_to(const std::string &parent) {
+  ForeignKeys keys;
+  myriad_list_references(myriad_core, parent.c_str(), collect, &keys);
+  keys.erase(std::remove_if(keys.begin(), keys.end(), [](const ForeignKey &key) { return is_stand_in(key.child); }),
+             keys.end());
+  return keys;
+}
+
+bool is_referenced_by_others(const std::string &parent) {
+  for (const ForeignKey &key : references_to(parent))
+    if (key.child != parent) return true;
+  return false;
+}
+
+std::string violation_text(THD *thd, const ForeignKey &key) {
+  const SqlName child = sql_name(key.child);
+  String text;
+  append_identifier(thd, &text, child.db.c_str(), child.db.size());
+  text.append('.');
+  append_identifier(thd, &text, child.table.c_str(), child.table.size());
+  text.append(',');
+  append_definition(thd, key, &text);
+  return std::string(text.ptr(), text.length());
+}
+
+Field *find_column(const TABLE *table, const std::string &name) {
+  for (Field **field = table->field; *field; field++)
+    if (same_name((*field)->field_name.str, name.c_str())) return *field;
+  return nullptr;
+}
+
+bool is_comparable(const Field *a, const Field *b) {
+  const KeyPart x = make_column_part(const_cast<Field *>(a)), y = make_column_part(const_cast<Field *>(b));
+  auto is_binary_string = [](const Field *field, const KeyPart &part) {
+    return part.kind == PartKind::Binary || (part.kind == PartKind::Bytes && field->real_type() == MYSQL_TYPE_STRING);
+  };
+  if (is_binary_string(a, x) && is_binary_string(b, y)) return true;
+  if (x.kind != y.kind || is_binary_string(a, x) || is_binary_string(b, y)) return false;
+  switch (x.kind) {
+  case PartKind::Text: return a->charset() == b->charset();
+  case PartKind::Unsigned:
+  case PartKind::Signed: return x.length == y.length;
+  case PartKind::Float:
+  case PartKind::Double: return true;
+  default:
+    return a->real_type() == b->real_type() && x.length == y.length && a->decimals() == b->decimals() &&
+           a->field_length == b->field_length;
+  }
+}
+
+uint find_index(const TABLE *table, const TablePlan &plan, const std::vector<std::string> &columns, const TABLE *types,
+                const std::vector<std::string> &type_columns, Index_problem *problem, uint *column) {
+  Index_problem found = Index_problem::NotFound;
+  uint at = 0;
+  for (uint no = 0; no < table->s->keys; no++) {
+    const KEY &key = table->key_info[no];
+    const IndexPlan &index = plan.index(no);
+    if (key.user_defined_key_parts < columns.size() || key.algorithm == HA_KEY_ALG_LONG_HASH) continue;
+    uint i = 0;
+    for (; i < columns.size(); i++) {
+      const Field *field = table->field[key.key_part[i].fieldnr - 1];
+      if (index.parts[i].prefix) {
+        found = Index_problem::OnlyPrefix;
+        at = i;
+        break;
+      }
+      if (!same_name(field->field_name.str, columns[i].c_str())) break;
+      const Field *type = types ? find_column(types, type_columns[i]) : nullptr;
+      if (types && (!type || !is_comparable(field, type))) {
+        found = Index_problem::NotComparable;
+        at = i;
+        break;
+      }
+    }
+    if (i < columns.size()) continue;
+    if (problem) *problem = Index_problem::None;
+    return no;
+  }
+  if (problem) *problem = found;
+  if (column) *column = at;
+  return MAX_KEY;
+}
+
+std::string altered_table(THD *thd) {
+  if (!thd) return "";
+  switch (thd_sql_command(thd)) {
+  case SQLCOM_ALTER_TABLE:
+  case SQLCOM_CREATE_INDEX:
+  case SQLCOM_DROP_INDEX:
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR: break;
+  default: return "";
+  }
+  const TABLE_LIST *first = thd->lex->first_select_lex()->table_list.first;
+  if (!first || !first->db.str || !first->table_name.str) return "";
+  return core_name(std::string(first->db.str, first->db.length),
+                   std::string(first->table_name.str, first->table_name.length));
+}
+
+int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const TablePlan &plan,
+                        HA_CREATE_INFO *create_info, ForeignKeys *keys, std::vector<std::string> *kept) {
+  const bool creates = thd_sql_command(thd) == SQLCOM_CREATE_TABLE || !is_stand_in(name);
+  const std::string final_name = creates ? name
+                                         : core_name(std::string(form->s->db.str, form->s->db.length),
+                                                     std::string(form->s->table_name.str, form->s->table_name.length));
+  const std::string prefix = sql_name(final_name).table + "_ibfk_";
+  const ForeignKeys before = creates ? ForeignKeys() : foreign_keys_of(final_name);
+  ulonglong number = highest_number(before, prefix);
+  const std::string database(form->s->db.str, form->s->db.length);
+  if (create_info->alter_info) {
+    List_iterator_fast<Key> list(create_info->alter_info->key_list);
+    while (Key *each = list++) {
+      /* CREATE TABLE ... LIKE names those of its model as old. */
+      if (each->type != Key::FOREIGN_KEY || (each->old && creates)) continue;
+      const auto *from = static_cast<const Foreign_key *>(each);
+      ForeignKey key = read_definition(*from, name, database);
+      const Refusal refused(thd, from);
+      if (!each->old) {
+        if (create_info->options & HA_LEX_CREATE_TMP_TABLE)
+          return refused(form, "Temporary tables can't have foreign key constraints.");
+        if (int error = check_new(thd, refused, form, plan, key.parent == final_name, &key)) return error;
+        if (key.name.empty()) key.name = prefix + std::to_string(++number);
+        if (key.name.size() > NAME_LEN) {
+          my_error(ER_TOO_LONG_IDENT, MYF(0), key.name.c_str());
+          return HA_ERR_UNSUPPORTED;
+        }
+      } else {
+        kept->push_back(key.name);
+        if (find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
+          return index_is_needed(thd, final_name, key.columns);
+      }
+      for (const ForeignKey &other : *keys)
+        if (same_name(other.name.c_str(), key.name.c_str())) {
+          push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY,
+                              "CREATE or ALTER TABLE `%s`.`%s` failed: duplicate name, CONSTRAINT `%s`",
+                              database.c_str(), form->s->table_name.str, key.name.c_str());
+          return HA_ERR_FOUND_DUPP_KEY;
+        }
+      keys->push_back(std::move(key));
+    }
+  }
+  if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return 0;
+  const ForeignKeys children = references_to(final_name);
+  if (!keys->empty() || !children.empty())
+    if (int error = check_kind(form)) return error;
+  for (const ForeignKey &key : children) {
+    if (key.child == final_name) continue;
+    auto child = Relative::open(thd, key.child);
+    if (!child) continue;
+    Index_problem problem;
+    if (find_index(form, plan, key.parent_columns, child->table(), key.columns, &problem) < MAX_KEY) continue;
+    if (!checks_foreign_keys(thd)) continue;
+    if (!creates && problem == Index_problem::NotFound) return index_is_needed(thd, final_name, key.parent_columns);
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
+                        "Create table '%s' with foreign key constraint failed. There is no index in the referenced "
+                        "table where the referenced columns appear as the first columns.",
+                        name.c_str());
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  }
+  return 0;
+}
+
+}  // namespace myriad
+
+using namespace myriad;
+
+/* ---- what the server asks -----------------------------------------------------------------------------------------
+ */
+
+namespace {
+
+LEX_CSTRING *make_text(THD *thd, const std::string &text) {
+  return thd_make_lex_string(thd, nullptr, text.c_str(), text.size(), true);
+}
+
+/* `details`: which columns may be NULL and which index is referenced, for which both tables must be opened. */
+FOREIGN_KEY_INFO *make_info(THD *thd, const ForeignKey &key, bool details) {
+  FOREIGN_KEY_INFO info;
+  const SqlName child = sql_name(key.child), parent = sql_name(key.parent);
+  info.foreign_id = make_text(thd, key.name);
+  info.foreign_db = make_text(thd, child.db);
+  info.foreign_table = make_text(thd, child.table);
+  info.referenced_db = make_text(thd, parent.db);
+  info.referenced_table = make_text(thd, parent.table);
+  info.delete_method = option_of(key.on_delete);
+  info.update_method = option_of(key.on_update);
+  info.referenced_key_name = nullptr;
+  for (const std::string &column : key.columns) info.foreign_fields.push_back(make_text(thd, column), thd->mem_root);
+  for (const std::string &column : key.parent_columns)
+    info.referenced_fields.push_back(make_text(thd, column), thd->mem_root);
+  if (details) {
+    auto from = Relative::open(thd, key.child);
+    auto to = key.parent == key.child ? nullptr : Relative::open(thd, key.parent);
+    Relative *referenced = key.parent == key.child ? from.get() : to.get();
+    const unsigned count = unsigned(key.columns.size());
+    for (unsigned i = 0; i < count; i++) {
+      Field *field = from ? find_column(from->table(), key.columns[i]) : nullptr;
+      if (field && field->real_maybe_null()) info.set_nullable(thd, false, i, count);
+      field = referenced ? find_column(referenced->table(), key.parent_columns[i]) : nullptr;
+      if (field && field->real_maybe_null()) info.set_nullable(thd, true, i, count);
+    }
+    if (from && referenced) {
+      const uint no =
+          find_index(referenced->table(), referenced->file()->plan(), key.parent_columns, from->table(), key.columns);
+      if (no < MAX_KEY) info.referenced_key_name = make_text(thd, referenced->table()->key_info[no].name.str);
+    }
+  }
+  return static_cast<FOREIGN_KEY_INFO *>(thd_memdup(thd, &info, sizeof info));
+}
+
+}  // namespace
+
+int ha_myriad::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
+  if (is_stand_in(m_name)) return 0;
+  for (const ForeignKey &key : foreign_keys_of(m_name)) list->push_back(make_info(thd, key, true), thd->mem_root);
+  return 0;
+}
+
+/* Also called for each statement that changes the table. */
+int ha_myriad::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
+  load_references();
+  if (!m_references) return 0;
+  const bool details = !altered_table(thd).empty();
+  for (const Link &link : m_references->children()) list->push_back(make_info(thd, link.key, details), thd->mem_root);
+  return 0;
+}
+
+bool ha_myriad::referenced_by_foreign_key() const noexcept {
+  auto *self = const_cast<ha_myriad *>(this);
+  self->load_references();
+  return m_references && m_references->has_children();
+}
+
+bool ha_myriad::can_switch_engines() {
+  load_references();
+  return !m_references;
+}
+
+bool ha_myriad::is_fk_defined_on_table_or_index(uint) {
+  load_references();
+  return m_references && m_references->has_parents();
+}
+
+char *ha_myriad::get_foreign_key_create_info() {
+  const ForeignKeys keys = foreign_keys_of(m_name);
+  if (keys.empty()) return nullptr;
+  String text;
+  for (const ForeignKey &key : keys) {
+    text.append(STRING_WITH_LEN(",\n "));
+    append_definition(ha_thd(), key, &text);
+  }
+  return my_strndup(PSI_NOT_INSTRUMENTED, text.ptr(), text.length(), MYF(0));
+}
+
+void ha_myriad::free_foreign_key_create_info(char *text) { my_free(text); }
+
+bool ha_myriad::get_foreign_dup_key(char *child_table, uint child_table_length, char *child_key,
+                                    uint child_key_length) {
+  Session *session = Session::of(ha_thd(), false);
+  if (!session || session->duplicate_table.empty()) return false;
+  strmake(child_table, session->duplicate_table.c_str(), child_table_length - 1);
+  strmake(child_key, session->duplicate_index.c_str(), child_key_length - 1);
+  return true;
+}
+
+/* ---- ALTER TABLE in place -----------------------------------------------------------------------------------------
+ */
+
+namespace {
+
+bool is_dropped(const Alter_info *info, const std::string &name) {
+  for (Alter_drop &drop : const_cast<List<Alter_drop> &>(info->drop_list))
+    if (drop.type == Alter_drop::FOREIGN_KEY && same_name(drop.name, name.c_str())) return true;
+  return false;
+}
+
+}  // namespace
+
+/* What an ALTER in place makes of the foreign keys; true and an error if it may not. */
+bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, const TablePlan &plan,
+                                    ForeignKeyChange *change) {
+  THD *thd = ha_thd();
+  load_references();
+  constexpr alter_table_operations named = ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY;
+  if (!m_references && !(info->handler_flags & named)) return false;
+  for (Create_field &column : info->alter_info->create_list)
+    if (column.field && !same_name(column.field->field_name.str, column.field_name.str)) {
+      change->old_names.push_back(column.field->field_name.str);
+      change->new_names.push_back(column.field_name.str);
+    }
+  auto renamed = [change](std::string *column) {
+    for (size_t i = 0; i < change->old_names.size(); i++)
+      if (same_name(change->old_names[i].c_str(), column->c_str())) {
+        *column = change->new_names[i];
+        return;
+      }
+  };
+  for (ForeignKey &key : foreign_keys_of(m_name)) {
+    if (is_dropped(info->alter_info, key.name)) continue;
+    const std::vector<std::string> before = key.columns;
+    for (std::string &column : key.columns) renamed(&column);
+    if (find_index(altered, plan, key.columns, nullptr, {}) >= MAX_KEY) {
+      const uint no = find_index(table, *m_plan, before, nullptr, {});
+      my_error(ER_DROP_INDEX_FK, MYF(0), no < MAX_KEY ? table->key_info[no].name.str : key.name.c_str());
+      return true;
+    }
+    change->keys.push_back(std::move(key));
+  }
+  if (info->handler_flags & ALTER_ADD_FOREIGN_KEY) {
+    const SqlName own = sql_name(m_name);
+    const std::string prefix = own.table + "_ibfk_";
+    ulonglong number = highest_number(foreign_keys_of(m_name), prefix);
+    List_iterator_fast<Key> list(info->alter_info->key_list);
+    while (Key *each = list++) {
+      if (each->type != Key::FOREIGN_KEY || each->old) continue;
+      const auto *from = static_cast<const Foreign_key *>(each);
+      ForeignKey key = read_definition(*from, m_name, own.db);
+      int error = check_new(thd, Refusal(thd, from), altered, plan, key.parent == m_name, &key);
+      if (!error) error = check_kind(altered);
+      if (key.name.empty()) key.name = prefix + std::to_string(++number);
+      for (const ForeignKey &other : change->keys)
+        if (same_name(other.name.c_str(), key.name.c_str())) error = HA_ERR_FOUND_DUPP_KEY;
+      if (error) {
+        if (!thd->is_error()) my_error(ER_CANT_CREATE_TABLE, MYF(0), own.db.c_str(), own.table.c_str(), error);
+        return true;
+      }
+      change->keys.push_back(std::move(key));
+    }
+  }
+  change->replace = m_references || !change->keys.empty();
+  if (!checks_foreign_keys(thd)) return false;
+  for (const ForeignKey &key : references_to(m_name)) {
+    if (key.child == m_name && is_dropped(info->alter_info, key.name)) continue;
+    std::vector<std::string> columns = key.parent_columns;
+    for (std::string &column : columns) renamed(&column);
+    if (find_index(altered, plan, columns, nullptr, {}) < MAX_KEY) continue;
+    const uint no = find_index(table, *m_plan, key.parent_columns, nullptr, {});
+    if (no >= MAX_KEY) continue;
+    my_error(ER_DROP_INDEX_FK, MYF(0), table->key_info[no].name.str);
+    return true;
+  }
+  return false;
+}

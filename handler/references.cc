@@ -1,0 +1,527 @@
+/* FOREIGN KEY constraints: enforcement. A row is changed first and looked at then, as with InnoDB, where an index takes
+   its entry before the next one is checked; whoever changes it undoes it after an error. */
+#include "references.h"
+#include "discovery.h"
+#include "ha_myriad.h"
+#include "unireg.h"
+#include <algorithm>
+
+namespace myriad {
+
+namespace {
+
+/* InnoDB's limit: a cascade deeper than this is an error. */
+constexpr unsigned DEPTH_MAX = 15;
+/* A connection that has met more tables than this keeps none of them beyond a statement. */
+constexpr size_t RELATIVES_MAX = 64;
+
+/* Converting a value for a look-up is not the statement's business. */
+class Quiet {
+public:
+  explicit Quiet(THD *thd) : m_thd(thd), m_saved(thd->count_cuted_fields), m_strict(thd->abort_on_warning) {
+    thd->count_cuted_fields = CHECK_FIELD_IGNORE;
+    thd->abort_on_warning = false;
+  }
+  ~Quiet() {
+    m_thd->count_cuted_fields = m_saved;
+    m_thd->abort_on_warning = m_strict;
+  }
+
+private:
+  THD *m_thd;
+  enum_check_fields m_saved;
+  bool m_strict;
+};
+
+/* Writes a parent's value into the child's column, which is in the child's record[0]. False: it does not fit. */
+bool store_as(THD *thd, Field *to, const KeyPart &column, const uchar *parent_record) {
+  if (is_null(column, parent_record)) {
+    if (!to->real_maybe_null()) return false;
+    to->set_null();
+    return true;
+  }
+  to->set_notnull();
+  const uchar *text;
+  size_t length;
+  if (!text_of(column, parent_record, &text, &length)) {
+    memcpy(to->ptr, parent_record + column.offset, column.length);
+    return true;
+  }
+  Quiet quiet(thd);
+  return !to->store(reinterpret_cast<const char *>(text), length, to->charset());
+}
+
+}  // namespace
+
+/* ---- relatives ----------------------------------------------------------------------------------------------------
+ */
+
+std::unique_ptr<Relative> Relative::open(THD *thd, const std::string &name) {
+  std::unique_ptr<Relative> opened(new Relative);
+  if (!myriad_read_frm(name.c_str(), &opened->m_image)) return nullptr;
+  opened->m_name = name;
+  opened->m_path = "./" + name;
+  opened->m_sql = sql_name(name);
+  TABLE_SHARE *share = &opened->m_share;
+  init_tmp_table_share(thd, share, opened->m_sql.db.c_str(), 0, opened->m_sql.table.c_str(), opened->m_path.c_str());
+  const auto *image = reinterpret_cast<const uchar *>(opened->m_image.data());
+  const LEX_CSTRING alias = {opened->m_sql.table.c_str(), opened->m_sql.table.size()};
+  bool failed = share->init_from_binary_frm_image(thd, false, image, opened->m_image.size());
+  failed =
+      failed || open_table_from_share(thd, share, &alias, HA_OPEN_KEYFILE, EXTRA_RECORD, 0, &opened->m_table, false);
+  if (failed) {
+    free_table_share(share);
+    return nullptr;
+  }
+  opened->m_file = static_cast<ha_myriad *>(opened->m_table.file);
+  opened->m_list.reset();
+  opened->m_list.table = &opened->m_table;
+  opened->m_table.pos_in_table_list = &opened->m_list;
+  opened->m_table.use_all_columns();
+  return opened;
+}
+
+Relative::~Relative() {
+  if (!m_file) return;
+  closefrm(&m_table);
+  free_table_share(&m_share);
+}
+
+bool Relative::is_current() const { return myriad_table_is_current(m_file->core_table()); }
+
+bool Relative::compute_generated(THD *thd, bool stored_too) {
+  if (!m_table.vfield) return false;
+  m_table.in_use = thd;
+  m_table.use_all_columns();
+  if (m_table.vcol_fix_expr(thd)) return true;
+  const bool failed = m_table.update_virtual_fields(m_file, stored_too ? VCOL_UPDATE_FOR_WRITE : VCOL_UPDATE_FOR_READ);
+  m_table.vcol_cleanup_expr(thd);
+  return failed;
+}
+
+int Relatives::get(THD *thd, const std::string &name, enum_mdl_type lock, Relative **out) {
+  *out = nullptr;
+  const SqlName sql = sql_name(name);
+  MDL_request request;
+  MDL_REQUEST_INIT(&request, MDL_key::TABLE, sql.db.c_str(), sql.table.c_str(), lock, MDL_TRANSACTION);
+  if (thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout)))
+    return HA_ERR_LOCK_WAIT_TIMEOUT;
+  auto found = m_open.find(name);
+  if (found != m_open.end() && !found->second->is_current()) {
+    m_open.erase(found);
+    found = m_open.end();
+  }
+  if (found == m_open.end()) {
+    auto opened = Relative::open(thd, name);
+    if (!opened) return 0;
+    found = m_open.emplace(name, std::move(opened)).first;
+  }
+  found->second->table()->in_use = thd;
+  *out = found->second.get();
+  return 0;
+}
+
+void Relatives::begin_statement() {
+  statement++;
+  if (m_open.size() > RELATIVES_MAX) m_open.clear();
+}
+
+/* ---- one table's foreign keys -------------------------------------------------------------------------------------
+ */
+
+static Link make_link(ha_myriad *file, const ForeignKey &key, bool as_child) {
+  Link link;
+  link.key = key;
+  link.as_child = as_child;
+  TABLE *table = file->get_table();
+  const std::vector<std::string> &columns = as_child ? key.columns : key.parent_columns;
+  for (const std::string &column : columns)
+    if (Field *field = find_column(table, column)) link.own.push_back(make_column_part(field));
+  if (link.own.size() < columns.size()) link.own.clear();
+  const TablePlan &plan = file->plan();
+  const uint no = find_index(table, plan, columns, nullptr, {});
+  link.own_index = no < MAX_KEY ? plan.core_number(no) : 0;
+  if (as_child && no < MAX_KEY) {
+    for (const KeyPart &part : plan.index(no).parts) link.entry.push_back(part);
+    for (const KeyPart &part : plan.clustered().parts) link.entry.push_back(part);
+  }
+  return link;
+}
+
+References::References(ha_myriad *file, const ForeignKeys &own, const ForeignKeys &of_others) : m_file(file) {
+  for (const ForeignKey &key : own) m_parents.push_back(make_link(file, key, true));
+  for (const ForeignKey &key : of_others) m_children.push_back(make_link(file, key, false));
+  /* InnoDB's order: index by index, and by the constraints' names with the children's databases in front. */
+  auto id = [](const Link &link) { return link.key.child.substr(0, link.key.child.find('/') + 1) + link.key.name; };
+  auto before = [&](const Link &a, const Link &b) {
+    return a.own_index != b.own_index ? a.own_index < b.own_index : id(a) < id(b);
+  };
+  std::stable_sort(m_parents.begin(), m_parents.end(), before);
+  std::stable_sort(m_children.begin(), m_children.end(), before);
+  for (const auto *links : {&m_parents, &m_children})
+    for (const Link &link : *links) m_indexes.insert(link.own_index);
+}
+
+void References::leave_unchecked(const std::vector<std::string> &names) {
+  for (Link &link : m_parents) link.checked = std::find(names.begin(), names.end(), link.key.name) == names.end();
+}
+
+int References::lock_parents(THD *thd) {
+  for (Link &link : m_parents)
+    if (link.checked)
+      if (int error = resolve(thd, &link, MDL_SHARED_READ)) return error;
+  return 0;
+}
+
+int References::resolve(THD *thd, Link *link, enum_mdl_type lock) {
+  Session *session = Session::of(thd);
+  if (!session) return HA_ERR_OUT_OF_MEM;
+  if (link->statement == session->relatives.statement) return 0;
+  const std::string &name = link->as_child ? link->key.parent : link->key.child;
+  link->index = nullptr;
+  if (int error = session->relatives.get(thd, name, lock, &link->other)) return error;
+  link->statement = session->relatives.statement;
+  if (!link->other) return 0;
+  const auto &columns = link->as_child ? link->key.parent_columns : link->key.columns;
+  const auto &own = link->as_child ? link->key.columns : link->key.parent_columns;
+  const TablePlan &plan = link->other->file()->plan();
+  const uint no = find_index(link->other->table(), plan, columns, m_file->get_table(), own);
+  if (no < MAX_KEY) link->index = &plan.index(no);
+  return 0;
+}
+
+static bool has_null(const Link &link, const uchar *record) {
+  for (const KeyPart &column : link.own)
+    if (is_null(column, record)) return true;
+  return false;
+}
+
+static bool is_changed(const Link &link, const uchar *old_record, const uchar *new_record) {
+  if (!old_record || !new_record) return true;
+  for (const KeyPart &column : link.as_child ? link.entry : link.own)
+    if (!same_column(column, old_record, new_record)) return true;
+  return false;
+}
+
+bool References::concerns(const uchar *old_record, const uchar *new_record) const {
+  if (new_record)
+    for (const Link &link : m_parents)
+      if (link.checked && is_changed(link, old_record, new_record) && !has_null(link, new_record)) return true;
+  if (old_record)
+    for (const Link &link : m_children)
+      if (is_changed(link, old_record, new_record) && !has_null(link, old_record)) return true;
+  return false;
+}
+
+bool References::key_of(const Link &link, const uchar *record, Buffer *out) const {
+  out->clear();
+  for (size_t i = 0; i < link.own.size(); i++)
+    if (!encode_as(link.index->parts[i], link.own[i], record, out)) return false;
+  return true;
+}
+
+int References::exists(THD *thd, const Link &link, const Buffer &key, myriad_lock lock, bool *found) {
+  Session *session = Session::of(thd);
+  myriad_row row;
+  myriad_status status;
+  if (link.index->unique && link.own.size() == link.index->parts.size()) {
+    status = myriad_get(session->core(), link.other->file()->core_table(), link.index->core_no, key.data(), key.size(),
+                        link.index->core_no != 0, lock, MYRIAD_WAIT, &row, nullptr);
+  } else {
+    myriad_cursor *cursor = nullptr;
+    const myriad_cursor_options options{lock, MYRIAD_WAIT, false, false};
+    status =
+        myriad_cursor_open(session->core(), link.other->file()->core_table(), link.index->core_no, &options, &cursor);
+    if (status != MYRIAD_OK) return session->fail(status, thd);
+    status = myriad_cursor_seek(cursor, MYRIAD_SEEK_EXACT, key.data(), key.size(), &row);
+    myriad_cursor_close(cursor);
+  }
+  *found = status == MYRIAD_OK;
+  return status == MYRIAD_END ? 0 : session->fail(status, thd);
+}
+
+static int violated(THD *thd, const ForeignKey &key, int error) {
+  if (Session *session = Session::of(thd)) session->violation = violation_text(thd, key);
+  return error;
+}
+
+int References::check_parents(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which,
+                              const ForeignKey *cause) {
+  Buffer key;
+  for (Link &link : m_parents) {
+    if (!link.checked || !which.has(link.own_index) || has_null(link, new_record)) continue;
+    if (!is_changed(link, old_record, new_record)) continue;
+    if (cause && cause->name == link.key.name) continue;
+    if (int error = resolve(thd, &link, MDL_SHARED_READ)) return error;
+    bool found = false;
+    if (link.index && !link.own.empty() && key_of(link, new_record, &key)) {
+      /* An ALTER that copies keeps all who would change the parent out for as long as it lasts. */
+      const myriad_lock lock = m_file->is_bulk_copy() ? MYRIAD_LOCK_NONE : MYRIAD_LOCK_S;
+      if (int error = exists(thd, link, key, lock, &found)) return error;
+    }
+    if (!found) return violated(thd, link.key, HA_ERR_NO_REFERENCED_ROW);
+  }
+  return 0;
+}
+
+/* With InnoDB a row that refers to itself still has its old entry in the index of the foreign key when it is looked
+   for, if that one comes behind the referenced index. */
+bool References::refers_to_itself(const Link &link, const Buffer &key, const uchar *record) const {
+  if (link.key.child != link.key.parent || link.index->core_no <= link.own_index) return false;
+  Buffer own;
+  for (size_t i = 0; i < link.own.size(); i++) encode_from_record(link.index->parts[i], record, &own);
+  return own.size() == key.size() && !memcmp(own.data(), key.data(), key.size());
+}
+
+int References::row_deleted(THD *thd, const uchar *record, const Cascade &cascade) {
+  return act_on_children(thd, record, nullptr, {}, &cascade);
+}
+
+int References::row_updated(THD *thd, const uchar *old_record, const uchar *new_record, const ForeignKey *cause,
+                            const Cascade &cascade) {
+  for (uint32_t no : m_indexes) {
+    if (int error = act_on_children(thd, old_record, new_record, {no, no}, &cascade)) return error;
+    if (int error = check_parents(thd, old_record, new_record, {no, no}, cause)) return error;
+  }
+  return 0;
+}
+
+int References::check_update(THD *thd, const uchar *old_record, const uchar *new_record, uint32_t last_index) {
+  for (uint32_t no : m_indexes) {
+    if (no > last_index) break;
+    if (int error = act_on_children(thd, old_record, new_record, {no, no}, nullptr)) return error;
+    if (int error = check_parents(thd, old_record, new_record, {no, no}, nullptr)) return error;
+  }
+  return 0;
+}
+
+int References::act_on_children(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which,
+                                const Cascade *cascade) {
+  Buffer key;
+  for (Link &link : m_children) {
+    if (!which.has(link.own_index)) continue;
+    if (has_null(link, old_record) || !is_changed(link, old_record, new_record)) continue;
+    const uint32_t action = new_record ? link.key.on_update : link.key.on_delete;
+    const bool acts = action >= MYRIAD_CASCADE;
+    if (int error = resolve(thd, &link, acts ? MDL_SHARED_WRITE : MDL_SHARED_READ)) return error;
+    if (!link.other) continue;
+    if (!link.index || link.own.empty()) return violated(thd, link.key, HA_ERR_ROW_IS_REFERENCED);
+    if (!key_of(link, old_record, &key)) continue;
+    if (acts && cascade) {
+      if (int error = cascade_to(thd, &link, key, new_record, *cascade)) return error;
+      continue;
+    }
+    /* What a cascade does not refuse at once, it would do to a row that stays as it is. */
+    if (acts && !(new_record && link.key.child == link.key.parent)) continue;
+    bool found = refers_to_itself(link, key, old_record);
+    if (!found)
+      if (int error = exists(thd, link, key, MYRIAD_LOCK_S, &found)) return error;
+    if (found) return violated(thd, link.key, HA_ERR_ROW_IS_REFERENCED);
+  }
+  return 0;
+}
+
+/* Acts on all of the child's rows that refer to the parent's old values. */
+int References::cascade_to(THD *thd, Link *link, const Buffer &key, const uchar *new_record, const Cascade &cascade) {
+  Session *session = Session::of(thd);
+  ha_myriad *child = link->other->file();
+  const IndexPlan &index = *link->index;
+  myriad_cursor *cursor = nullptr;
+  const myriad_cursor_options options{MYRIAD_LOCK_X, MYRIAD_WAIT, false, false};
+  myriad_status status = myriad_cursor_open(session->core(), child->core_table(), index.core_no, &options, &cursor);
+  if (status != MYRIAD_OK) return session->fail(status, thd);
+  int error = 0;
+  myriad_row row;
+  Buffer pk;
+  status = myriad_cursor_seek(cursor, MYRIAD_SEEK_EXACT, key.data(), key.size(), &row);
+  while (status == MYRIAD_OK) {
+    const uchar *at = row.key;
+    size_t length = row.key_len;
+    if (index.core_no &&
+        !child->plan().clustered_part(index, row.key, row.key_len, row.value, row.value_len, &at, &length)) {
+      error = HA_ERR_CRASHED;
+      break;
+    }
+    pk.assign(at, length);
+    if (thd_kill_level(thd) != THD_IS_NOT_KILLED) {
+      error = HA_ERR_ABORTED_BY_USER;
+      break;
+    }
+    if ((error = change_child(thd, link, pk.data(), pk.size(), new_record, cascade))) break;
+    status = myriad_cursor_next(cursor, &row);
+  }
+  myriad_cursor_close(cursor);
+  if (error || status == MYRIAD_OK || status == MYRIAD_END) return error;
+  return session->fail(status, thd);
+}
+
+int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_length, const uchar *new_record,
+                             const Cascade &cascade) {
+  const uint32_t action = new_record ? link->key.on_update : link->key.on_delete;
+  const bool removes = !new_record && action == MYRIAD_CASCADE;
+  /* Rows of a table that is being updated in this chain may be half changed. */
+  for (const Cascade *each = &cascade; !removes && each; each = each->up)
+    if (!each->is_delete && *each->table == link->key.child) return violated(thd, link->key, HA_ERR_ROW_IS_REFERENCED);
+  if (cascade.depth >= DEPTH_MAX) {
+    push_warning_printf(
+        thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_ROW_IS_REFERENCED,
+        "MYRIAD: Cannot delete/update rows with cascading foreign key constraints that exceed max depth "
+        "of %u. Please drop extra constraints and try again",
+        DEPTH_MAX);
+    return violated(thd, link->key, HA_ERR_FK_DEPTH_EXCEEDED);
+  }
+  ha_myriad *child = link->other->file();
+  TABLE *table = link->other->table();
+  std::vector<uchar> before(table->s->reclength), after;
+  Buffer blobs;
+  int error = child->read_for_cascade(thd, pk, pk_length, &blobs);
+  if (error) return error == HA_ERR_KEY_NOT_FOUND ? 0 : error;
+  if (link->other->compute_generated(thd, false)) return HA_ERR_GENERIC;
+  memcpy(before.data(), table->record[0], before.size());
+  const Cascade next{&cascade, &link->key.child, removes, cascade.depth + 1};
+  if (removes) return child->remove_cascading(thd, before.data(), pk, pk_length, next);
+  for (size_t i = 0; i < link->own.size(); i++) {
+    Field *field = find_column(table, link->key.columns[i]);
+    if (action == MYRIAD_SET_NULL)
+      field->set_null();
+    else if (!store_as(thd, field, link->own[i], new_record))
+      return violated(thd, link->key, HA_ERR_ROW_IS_REFERENCED);
+  }
+  if (link->other->compute_generated(thd, true)) return HA_ERR_GENERIC;
+  after.assign(table->record[0], table->record[0] + before.size());
+  error = child->change_cascading(thd, before.data(), after.data(), pk, pk_length, link->key, next);
+  if (error != HA_ERR_FOUND_DUPP_KEY) return error;
+  Session *session = Session::of(thd);
+  session->duplicate_table = table->s->table_name.str;
+  const uint no = child->duplicate_index();
+  session->duplicate_index = no < table->s->keys ? table->key_info[no].name.str : "";
+  return HA_ERR_FOREIGN_DUPLICATE_KEY;
+}
+
+}  // namespace myriad
+
+using namespace myriad;
+
+/* ---- the handler's part -------------------------------------------------------------------------------------------
+ */
+
+/* What is known of the table's foreign keys, read anew if any have changed anywhere. */
+void ha_myriad::load_references() {
+  const uint64_t version = myriad_references_version(myriad_core);
+  if (version == m_references_version) return;
+  m_references_version = version;
+  const ForeignKeys own = foreign_keys_of(m_name), of_others = references_to(m_name);
+  m_references.reset(own.empty() && of_others.empty() ? nullptr : new References(this, own, of_others));
+  if (!m_references) return;
+  if (Session *session = Session::of(ha_thd(), false))
+    if (session->copied_table == m_name) m_references->leave_unchecked(session->kept_foreign_keys);
+}
+
+/* For a relative: it may be in the middle of a cascade, and metadata locks keep what it knows right until the statement
+   ends. */
+void ha_myriad::load_references_once() {
+  if (m_references_statement == m_session->relatives.statement) return;
+  m_references_statement = m_session->relatives.statement;
+  load_references();
+}
+
+/* Before a statement that changes the table. */
+int ha_myriad::use_references(THD *thd) {
+  for (;;) {
+    load_references();
+    if (!m_references || !checks_foreign_keys(thd)) return 0;
+    if (int error = m_references->lock_parents(thd)) return error;
+    /* A rename of a parent may have been waited for. */
+    if (m_references_version == myriad_references_version(myriad_core)) return 0;
+  }
+}
+
+bool ha_myriad::enforces(const uchar *old_record, const uchar *new_record) {
+  return m_references && checks_foreign_keys(ha_thd()) && m_references->concerns(old_record, new_record);
+}
+
+/* A new row whose operations are pending. */
+int ha_myriad::insert_checked(const uchar *record) {
+  THD *thd = ha_thd();
+  uint64_t before = 0;
+  if (!m_bulk_copy)
+    if (int error = fail(myriad_savepoint(core(), &before))) return error;
+  int error = apply();
+  uint32_t last = UINT32_MAX;
+  if (error == HA_ERR_FOUND_DUPP_KEY && m_duplicate_key < MAX_KEY) last = m_plan->core_number(m_duplicate_key);
+  if (error && last == UINT32_MAX) return error;
+  const int violation = m_references->check_parents(thd, nullptr, record, {0, last}, nullptr);
+  if (!violation || m_bulk_copy) return violation ? violation : error;
+  return undo_to(before, violation);
+}
+
+int ha_myriad::undo_to(uint64_t savepoint, int error) {
+  /* A deadlock's victim is rolled back whole. */
+  if (error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED) return error;
+  const int failed = fail(myriad_rollback_to(core(), savepoint));
+  return failed ? failed : error;
+}
+
+int ha_myriad::update_checked(const uchar *old_record, const uchar *new_record) {
+  THD *thd = ha_thd();
+  uint64_t before = 0;
+  if (int error = fail(myriad_savepoint(core(), &before))) return error;
+  int error = change(old_record, new_record);
+  if (error == HA_ERR_FOUND_DUPP_KEY && m_duplicate_key < MAX_KEY) {
+    const uint32_t last = m_plan->core_number(m_duplicate_key);
+    const int violation = m_references->check_update(thd, old_record, new_record, last);
+    return violation ? violation : error;
+  }
+  if (error) return error;
+  const Cascade cascade{nullptr, &m_name, false, 1};
+  error = m_references->row_updated(thd, old_record, new_record, nullptr, cascade);
+  return error ? undo_to(before, error) : 0;
+}
+
+int ha_myriad::delete_checked(const uchar *record) {
+  THD *thd = ha_thd();
+  uint64_t before = 0;
+  if (int error = fail(myriad_savepoint(core(), &before))) return error;
+  int error = remove(record);
+  if (error) return error;
+  const Cascade cascade{nullptr, &m_name, true, 1};
+  error = m_references->row_deleted(thd, record, cascade);
+  return error ? undo_to(before, error) : 0;
+}
+
+/* The row with this clustered key, locked, into record[0]. */
+int ha_myriad::read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, Buffer *blobs) {
+  m_user_thd = thd;
+  m_session = Session::of(thd);
+  myriad_row row;
+  myriad_status status =
+      myriad_get(core(), m_table, 0, pk, pk_length, false, MYRIAD_LOCK_X, MYRIAD_WAIT, &row, nullptr);
+  if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
+  if (status != MYRIAD_OK) return fail(status);
+  myriad::Template all;
+  m_plan->make_template(table, true, &all);
+  if (m_plan->unpack_row(all, row.key, row.key_len, row.value, row.value_len, table->s->default_values,
+                         table->record[0], blobs))
+    return 0;
+  sql_print_error("MYRIAD: table %s holds a row that does not fit its definition", m_name.c_str());
+  return HA_ERR_CRASHED;
+}
+
+int ha_myriad::remove_cascading(THD *thd, const uchar *record, const uchar *pk, size_t pk_length,
+                                const Cascade &cascade) {
+  load_references_once();
+  m_pk.assign(pk, pk_length);
+  int error = remove(record);
+  if (error || !m_references) return error;
+  return m_references->row_deleted(thd, record, cascade);
+}
+
+int ha_myriad::change_cascading(THD *thd, const uchar *old_record, const uchar *new_record, const uchar *pk,
+                                size_t pk_length, const ForeignKey &cause, const Cascade &cascade) {
+  load_references_once();
+  m_pk.assign(pk, pk_length);
+  int error = change(old_record, new_record);
+  if (error == HA_ERR_RECORD_IS_THE_SAME) return 0;
+  if (error || !m_references) return error;
+  return m_references->row_updated(thd, old_record, new_record, &cause, cascade);
+}

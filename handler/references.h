@@ -1,0 +1,121 @@
+/* FOREIGN KEY constraints: looking up parents and children, and acting on children.
+
+   The server opens neither the parents of a table that it writes nor most children, so each connection keeps what it
+   needs of them: a `Relative` is a table opened beside the statement's own, under a metadata lock of the transaction.
+ */
+#ifndef MYRIAD_REFERENCES_H
+#define MYRIAD_REFERENCES_H
+#include "foreign_keys.h"
+#include <map>
+#include <memory>
+#include <set>
+
+class Session;
+
+namespace myriad {
+
+class Relative {
+public:
+  /* Null if there is no such table, or it cannot be opened. */
+  static std::unique_ptr<Relative> open(THD *thd, const std::string &name);
+  ~Relative();
+  bool is_current() const;
+  TABLE *table() { return &m_table; }
+  ha_myriad *file() { return m_file; }
+  const std::string &name() const { return m_name; }
+  /* The generated columns of a record, which must be the table's record[0]. */
+  bool compute_generated(THD *thd, bool stored_too);
+
+private:
+  Relative() = default;
+  std::string m_name, m_path, m_image;
+  SqlName m_sql;
+  TABLE_SHARE m_share;
+  TABLE m_table;
+  TABLE_LIST m_list;
+  ha_myriad *m_file = nullptr;
+};
+
+/* A connection's relatives. */
+class Relatives {
+public:
+  /* Takes the metadata lock. 0 and null: no such table. Else an error that has been reported to the connection. */
+  int get(THD *thd, const std::string &name, enum_mdl_type lock, Relative **out);
+  /* What was found in an earlier statement has to be looked for again. */
+  void begin_statement();
+  uint64_t statement = 1;
+
+private:
+  std::map<std::string, std::unique_ptr<Relative>> m_open;
+};
+
+/* One foreign key as one of its two tables sees it. */
+struct Link {
+  ForeignKey key;
+  bool as_child;              /* the table that has the link is the child */
+  std::vector<KeyPart> own;   /* its columns of the key */
+  std::vector<KeyPart> entry; /* of the child: of its entries in the key's index; one of these changes, and its parent
+                                 is looked up anew, as InnoDB does for each new entry */
+  uint32_t own_index = 0;     /* core number of its index of them */
+  bool checked = true;
+  uint64_t statement = 0;           /* `other` was found in this one */
+  Relative *other = nullptr;        /* the other table, null if it does not exist */
+  const IndexPlan *index = nullptr; /* its index of the key, null if there is none */
+};
+
+/* What led to the change of a row. */
+struct Cascade {
+  const Cascade *up;
+  const std::string *table;
+  bool is_delete;
+  unsigned depth;
+};
+
+/* The foreign keys of an open table, in both roles. */
+class References {
+public:
+  References(ha_myriad *file, const ForeignKeys &own, const ForeignKeys &of_others);
+  bool empty() const { return m_parents.empty() && m_children.empty(); }
+  bool has_parents() const { return !m_parents.empty(); }
+  bool has_children() const { return !m_children.empty(); }
+  const std::vector<Link> &parents() const { return m_parents; }
+  const std::vector<Link> &children() const { return m_children; }
+  /* The rows that an ALTER copies satisfy the foreign keys of these names. */
+  void leave_unchecked(const std::vector<std::string> &names);
+  /* Metadata locks on the parents. */
+  int lock_parents(THD *thd);
+  /* Whether a change concerns any of the foreign keys. `old_record` null: the row is new; `new_record` null: it goes.
+   */
+  bool concerns(const uchar *old_record, const uchar *new_record) const;
+  /* Numbers of the table's indexes, first to last: what depends on others is left to later. */
+  struct Indexes {
+    uint32_t first = 0, last = UINT32_MAX;
+    bool has(uint32_t no) const { return no >= first && no <= last; }
+  };
+  /* The row's parents exist; of an update those of the entries that it changes, but for `cause`. */
+  int check_parents(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which, const ForeignKey *cause);
+  /* The row is gone, or changed: refuses it, or changes its children. Index by index, as InnoDB does it. */
+  int row_deleted(THD *thd, const uchar *record, const Cascade &cascade);
+  int row_updated(THD *thd, const uchar *old_record, const uchar *new_record, const ForeignKey *cause,
+                  const Cascade &cascade);
+  /* The update fails because of a duplicate in index `last_index`: what would have refused it before. */
+  int check_update(THD *thd, const uchar *old_record, const uchar *new_record, uint32_t last_index);
+
+private:
+  int resolve(THD *thd, Link *link, enum_mdl_type lock);
+  bool key_of(const Link &link, const uchar *record, Buffer *out) const;
+  int exists(THD *thd, const Link &link, const Buffer &key, myriad_lock lock, bool *found);
+  int act_on_children(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which,
+                      const Cascade *cascade);
+  bool refers_to_itself(const Link &link, const Buffer &key, const uchar *record) const;
+  int cascade_to(THD *thd, Link *link, const Buffer &key, const uchar *new_record, const Cascade &cascade);
+  int change_child(THD *thd, Link *link, const uchar *pk, size_t pk_length, const uchar *new_record,
+                   const Cascade &cascade);
+
+  ha_myriad *m_file;
+  std::vector<Link> m_parents, m_children;
+  std::set<uint32_t> m_indexes; /* of either */
+};
+
+}  // namespace myriad
+#endif

@@ -1,0 +1,209 @@
+#!/usr/bin/python3
+"""Foreign keys where it takes more than one client, a crash or a tool. Usage: foreign_key_tests.py [NAME...]"""
+import os
+import random
+import subprocess
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from server_tests import database, expect, first_answer, rows, run, server  # noqa: E402
+from server import pymysql  # noqa: E402
+
+
+def error(connection, sql):
+    """The number of the error, 0 if there is none."""
+    try:
+        rows(connection, sql)
+        return 0
+    except pymysql.err.MySQLError as problem:
+        return problem.args[0]
+
+
+def family(c):
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY, k VARCHAR(20) UNIQUE)")
+    rows(c, """CREATE TABLE c (id INT AUTO_INCREMENT PRIMARY KEY, p INT, k VARCHAR(20), FOREIGN KEY (p) REFERENCES p(id)
+               ON DELETE CASCADE ON UPDATE CASCADE, CONSTRAINT named FOREIGN KEY (k) REFERENCES p(k))""")
+    rows(c, "INSERT INTO p SELECT seq, CONCAT('k', seq) FROM seq_1_to_20")
+    rows(c, "INSERT INTO c (p) SELECT 1 + seq MOD 10 FROM seq_1_to_100")
+
+
+ORPHANS = "SELECT COUNT(*) FROM c LEFT JOIN p ON c.p = p.id WHERE c.p IS NOT NULL AND p.id IS NULL"
+
+
+def test_restart(where):
+    c = database(where)
+    family(c)
+    definition = "SELECT * FROM information_schema.referential_constraints WHERE constraint_schema = 'd'"
+    shown = rows(c, definition)
+    for crash in (False, True):
+        rows(c, "SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        rows(c, "BEGIN")
+        rows(c, "DELETE FROM p WHERE id = 1")
+        expect("cascaded", rows(c, "SELECT COUNT(*) FROM c WHERE p = 1"), ((0,),))
+        other = where.connect(database="d")
+        rows(other, f"INSERT INTO c (p) VALUES ({5 + crash})")
+        if crash:
+            where.kill()
+            where.start()
+        else:
+            where.restart()
+        c = where.connect(database="d")
+        expect("definition", rows(c, definition), shown)
+        expect("undone", rows(c, "SELECT COUNT(*) FROM c WHERE p = 1"), ((10,),))
+        expect("kept", rows(c, f"SELECT COUNT(*) FROM c WHERE p = {5 + crash}"), ((11,),))
+        expect("child", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+        expect("parent", error(c, "TRUNCATE p"), 1701)
+        expect("check", rows(c, "CHECK TABLE c, p")[0][3], "OK")
+
+
+def test_xa(where):
+    c = database(where)
+    family(c)
+    for end, left in (("ROLLBACK", 10), ("COMMIT", 0)):
+        rows(c, "XA START 'x'")
+        rows(c, "DELETE FROM p WHERE id = 2")
+        rows(c, "XA END 'x'")
+        rows(c, "XA PREPARE 'x'")
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        rows(c, f"XA {end} 'x'")
+        expect(end, rows(c, "SELECT COUNT(*) FROM c WHERE p = 2"), ((left,),))
+
+
+def test_many_clients(where):
+    """Whatever children and parents do at once, no child is left without its parent."""
+    c = database(where)
+    family(c)
+    end = time.monotonic() + 6
+    unexpected = []
+
+    def client(number):
+        chance = random.Random(number)
+        connection = where.connect(database="d")
+        level = "READ COMMITTED" if number % 2 else "REPEATABLE READ"
+        rows(connection, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        while time.monotonic() < end:
+            p = chance.randint(1, 20)
+            sql = chance.choice([f"INSERT INTO c (p) VALUES ({p})", f"INSERT INTO c (p) VALUES ({p})",
+                                 f"DELETE FROM p WHERE id = {p}", f"REPLACE INTO p VALUES ({p}, 'k{p}')",
+                                 f"UPDATE p SET id = {chance.randint(1, 20)} WHERE id = {p}",
+                                 f"UPDATE c SET p = {p} WHERE id = {chance.randint(1, 300)}",
+                                 f"INSERT IGNORE INTO p VALUES ({p}, 'k{p}')", "BEGIN", "COMMIT", "ROLLBACK"])
+            number_of_error = error(connection, sql)
+            if number_of_error not in (0, 1062, 1205, 1213, 1451, 1452, 1761):
+                unexpected.append((sql, number_of_error))
+        connection.close()
+
+    threads = [threading.Thread(target=client, args=(n,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect("errors", unexpected[:3], [])
+    expect("orphans", rows(c, ORPHANS), ((0,),))
+    expect("check", {row[3] for row in rows(c, "CHECK TABLE c, p")}, {"OK"})
+
+
+def test_definitions_wait(where):
+    """A definition that concerns a foreign key waits for the transactions that rely on it."""
+    c, other = database(where), where.connect(database="d")
+    family(c)
+    for work, change in (("INSERT INTO c (p) VALUES (3)", "RENAME TABLE p TO q"),
+                         ("INSERT INTO c (p) VALUES (3)", "ALTER TABLE q ADD COLUMN x INT"),
+                         ("UPDATE q SET k = 'new' WHERE id = 15", "CREATE TABLE c2 (p INT, FOREIGN KEY (p) REFERENCES q(id))"),
+                         ("DELETE FROM q WHERE id = 4", "ALTER TABLE c ADD COLUMN x INT, ALGORITHM=COPY")):
+        rows(c, "BEGIN")
+        rows(c, work)
+        thread = threading.Thread(target=rows, args=(other, change))
+        thread.start()
+        time.sleep(0.4)
+        expect(f"{change} waits", thread.is_alive(), True)
+        rows(c, "COMMIT")
+        thread.join(20)
+        expect(f"{change} ends", thread.is_alive(), False)
+    expect("follows", "REFERENCES `q` (`id`)" in rows(c, "SHOW CREATE TABLE c")[0][1], True)
+    expect("child", error(c, "INSERT INTO c2 VALUES (99)"), 1452)
+    rows(c, "INSERT INTO c2 VALUES (9)")
+    expect("parent", error(other, "DELETE FROM q WHERE id = 9"), 1451)
+
+
+def test_dump(where):
+    c = database(where)
+    family(c)
+    before = rows(c, "SHOW CREATE TABLE c"), rows(c, "CHECKSUM TABLE c, p")
+    dump = subprocess.run([server.tool("mariadb-dump"), "--no-defaults", f"--socket={where.socket}", "--user=root",
+                           "--single-transaction", "--databases", "d"], capture_output=True)
+    expect("mariadb-dump", (dump.returncode, dump.stderr), (0, b""))
+    rows(c, "DROP DATABASE d")
+    load = subprocess.run([server.tool("mariadb"), "--no-defaults", f"--socket={where.socket}", "--user=root"],
+                          input=dump.stdout, capture_output=True)
+    expect("restore", (load.returncode, load.stderr), (0, b""))
+    c.select_db("d")
+    expect("restored", (rows(c, "SHOW CREATE TABLE c"), rows(c, "CHECKSUM TABLE c, p")), before)
+    expect("child", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+    expect("parent", error(c, "DROP TABLE p"), 1451)
+
+
+def test_databases(where):
+    """References within a template point into its copy; a database that others refer to cannot be dropped."""
+    c = database(where)
+    for name in ("copy", "elsewhere"):
+        rows(c, f"DROP DATABASE IF EXISTS `{name}`")
+    family(c)
+    expect("tables copied", rows(c, "SELECT myriad_clone_database('d', 'copy')"), ((2,),))
+    rows(c, "INSERT INTO copy.p VALUES (77, 'x')")
+    rows(c, "INSERT INTO copy.c (p) VALUES (77)")
+    expect("parent is the copy's", error(c, "INSERT INTO copy.c (p) VALUES (1)"), 1452)
+    rows(c, "DELETE FROM copy.p")
+    expect("cascades in the copy alone", rows(c, "SELECT (SELECT COUNT(*) FROM copy.c), COUNT(*) FROM c"), ((0, 100),))
+    rows(c, "CREATE DATABASE elsewhere")
+    rows(c, "CREATE TABLE elsewhere.c (p INT, FOREIGN KEY (p) REFERENCES d.p(id))")
+    expect("referenced", error(c, "DROP DATABASE d"), 1451)
+    expect("all there", rows(c, "SELECT COUNT(*) FROM c"), ((100,),))
+    rows(c, "DROP DATABASE copy")
+    rows(c, "DROP TABLE elsewhere.c")
+    rows(c, "DROP DATABASE elsewhere")
+    rows(c, "DROP DATABASE d")
+
+
+def test_refused(where):
+    """What is not supported says so."""
+    c = database(where)
+    family(c)
+    for sql, number in (("CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES p(id)) IN_MEMORY=YES", 1235),
+                        ("CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES p(id)) WITH SYSTEM VERSIONING", 1235),
+                        ("ALTER TABLE p IN_MEMORY=YES", 1235), ("ALTER TABLE c IN_MEMORY=YES", 1235),
+                        ("ALTER TABLE p ADD SYSTEM VERSIONING", 1235), ("ALTER TABLE c ADD SYSTEM VERSIONING", 1235),
+                        ("ALTER TABLE p PARTITION BY HASH(id) PARTITIONS 2", 1217),
+                        ("CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES p(id)) PARTITION BY HASH(p)", 1506)):
+        expect(sql, error(c, sql), number)
+    rows(c, "CREATE TABLE part (id INT PRIMARY KEY) PARTITION BY HASH(id) PARTITIONS 2")
+    rows(c, "CREATE TABLE mem (id INT PRIMARY KEY) IN_MEMORY=YES")
+    rows(c, "CREATE TABLE ver (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
+    for parent, number in (("part", 1005), ("mem", 1235), ("ver", 1235)):
+        expect(parent, error(c, f"CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES {parent}(id))"), number)
+    expect("nothing was made", rows(c, "SHOW TABLES LIKE 'm'"), ())
+    expect("as before", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+
+
+def test_rename_with_copy(where):
+    """A copying ALTER that renames a parent takes along what refers to it."""
+    c = database(where)
+    family(c)
+    rows(c, "ALTER TABLE p RENAME TO q, ADD COLUMN x INT, ALGORITHM=COPY")
+    expect("follows", rows(c, "SHOW CREATE TABLE c")[0][1].count("REFERENCES `q`"), 2)
+    expect("child", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+    rows(c, "DELETE FROM q WHERE id = 1")
+    expect("cascades", rows(c, "SELECT COUNT(*) FROM c WHERE p = 1"), ((0,),))
+    rows(c, "ALTER TABLE c RENAME TO child, ADD COLUMN x INT, ALGORITHM=COPY")
+    expect("names", rows(c, "SHOW CREATE TABLE child")[0][1].count("`child_ibfk_1`"), 1)
+    expect("still", error(c, "INSERT INTO child (p) VALUES (99)"), 1452)
+    rows(c, "DELETE FROM q WHERE id = 2")
+    expect("cascades", rows(c, "SELECT COUNT(*) FROM child WHERE p = 2"), ((0,),))
+
+
+if __name__ == "__main__":
+    server.main_guard(lambda: run(globals()))
