@@ -5,6 +5,7 @@
 #include "ha_myriad.h"
 #include "unireg.h"
 #include <algorithm>
+#include <atomic>
 
 namespace myriad {
 
@@ -121,6 +122,10 @@ int Relatives::get(THD *thd, const std::string &name, enum_mdl_type lock, Relati
   return 0;
 }
 
+static std::atomic<uint64_t> last_connection{0};
+
+Relatives::Relatives() : connection(++last_connection) {}
+
 void Relatives::begin_statement() {
   statement++;
   if (m_open.size() > RELATIVES_MAX) m_open.clear();
@@ -176,11 +181,14 @@ int References::lock_parents(THD *thd) {
 int References::resolve(THD *thd, Link *link, enum_mdl_type lock) {
   Session *session = Session::of(thd);
   if (!session) return HA_ERR_OUT_OF_MEM;
-  if (link->statement == session->relatives.statement) return 0;
+  Relatives &relatives = session->relatives;
+  if (link->connection == relatives.connection && link->statement == relatives.statement) return 0;
   const std::string &name = link->as_child ? link->key.parent : link->key.child;
   link->index = nullptr;
-  if (int error = session->relatives.get(thd, name, lock, &link->other)) return error;
-  link->statement = session->relatives.statement;
+  link->connection = 0;
+  if (int error = relatives.get(thd, name, lock, &link->other)) return error;
+  link->connection = relatives.connection;
+  link->statement = relatives.statement;
   if (!link->other) return 0;
   const auto &columns = link->as_child ? link->key.parent_columns : link->key.columns;
   const auto &own = link->as_child ? link->key.columns : link->key.parent_columns;

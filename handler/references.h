@@ -44,6 +44,9 @@ public:
   /* What was found in an earlier statement has to be looked for again. */
   void begin_statement();
   uint64_t statement = 1;
+  const uint64_t connection; /* a number that no other connection ever has */
+
+  Relatives();
 
 private:
   std::map<std::string, std::unique_ptr<Relative>> m_open;
@@ -58,9 +61,10 @@ struct Link {
                                  is looked up anew, as InnoDB does for each new entry */
   uint32_t own_index = 0;     /* core number of its index of them */
   bool checked = true;
-  uint64_t statement = 0;           /* `other` was found in this one */
-  Relative *other = nullptr;        /* the other table, null if it does not exist */
-  const IndexPlan *index = nullptr; /* its index of the key, null if there is none */
+  uint64_t connection = 0, statement = 0; /* whose `other` is, and when it was found; open tables pass from one
+                                             connection to the next */
+  Relative *other = nullptr;              /* the other table, null if it does not exist */
+  const IndexPlan *index = nullptr;       /* its index of the key, null if there is none */
 };
 
 /* What led to the change of a row. */

@@ -107,6 +107,20 @@ def test_many_clients(where):
     expect("check", {row[3] for row in rows(c, "CHECK TABLE c, p")}, {"OK"})
 
 
+def test_tables_passed_on(where):
+    """What a connection found of a table's parents is not believed by the next one that gets the open table, whose
+    statements have the same numbers."""
+    family(database(where))
+    twins = [where.connect(database="d", autocommit=False) for _ in range(2)]
+    other = where.connect(database="d")
+    rows(other, "SET lock_wait_timeout = 1")
+    for n, twin in enumerate(twins, 1):
+        rows(twin, f"INSERT INTO c (p) VALUES ({n})")
+        expect("parents are locked", error(other, "ALTER TABLE p COMMENT = 'changed'"), 1205)
+        rows(twin, "ROLLBACK")
+    expect("nobody is left", error(other, "ALTER TABLE p COMMENT = 'changed'"), 0)
+
+
 def test_definitions_wait(where):
     """A definition that concerns a foreign key waits for the transactions that rely on it."""
     c, other = database(where), where.connect(database="d")
