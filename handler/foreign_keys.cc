@@ -196,16 +196,21 @@ bool lock_parent(THD *thd, const std::string &parent) {
   return thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout));
 }
 
+bool sets_null(const ForeignKey &key) { return key.on_delete == MYRIAD_SET_NULL || key.on_update == MYRIAD_SET_NULL; }
+
+std::string text_of_not_null(const std::string &column) {
+  return "You have defined a SET NULL condition but column '" + column + "' is defined as NOT NULL.";
+}
+
 /* A new foreign key: its columns get the names that the tables spell them with. */
 int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &plan, bool self, ForeignKey *key) {
   for (std::string &column : key->columns) {
     Field *field = find_column(form, column);
     if (!field) return refused(form, "Column " + column + " was not found.");
     column = field->field_name.str;
-    if ((key->on_delete == MYRIAD_SET_NULL || key->on_update == MYRIAD_SET_NULL) && !field->real_maybe_null())
-      return refused(form, "You have defined a SET NULL condition but column '" + column + "' is defined as NOT NULL.");
-    const bool acts = key->on_delete >= MYRIAD_CASCADE || key->on_update >= MYRIAD_CASCADE;
-    if (acts && feeds_stored_column(form, field))
+    if (sets_null(*key) && !field->real_maybe_null()) return refused(form, text_of_not_null(column));
+    const bool changes_column = key->on_delete == MYRIAD_SET_NULL || key->on_update >= MYRIAD_CASCADE;
+    if (changes_column && feeds_stored_column(form, field))
       return refused(form, "Cannot add foreign key constraint placed on the base column of stored column.");
   }
   Index_problem problem;
@@ -247,11 +252,9 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
 int index_is_needed(THD *thd, const std::string &altered, const std::vector<std::string> &columns) {
   if (auto before = Relative::open(thd, altered)) {
     const uint no = find_index(before->table(), before->file()->plan(), columns, nullptr, {});
-    if (no < MAX_KEY) {
-      my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
-      return HA_ERR_DROP_INDEX_FK;
-    }
+    if (no < MAX_KEY) my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
   }
+  /* Not HA_ERR_DROP_INDEX_FK: the server would look for the index in the new table. */
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
@@ -433,6 +436,10 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
         kept->push_back(key.name);
         if (find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
           return index_is_needed(thd, final_name, key.columns);
+        for (const std::string &column : key.columns) {
+          const Field *field = find_column(form, column);
+          if (sets_null(key) && field && !field->real_maybe_null()) return refused(form, text_of_not_null(column));
+        }
       }
       for (const ForeignKey &other : *keys)
         if (same_name(other.name.c_str(), key.name.c_str())) {

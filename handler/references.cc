@@ -390,8 +390,10 @@ int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_le
   if (removes) return child->remove_cascading(thd, before.data(), pk, pk_length, next);
   for (size_t i = 0; i < link->own.size(); i++) {
     Field *field = find_column(table, link->key.columns[i]);
-    if (action == MYRIAD_SET_NULL)
+    if (action == MYRIAD_SET_NULL && field->real_maybe_null())
       field->set_null();
+    else if (action == MYRIAD_SET_NULL)
+      return violated(thd, link->key, HA_ERR_ROW_IS_REFERENCED);
     else if (!store_as(thd, field, link->own[i], new_record))
       return violated(thd, link->key, HA_ERR_ROW_IS_REFERENCED);
   }
