@@ -200,6 +200,7 @@ private:
   void load_references();
   void load_references_once();
   int use_references(THD *thd);
+  bool may_leave_out_orphans();
   bool enforces(const uchar *old_record, const uchar *new_record);
   int insert_checked(const uchar *record);
   int update_checked(const uchar *old_record, const uchar *new_record);

@@ -131,7 +131,7 @@ int ha_myriad::extra(enum ha_extra_function operation) {
   case HA_EXTRA_NO_IGNORE_DUP_KEY: m_ignore_duplicates = m_replace_duplicates = false; break;
   case HA_EXTRA_WRITE_CANNOT_REPLACE: m_replace_duplicates = false; break;
   case HA_EXTRA_BEGIN_COPY:
-  case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY: m_bulk_copy = true; break;
+  case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY: m_bulk_copy = !may_leave_out_orphans(); break;
   case HA_EXTRA_END_COPY:
     m_bulk_copy = false;
     /* The server renames the copy next, in its own log; the rows must be there if that survives a crash. */
