@@ -78,14 +78,23 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, u
 
 }  // namespace
 
+static bool is_referenced(const std::string &name, bool with_database) {
+  const std::string database = name.substr(0, name.find(FN_LIBCHAR) + 1);
+  for (const myriad::ForeignKey &key : myriad::references_to(name))
+    if (key.child != name && !(with_database && !key.child.compare(0, database.size(), database))) return true;
+  return false;
+}
+
 int myriad_drop(const std::string &name, THD *thd) {
   if (thd && myriad::checks_foreign_keys(thd) && !myriad::is_stand_in(name) &&
       myriad_table_exists(myriad_core, name.c_str())) {
-    const bool with_database = thd_sql_command(thd) == SQLCOM_DROP_DB;
-    const std::string database = name.substr(0, name.find(FN_LIBCHAR) + 1);
-    for (const myriad::ForeignKey &key : myriad::references_to(name)) {
-      if (key.child == name || (with_database && !key.child.compare(0, database.size(), database))) continue;
-      if (Session *session = Session::of(thd, false)) session->violation.clear();
+    const int command = thd_sql_command(thd);
+    const bool referenced = is_referenced(name, command == SQLCOM_DROP_DB);
+    Session *session = Session::of(thd, referenced || command == SQLCOM_DROP_TABLE);
+    const bool refused = command == SQLCOM_DROP_TABLE && session && session->refused_drop.refuses(thd);
+    if (referenced || refused) {
+      if (session) session->violation.clear();
+      if (session && command == SQLCOM_DROP_TABLE) session->refused_drop.keep(thd, name);
       return HA_ERR_ROW_IS_REFERENCED;
     }
   }

@@ -2,6 +2,7 @@
 #ifndef MYRIAD_SESSION_H
 #define MYRIAD_SESSION_H
 #include "server.h"
+#include "drop_table.h"
 #include "references.h"
 #include <string>
 
@@ -44,6 +45,7 @@ public:
   std::string violation, duplicate_table, duplicate_index;
   std::string copied_table;
   std::vector<std::string> kept_foreign_keys;
+  RefusedDrop refused_drop;
 
 private:
   myriad_session *m_core = nullptr;

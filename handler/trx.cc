@@ -57,6 +57,7 @@ int failed_end(myriad_status status, THD *thd, uint code) {
 int commit(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session) return 0;
+  session->refused_drop.statement_ends(thd);
   if (!ends_transaction(thd, all)) {
     myriad_statement_end(session->core());
     session->statement_active = false;
@@ -80,6 +81,7 @@ int commit(handlerton *, THD *thd, bool all) {
 int rollback(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session) return 0;
+  session->refused_drop.statement_ends(thd);
   myriad_status status;
   if (ends_transaction(thd, all)) {
     status = myriad_rollback(session->core());

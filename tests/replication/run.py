@@ -207,6 +207,13 @@ def foreign_keys(binlog_format):
                          "DELETE FROM top WHERE id = 40", "SET foreign_key_checks = 0", "DELETE FROM top WHERE id = 41",
                          "SET foreign_key_checks = 1", "DELETE FROM top WHERE id = 42"):
                 cursor.execute(text)
+            # What drops nothing must not stop the replica.
+            for text in ("DROP TABLE top", "DROP TABLE IF EXISTS top", "DROP TABLE top, low", "DROP TABLE IF EXISTS low, top"):
+                try:
+                    cursor.execute(text)
+                    raise AssertionError(f"{text} is not refused")
+                except pymysql.err.IntegrityError as problem:
+                    expect(problem.args[0] == 1451, f"{text}: {problem}")
             cursor.execute("SELECT COUNT(*) FROM low")
             left = cursor.fetchone()[0]
         expect(0 < left < 900, f"{left} rows are left")

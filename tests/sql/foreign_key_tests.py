@@ -121,6 +121,28 @@ def test_tables_passed_on(where):
     expect("nobody is left", error(other, "ALTER TABLE p COMMENT = 'changed'"), 0)
 
 
+def test_refused_drop(where):
+    """A DROP TABLE that is refused drops nothing: no table, no trigger."""
+    c = database(where)
+    family(c)
+    for t in ("p", "other"):
+        rows(c, f"CREATE TABLE IF NOT EXISTS {t} (id INT PRIMARY KEY)")
+        rows(c, f"CREATE TRIGGER of_{t} BEFORE INSERT ON {t} FOR EACH ROW SET NEW.id = NEW.id + 100")
+
+    shown = rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")
+    for refused in ("DROP TABLE p", "DROP TABLE IF EXISTS p", "DROP TABLE p, c", "DROP TABLE other, p",
+                    "DROP TABLE IF EXISTS nothing, p, other"):
+        expect(refused, error(c, refused), 1451)
+        expect(f"after {refused}", (rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")), shown)
+    rows(c, "INSERT INTO p (id) VALUES (50)")
+    expect("trigger", rows(c, "SELECT MAX(id) FROM p"), ((150,),))
+    rows(c, "DROP TABLE c, p, other")
+    expect("in order", rows(c, "SHOW TABLES"), ())
+    family(c)
+    rows(c, "SET foreign_key_checks = 0")
+    rows(c, "DROP TABLE p, c")
+
+
 def test_definitions_wait(where):
     """A definition that concerns a foreign key waits for the transactions that rely on it."""
     c, other = database(where), where.connect(database="d")

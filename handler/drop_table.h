@@ -1,0 +1,25 @@
+/* A DROP TABLE that is refused because of foreign keys. The server finds no .frm file, so it takes a table that the
+   engine refuses to drop for a missing one: it would remove the table's triggers, and name it in the binary log. */
+#ifndef MYRIAD_DROP_TABLE_H
+#define MYRIAD_DROP_TABLE_H
+#include "server.h"
+#include <string>
+#include <vector>
+
+/* What one connection keeps of it until the statement ends. */
+class RefusedDrop {
+public:
+  /* Whether the running DROP TABLE is refused as a whole: for one of its tables there is a child that it does not drop
+     before. */
+  bool refuses(THD *thd);
+  /* Saves a refused table's triggers from the server, and the binary log from a statement that drops nothing. */
+  void keep(THD *thd, const std::string &name);
+  void statement_ends(THD *thd);
+
+private:
+  query_id_t m_query = 0;
+  bool m_refused = false, m_all_ours = false, m_binlog_off = false;
+  std::vector<std::string> m_aside; /* paths of tables whose triggers have another name for now */
+};
+
+#endif
