@@ -87,6 +87,9 @@ int ha_myriad::open(const char *name, int, uint) {
 int ha_myriad::close() {
   close_cursor();
   m_own_session.reset();
+  m_template.valid = false;
+  m_references.reset();
+  m_references_version = 0;
   m_plan.reset();
   if (m_table) myriad_table_close(m_table);
   m_table = nullptr;
