@@ -4,6 +4,7 @@
    create the folder and its files if we do not come to it. */
 #include "clone.h"
 #include "clone_folder.h"
+#include "discovery.h"
 #include "session.h"
 #include "system_rows.h"
 #include "item_create.h"
@@ -145,7 +146,6 @@ struct Judge {
 };
 
 bool judge_table(void *arg, const char *table, const uint8_t *image, size_t length, myriad_clone_verdict *verdict) {
-  constexpr size_t table_type = 39;
   auto *judge = static_cast<Judge *>(arg);
   if (const char *partition = strstr(table, "#P#")) {
     judge->partitions++;
@@ -153,9 +153,9 @@ bool judge_table(void *arg, const char *table, const uint8_t *image, size_t leng
     judge->refused = std::string("partition '") + table + "' is of no table";
     return false;
   }
-  if (length <= table_type) return true;
-  verdict->first_row = (image[table_type] & 0x30) == 0x20;
+  if (!length) return true;
   const std::string old_image(reinterpret_cast<const char *>(image), length);
+  verdict->first_row = myriad_frm_is_sequence(old_image);
   judge->image = old_image;
   if (!copy_image(judge->clone, &judge->image)) {
     judge->refused = std::string("the definition of table '") + table + "' cannot be changed";

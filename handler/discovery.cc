@@ -57,8 +57,7 @@ int discover_table_existence(handlerton *, const char *db, const char *table) {
 
 bool is_sequence(const char *name) {
   std::string image;
-  constexpr size_t table_type = 39;
-  return myriad_read_frm(name, &image) && image.size() > table_type && (uchar(image[table_type]) & 0x30) == 0x20;
+  return myriad_read_frm(name, &image) && myriad_frm_is_sequence(image);
 }
 
 int drop_table(handlerton *, const char *path) {
@@ -78,18 +77,11 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, u
 
 }  // namespace
 
-static bool is_referenced(const std::string &name, bool with_database) {
-  const std::string database = name.substr(0, name.find(FN_LIBCHAR) + 1);
-  for (const myriad::ForeignKey &key : myriad::references_to(name))
-    if (key.child != name && !(with_database && !key.child.compare(0, database.size(), database))) return true;
-  return false;
-}
-
 int myriad_drop(const std::string &name, THD *thd) {
   if (thd && myriad::checks_foreign_keys(thd) && !myriad::is_stand_in(name) &&
       myriad_table_exists(myriad_core, name.c_str())) {
     const int command = thd_sql_command(thd);
-    const bool referenced = is_referenced(name, command == SQLCOM_DROP_DB);
+    const bool referenced = myriad::is_referenced_by_others(name, command == SQLCOM_DROP_DB);
     Session *session = Session::of(thd, referenced || command == SQLCOM_DROP_TABLE);
     const bool refused = command == SQLCOM_DROP_TABLE && session && session->refused_drop.refuses(thd);
     if (referenced || refused) {
@@ -103,6 +95,11 @@ int myriad_drop(const std::string &name, THD *thd) {
 
 bool myriad_read_frm(const char *name, std::string *image) {
   return myriad_get_frm(myriad_core, name, append_text, image) == MYRIAD_OK && !image->empty();
+}
+
+bool myriad_frm_is_sequence(const std::string &image) {
+  constexpr size_t table_type = 39;
+  return image.size() > table_type && (uchar(image[table_type]) & 0x30) == 0x20;
 }
 
 bool myriad_frm_has_version(const std::string &image, const LEX_CUSTRING *version) {

@@ -8,6 +8,7 @@
 int myriad_drop(const std::string &name, THD *thd);
 /* The table's image from the catalog; false if there is no such table or it has none (partitions). */
 bool myriad_read_frm(const char *name, std::string *image);
+bool myriad_frm_is_sequence(const std::string &image);
 bool myriad_frm_has_version(const std::string &image, const LEX_CUSTRING *version);
 /* Removes the .frm file that the server left beside a table of ours: it would hide the catalog's definition. */
 void myriad_remove_frm(const char *path);

@@ -314,9 +314,9 @@ ForeignKeys references_to(const std::string &parent) {
   return keys;
 }
 
-bool is_referenced_by_others(const std::string &parent) {
+bool is_referenced_by_others(const std::string &parent, bool with_database) {
   for (const ForeignKey &key : references_to(parent))
-    if (key.child != parent) return true;
+    if (key.child != parent && !(with_database && database_of(key.child) == database_of(parent))) return true;
   return false;
 }
 

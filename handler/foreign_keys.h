@@ -43,7 +43,8 @@ bool checks_foreign_keys(THD *thd);
 ForeignKeys foreign_keys_of(const std::string &table);
 /* Those of other tables and its own; of tables that are no stand-ins. */
 ForeignKeys references_to(const std::string &parent);
-bool is_referenced_by_others(const std::string &parent);
+/* By tables other than itself; `with_database`: its whole database goes, so those of others count alone. */
+bool is_referenced_by_others(const std::string &parent, bool with_database);
 
 /* "`db`.`child`, CONSTRAINT ..." as in the errors of a violation. */
 std::string violation_text(THD *thd, const ForeignKey &key);

@@ -8,17 +8,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server_tests import database, expect, first_answer, rows, run, server  # noqa: E402
-from server import pymysql  # noqa: E402
-
-
-def error(connection, sql):
-    """The number of the error, 0 if there is none."""
-    try:
-        rows(connection, sql)
-        return 0
-    except pymysql.err.MySQLError as problem:
-        return problem.args[0]
+from server_tests import code_of, database, expect, first_answer, rows, run, server  # noqa: E402
 
 
 def family(c):
@@ -53,8 +43,8 @@ def test_restart(where):
         expect("definition", rows(c, definition), shown)
         expect("undone", rows(c, "SELECT COUNT(*) FROM c WHERE p = 1"), ((10,),))
         expect("kept", rows(c, f"SELECT COUNT(*) FROM c WHERE p = {5 + crash}"), ((11,),))
-        expect("child", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
-        expect("parent", error(c, "TRUNCATE p"), 1701)
+        expect("child", code_of(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+        expect("parent", code_of(c, "TRUNCATE p"), 1701)
         expect("check", rows(c, "CHECK TABLE c, p")[0][3], "OK")
 
 
@@ -92,7 +82,7 @@ def test_many_clients(where):
                                  f"UPDATE p SET id = {chance.randint(1, 20)} WHERE id = {p}",
                                  f"UPDATE c SET p = {p} WHERE id = {chance.randint(1, 300)}",
                                  f"INSERT IGNORE INTO p VALUES ({p}, 'k{p}')", "BEGIN", "COMMIT", "ROLLBACK"])
-            number_of_error = error(connection, sql)
+            number_of_error = code_of(connection, sql)
             if number_of_error not in (0, 1062, 1205, 1213, 1451, 1452, 1761):
                 unexpected.append((sql, number_of_error))
         connection.close()
@@ -116,9 +106,9 @@ def test_tables_passed_on(where):
     rows(other, "SET lock_wait_timeout = 1")
     for n, twin in enumerate(twins, 1):
         rows(twin, f"INSERT INTO c (p) VALUES ({n})")
-        expect("parents are locked", error(other, "ALTER TABLE p COMMENT = 'changed'"), 1205)
+        expect("parents are locked", code_of(other, "ALTER TABLE p COMMENT = 'changed'"), 1205)
         rows(twin, "ROLLBACK")
-    expect("nobody is left", error(other, "ALTER TABLE p COMMENT = 'changed'"), 0)
+    expect("nobody is left", code_of(other, "ALTER TABLE p COMMENT = 'changed'"), 0)
 
 
 def test_refused_drop(where):
@@ -132,7 +122,7 @@ def test_refused_drop(where):
     shown = rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")
     for refused in ("DROP TABLE p", "DROP TABLE IF EXISTS p", "DROP TABLE p, c", "DROP TABLE other, p",
                     "DROP TABLE IF EXISTS nothing, p, other"):
-        expect(refused, error(c, refused), 1451)
+        expect(refused, code_of(c, refused), 1451)
         expect(f"after {refused}", (rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")), shown)
     rows(c, "INSERT INTO p (id) VALUES (50)")
     expect("trigger", rows(c, "SELECT MAX(id) FROM p"), ((150,),))
@@ -161,9 +151,9 @@ def test_definitions_wait(where):
         thread.join(20)
         expect(f"{change} ends", thread.is_alive(), False)
     expect("follows", "REFERENCES `q` (`id`)" in rows(c, "SHOW CREATE TABLE c")[0][1], True)
-    expect("child", error(c, "INSERT INTO c2 VALUES (99)"), 1452)
+    expect("child", code_of(c, "INSERT INTO c2 VALUES (99)"), 1452)
     rows(c, "INSERT INTO c2 VALUES (9)")
-    expect("parent", error(other, "DELETE FROM q WHERE id = 9"), 1451)
+    expect("parent", code_of(other, "DELETE FROM q WHERE id = 9"), 1451)
 
 
 def test_dump(where):
@@ -179,8 +169,8 @@ def test_dump(where):
     expect("restore", (load.returncode, load.stderr), (0, b""))
     c.select_db("d")
     expect("restored", (rows(c, "SHOW CREATE TABLE c"), rows(c, "CHECKSUM TABLE c, p")), before)
-    expect("child", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
-    expect("parent", error(c, "DROP TABLE p"), 1451)
+    expect("child", code_of(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+    expect("parent", code_of(c, "DROP TABLE p"), 1451)
 
 
 def test_databases(where):
@@ -192,12 +182,12 @@ def test_databases(where):
     expect("tables copied", rows(c, "SELECT myriad_clone_database('d', 'copy')"), ((2,),))
     rows(c, "INSERT INTO copy.p VALUES (77, 'x')")
     rows(c, "INSERT INTO copy.c (p) VALUES (77)")
-    expect("parent is the copy's", error(c, "INSERT INTO copy.c (p) VALUES (1)"), 1452)
+    expect("parent is the copy's", code_of(c, "INSERT INTO copy.c (p) VALUES (1)"), 1452)
     rows(c, "DELETE FROM copy.p")
     expect("cascades in the copy alone", rows(c, "SELECT (SELECT COUNT(*) FROM copy.c), COUNT(*) FROM c"), ((0, 100),))
     rows(c, "CREATE DATABASE elsewhere")
     rows(c, "CREATE TABLE elsewhere.c (p INT, FOREIGN KEY (p) REFERENCES d.p(id))")
-    expect("referenced", error(c, "DROP DATABASE d"), 1451)
+    expect("referenced", code_of(c, "DROP DATABASE d"), 1451)
     expect("all there", rows(c, "SELECT COUNT(*) FROM c"), ((100,),))
     rows(c, "DROP DATABASE copy")
     rows(c, "DROP TABLE elsewhere.c")
@@ -215,14 +205,14 @@ def test_refused(where):
                         ("ALTER TABLE p ADD SYSTEM VERSIONING", 1235), ("ALTER TABLE c ADD SYSTEM VERSIONING", 1235),
                         ("ALTER TABLE p PARTITION BY HASH(id) PARTITIONS 2", 1217),
                         ("CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES p(id)) PARTITION BY HASH(p)", 1506)):
-        expect(sql, error(c, sql), number)
+        expect(sql, code_of(c, sql), number)
     rows(c, "CREATE TABLE part (id INT PRIMARY KEY) PARTITION BY HASH(id) PARTITIONS 2")
     rows(c, "CREATE TABLE mem (id INT PRIMARY KEY) IN_MEMORY=YES")
     rows(c, "CREATE TABLE ver (id INT PRIMARY KEY) WITH SYSTEM VERSIONING")
     for parent, number in (("part", 1005), ("mem", 1235), ("ver", 1235)):
-        expect(parent, error(c, f"CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES {parent}(id))"), number)
+        expect(parent, code_of(c, f"CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES {parent}(id))"), number)
     expect("nothing was made", rows(c, "SHOW TABLES LIKE 'm'"), ())
-    expect("as before", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+    expect("as before", code_of(c, "INSERT INTO c (p) VALUES (99)"), 1452)
 
 
 def test_rename_with_copy(where):
@@ -231,12 +221,12 @@ def test_rename_with_copy(where):
     family(c)
     rows(c, "ALTER TABLE p RENAME TO q, ADD COLUMN x INT, ALGORITHM=COPY")
     expect("follows", rows(c, "SHOW CREATE TABLE c")[0][1].count("REFERENCES `q`"), 2)
-    expect("child", error(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+    expect("child", code_of(c, "INSERT INTO c (p) VALUES (99)"), 1452)
     rows(c, "DELETE FROM q WHERE id = 1")
     expect("cascades", rows(c, "SELECT COUNT(*) FROM c WHERE p = 1"), ((0,),))
     rows(c, "ALTER TABLE c RENAME TO child, ADD COLUMN x INT, ALGORITHM=COPY")
     expect("names", rows(c, "SHOW CREATE TABLE child")[0][1].count("`child_ibfk_1`"), 1)
-    expect("still", error(c, "INSERT INTO child (p) VALUES (99)"), 1452)
+    expect("still", code_of(c, "INSERT INTO child (p) VALUES (99)"), 1452)
     rows(c, "DELETE FROM q WHERE id = 2")
     expect("cascades", rows(c, "SELECT COUNT(*) FROM child WHERE p = 2"), ((0,),))
 

@@ -20,6 +20,15 @@ def rows(connection, sql):
         return cursor.fetchall()
 
 
+def code_of(connection, sql):
+    """The error that a statement ends with, 0 if with none."""
+    try:
+        rows(connection, sql)
+        return 0
+    except pymysql.err.Error as problem:
+        return problem.args[0]
+
+
 def expect(what, got, wanted):
     if got != wanted:
         raise AssertionError(f"{what}: got {got!r}, wanted {wanted!r}")

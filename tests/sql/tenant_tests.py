@@ -10,7 +10,7 @@ import threading
 import time
 
 import server_tests
-from server_tests import expect, rows, server
+from server_tests import code_of, expect, rows, server
 from server_tests import pymysql
 
 # The server ends, the call fails or waits at each path that contains the variable's text.
@@ -60,15 +60,6 @@ class Killer:
             where.stop()
         where.environment = lambda: dict(os.environ, LD_PRELOAD=self.library, **variables) if variables else None
         where.start()
-
-
-def code_of(connection, sql):
-    """The error that a statement ends with, 0 if with none."""
-    try:
-        rows(connection, sql)
-        return 0
-    except pymysql.err.Error as problem:
-        return problem.args[0]
 
 
 def clone(connection, template, database):
