@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """The insert benchmark: three secondary indexes, 50 rows a commit, data larger than the pool; engines taking turns.
 
-Three stages: a load by 4 clients until the rows are in; inserts with as many deletes of the oldest rows; range queries on the
-secondary indexes beside inserts. Prints rows (or queries) a second, the worst second, p99 and longest commit, KB read and
+Four stages: a load by 4 clients until the rows are in; inserts with as many deletes of the oldest rows; range queries on the
+secondary indexes beside inserts, first as many as go, then at a rate that every engine can keep, so that queries compare. Prints rows (or queries) a second, the worst second, p99 and longest commit, KB read and
 written and CPU a row; leaves a CSV and a page under bench/results/.
 """
 import argparse
@@ -76,9 +76,10 @@ def main():
                         "MYRIAD:change-buffer-max-size=0 is one with a variable of its own")
     parser.add_argument("--rows", type=int, default=10000000, help="of the load, before --scale")
     parser.add_argument("--tables", type=int, default=4, help="and clients that insert")
-    parser.add_argument("--queries", type=int, default=4, help="clients of the last stage that ask")
+    parser.add_argument("--queries", type=int, default=4, help="clients of the two last stages that ask")
+    parser.add_argument("--insert-rate", type=int, default=2000, help="rows a second inserted in the last stage")
     parser.add_argument("--commit-rows", type=int, default=50)
-    parser.add_argument("--seconds", type=int, default=120, help="of the two later stages")
+    parser.add_argument("--seconds", type=int, default=120, help="of each stage but the load")
     parser.add_argument("--scale", type=float, default=1, help="factor of rows, pool and log; 0.1 for a first look")
     parser.add_argument("--pool-mib", type=int, default=256, help="before --scale")
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
@@ -97,7 +98,8 @@ def main():
     commits = int(args.rows * args.scale) // args.commit_rows
     seconds = f"--time={args.seconds}"
     stages = [("load", [f"--events={commits}", "--time=0"], 0), ("inserts and tail deletes", [seconds, "--tail_deletes=on"], 0),
-              ("inserts beside", [seconds], args.queries)]
+              ("inserts beside", [seconds], args.queries),
+              ("steady inserts", [seconds, f"--rate={max(1, args.insert_rate // args.commit_rows)}"], args.queries)]
     rows = []
     for name, extra, queries in stages:
         for engine in engines:

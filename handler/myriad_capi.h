@@ -63,7 +63,7 @@ typedef struct {
   uint32_t buffer_pool_instances;
   uint32_t page_cleaners;
   uint32_t io_capacity, io_capacity_max;/* pages a second */
-  uint32_t change_buffer_max_size;      /* percent of the buffer pool; 0: changes of secondary indexes are not buffered */
+  uint32_t change_buffer_max_size;      /* percent of the buffer pool's memory; 0: changes of secondary indexes are not buffered */
   uint32_t io_method;                   /* 0 AUTO, 1 URING, 2 THREADS */
   uint32_t page_size;                   /* bytes; used when the data directory is created */
   uint64_t log_capacity;                /* bytes */

@@ -113,10 +113,10 @@ static MYSQL_SYSVAR_ULONG(
     nullptr, set_io_capacity_max, 20000, 10, 10000000, 0);
 static MYSQL_SYSVAR_ULONG(
     change_buffer_max_size, change_buffer_max_size, PLUGIN_VAR_RQCMDARG,
-    "Memory beside the buffer pool, in percent of it, for entries of secondary indexes whose pages are not in memory: "
-    "they are added when the page is read. Default 10; 0: each page is read at once. Raise it for bulk inserts into "
-    "tables larger than the pool.",
-    nullptr, set_change_buffer_max_size, 10, 0, 50, 0);
+    "Part of the buffer pool's memory, in percent, that changes of secondary indexes may take whose pages are not in "
+    "memory: they are made when the page is read. Default 25; 0: each page is read at once. Raise it for bulk inserts "
+    "into tables larger than the pool.",
+    nullptr, set_change_buffer_max_size, 25, 0, 50, 0);
 static MYSQL_SYSVAR_ENUM(io_method, io_method, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                          "How files are read and written: AUTO (default: io_uring where the kernel allows it), URING "
                          "(or refuse to start), THREADS. "

@@ -249,12 +249,18 @@ impl BufferPool {
         self.check_poison()?;
         let mut worked = self.redo_if_started() != 0;
         worked |= self.merge_old(Lsn(u64::MAX), CLEANER_PAGES) != 0;
+        worked |= self.step_resize();
         if self.free_frames.load(Ordering::Acquire) < self.background.free.target() {
             worked |= self.provide()? != 0;
         }
         worked |= self.write_oldest(Lsn(u64::MAX), CLEANER_PAGES, false)? != 0;
         worked |= self.take_checkpoint()?;
         Ok(worked)
+    }
+
+    /// The part of [`BufferPool::step_background`] that lends memory to buffered changes and takes it back; whether it did.
+    pub fn step_resize(&self) -> bool {
+        self.resize_turn().is_some_and(|pause| pause.is_zero())
     }
 
     /// Pages a second that background writing may use: while nothing presses, and when the log fills.

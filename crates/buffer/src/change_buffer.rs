@@ -17,7 +17,7 @@ use crate::frame::USAGE_COLD;
 use crate::mtr::Mtr;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
-use myriad_base::codec::{push_varint, Reader};
+use myriad_base::codec::{push_varint, varint_len, Reader};
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::page::{set_page_lsn, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
@@ -196,6 +196,11 @@ impl BufferedChange<'_> {
         changes.given = self.given;
         changes.count += 1;
         self.buffer.changes.fetch_add(1, Ordering::Relaxed);
+        // Not to twice the size: memory is what limits the number of changes.
+        let (more, records) = (1 + varint_len(payload.len() as u64) + payload.len(), &mut changes.records);
+        if records.capacity() - records.len() < more {
+            records.reserve_exact(more.max(records.len() / 4));
+        }
         changes.records.push(op);
         push_varint(&mut changes.records, payload.len() as u64);
         changes.records.extend_from_slice(payload);
@@ -293,14 +298,17 @@ impl ChangeBuffer {
 }
 
 impl BufferPool {
-    /// Most memory for buffered changes, in percent of the pool; with 0 nothing is buffered any more.
+    /// Most of the pool's memory that buffered changes may take, in percent; with 0 nothing is buffered any more.
     pub fn set_change_buffer(&self, percent: u32) {
         self.changes.percent.store(percent, Ordering::Relaxed);
     }
 
+    /// Memory that changes may take from the pool's: as much as was set, and what in-memory tables may hold must be three
+    /// quarters of the rest at most.
     fn change_buffer_bytes_max(&self) -> usize {
-        let percent = self.changes.percent.load(Ordering::Relaxed) as usize;
-        self.frames().len() * self.page_size() / 100 * percent
+        let (size, percent) = (self.size(), self.changes.percent.load(Ordering::Relaxed) as usize);
+        let spare = size.saturating_sub(self.memory_pages_set() * 4 / 3);
+        (size * percent / 100).min(spare) * self.page_size()
     }
 
     /// Whether it is worth asking [`BufferPool::buffer_change`]: changes are buffered, and pages have left memory.
@@ -316,7 +324,7 @@ impl BufferPool {
         }
         let Some(room) = self.redo_table().room(page[OFF_KIND], page) else { return };
         // As many pages as four pools' secondary indexes have, and more.
-        let rooms = self.changes.rooms.get_or_init(|| Rooms::new(self.frames().len() * 16));
+        let rooms = self.changes.rooms.get_or_init(|| Rooms::new(self.size() * 16));
         rooms.note(id, room);
     }
 
@@ -428,6 +436,9 @@ impl<'p> Mtr<'p> {
         let pool = self.pool();
         let done = self.commit_and(|start, end| change.add(start, end, op, payload));
         pool.counters.add(Counter::ChangesBuffered);
+        if pool.wants_other_frames() {
+            pool.background.wake_provider();
+        }
         done
     }
 }

@@ -33,7 +33,7 @@ pub struct PoolConfig {
     pub io_capacity: u64,
     /// Pages a second that background writing may use when the log fills.
     pub io_capacity_max: u64,
-    /// Most memory for buffered changes, in percent of the pool; 0 = nothing is buffered.
+    /// Most of the pool's memory that buffered changes may take, in percent; 0 = nothing is buffered.
     pub change_buffer_max_size: u32,
     /// Write each page to the doublewrite file first.
     pub doublewrite: bool,
@@ -62,7 +62,7 @@ impl Default for PoolConfig {
             page_cleaners: 2,
             io_capacity: 2_000,
             io_capacity_max: 20_000,
-            change_buffer_max_size: 10,
+            change_buffer_max_size: 25,
             doublewrite: true,
             background_threads: true,
         }
@@ -72,8 +72,10 @@ impl Default for PoolConfig {
 /// Figures of the pool since it was made, and its state now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Frames in all.
+    /// Frames that there are.
     pub frames: u64,
+    /// Frames that are missing from the pool's size, their memory lent to buffered changes.
+    pub frames_lent: u64,
     /// Frames that there can be without a restart.
     pub frames_max: u64,
     /// Frames that the pool is on the way to; 0 when it is not shrinking.

@@ -73,10 +73,15 @@ impl BufferPool {
 
     /// The memory that in-memory tables may hold, in pages.
     pub(crate) fn memory_pages_max(&self) -> usize {
-        let frames = self.frames().len();
+        self.memory_pages_set().min(self.frames().len() / 4 * 3)
+    }
+
+    /// The same without regard to what buffered changes have taken from the pool.
+    pub(crate) fn memory_pages_set(&self) -> usize {
+        let size = self.size();
         match self.memory.limit_bytes.load(Ordering::Relaxed) {
-            0 => frames / 4,
-            bytes => usize::try_from(bytes / self.page_size() as u64).unwrap_or(usize::MAX).min(frames / 4 * 3),
+            0 => size / 4,
+            bytes => usize::try_from(bytes / self.page_size() as u64).unwrap_or(usize::MAX).min(size / 4 * 3),
         }
     }
 

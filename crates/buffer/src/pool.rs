@@ -604,6 +604,7 @@ impl BufferPool {
         let shrinking = self.shrinking_to();
         PoolStats {
             frames: self.frames.len() as u64,
+            frames_lent: self.size().saturating_sub(self.frames.len()) as u64,
             frames_max: self.frames.max() as u64,
             frames_to_free: shrinking.map_or(0, |(_, left)| left as u64),
             frames_shrinking_to: shrinking.map_or(0, |(to, _)| to as u64),

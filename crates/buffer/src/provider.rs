@@ -134,9 +134,9 @@ impl BufferPool {
         if self.check_poison().is_err() {
             return IDLE;
         }
-        let shrink = self.shrink_turn();
+        let resize = self.resize_turn();
         if self.free_frames.load(Ordering::Acquire) >= self.background.free.target() {
-            return shrink.unwrap_or(IDLE);
+            return resize.unwrap_or(IDLE);
         }
         match self.provide() {
             Ok(0) => {

@@ -1,9 +1,10 @@
-//! Changing the pool's memory while it is in use.
+//! Changing the number of frames while the pool is in use: when its size is set, and as buffered changes take memory from
+//! the pool and give it back.
 //!
-//! Growing is done when the call returns: frames are added at the end, the page table gets more buckets, the frames go to the
-//! free lists. Shrinking goes on behind it: frames beyond the new end are no longer handed out, and the page provider empties
-//! them, by writing what is dirty, whoever uses them; each that is empty is *retired*. When all are, their memory is given
-//! back. Partitions stay as many as they were. One change at a time.
+//! Growing: frames are added at the end, the page table gets more buckets, the frames go to the free lists. Shrinking goes on
+//! in the background: frames beyond the new end are no longer handed out, and the page provider empties them, by writing
+//! what is dirty, whoever uses them; each that is empty is *retired*. When all are, their memory is given back. Partitions
+//! stay as many as they were. One change at a time.
 
 use crate::background::INLINE_ROUNDS;
 use crate::config::{Level, PoolConfig};
@@ -16,19 +17,34 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// Memory is lent to buffered changes in such parts of the pool, at most [`LEND_BYTES`]: a huge page, which gives back what
+/// it holds only as a whole.
+const LEND_PARTS: usize = 64;
+const LEND_BYTES: usize = 2 << 20;
+
 /// The state of a change of size.
 pub(crate) struct Resize {
-    /// Frames from this number on are not handed out; it is the pool's size but while it shrinks.
+    /// The pool's size as it was set, in frames. Those that are not there are lent to buffered changes.
+    size: AtomicUsize,
+    /// Frames from this number on are not handed out; it is the number of frames but while they become fewer.
     limit: AtomicU32,
     /// Frames beyond the limit that are neither in use nor free.
     retired: AtomicUsize,
-    /// The next frame to empty. The lock is held by whoever changes the size or empties frames.
+    /// The next frame to empty. The lock is held by whoever changes the number of frames or empties frames.
     hand: Mutex<u32>,
+    /// The size last reported.
+    reported: AtomicUsize,
 }
 
 impl Resize {
     pub fn new(frames: usize) -> Resize {
-        Resize { limit: AtomicU32::new(frames as u32), retired: AtomicUsize::new(0), hand: Mutex::new(0) }
+        Resize {
+            size: AtomicUsize::new(frames),
+            limit: AtomicU32::new(frames as u32),
+            retired: AtomicUsize::new(0),
+            hand: Mutex::new(0),
+            reported: AtomicUsize::new(frames),
+        }
     }
 }
 
@@ -51,10 +67,42 @@ impl BufferPool {
         beyond
     }
 
-    /// The size that the pool is on the way to, and the frames still in use beyond it; `None` when it is not shrinking.
+    /// The pool's size as it was set, in frames.
+    pub(crate) fn size(&self) -> usize {
+        self.resize.size.load(Ordering::Acquire)
+    }
+
+    /// Fewest frames that there may be.
+    fn frames_min(&self) -> usize {
+        PoolConfig::FRAMES_MIN.max(self.shards.len() * RUN_FRAMES as usize)
+    }
+
+    /// The number of frames that there should be: the pool's size without what buffered changes hold, in whole parts.
+    fn frames_wanted(&self) -> usize {
+        let size = self.size();
+        let part = (size / LEND_PARTS).min(LEND_BYTES / self.page_size()).max(1);
+        let held = self.changes.bytes() / self.page_size() / part * part;
+        let wanted = size.saturating_sub(held).max(self.frames_min());
+        let now = self.limit() as usize;
+        // A part that is about to be lent again is not worth taking back.
+        if now < wanted && wanted < size && wanted - now <= part {
+            now
+        } else {
+            wanted
+        }
+    }
+
+    /// Whether the number of frames is to change because of what buffered changes hold.
+    pub(crate) fn wants_other_frames(&self) -> bool {
+        self.frames_wanted() != self.limit() as usize
+    }
+
+    /// The size that the pool is on the way to, and the frames still in use beyond it; `None` when its size is not being
+    /// reduced.
     pub(crate) fn shrinking_to(&self) -> Option<(usize, usize)> {
-        let (limit, len) = (self.limit() as usize, self.frames().len());
-        (limit < len).then(|| (limit, (len - limit).saturating_sub(self.resize.retired.load(Ordering::Acquire))))
+        let (size, len) = (self.size(), self.frames().len());
+        let beyond = || (len - self.limit() as usize).saturating_sub(self.resize.retired.load(Ordering::Acquire));
+        (size < len).then(|| (size, beyond()))
     }
 
     /// The number of frames that `bytes` make.
@@ -63,7 +111,7 @@ impl BufferPool {
     /// [`Error::Invalid`] with the reason when [`BufferPool::resize`] would refuse that size now.
     pub fn check_size(&self, bytes: usize) -> Result<usize> {
         let (size, frames) = (self.page_size(), bytes / self.page_size());
-        let least = PoolConfig::FRAMES_MIN.max(self.shards.len() * RUN_FRAMES as usize);
+        let least = self.frames_min();
         if frames < least {
             return Err(Error::invalid(format!(
                 "a buffer pool of {bytes} bytes is too small: {} partitions take at least {}",
@@ -101,33 +149,43 @@ impl BufferPool {
     /// error nothing has changed.
     pub fn resize(&self, bytes: usize) -> Result<()> {
         let mut hand = self.resize.hand.lock();
-        let (from, to) = (self.frames().len(), self.check_size(bytes)?);
-        if self.is_shrinking() || to == from {
-            return Ok(());
+        let to = self.check_size(bytes)?;
+        let (size, frames) = (self.resize.size.swap(to, Ordering::AcqRel), self.frames().len());
+        if let Err(error) = self.adjust(&mut hand) {
+            self.resize.size.store(size, Ordering::Release);
+            return Err(error);
         }
-        *hand = to as u32;
-        if to > from {
-            self.grow_to(from, to)?;
-            drop(hand);
-            self.report_size(from, to);
-            return Ok(());
-        }
-        self.background.free.set(to);
-        self.resize.limit.store(to as u32, Ordering::Release);
         if self.background.has_threads() {
             drop(hand);
             self.background.wake_provider();
             return Ok(());
         }
         for _ in 0..INLINE_ROUNDS {
-            let emptied = self.empty_some(&mut hand, usize::MAX);
             if !self.is_shrinking() {
                 return Ok(());
             }
-            emptied?;
+            self.empty_some(&mut hand, usize::MAX)?;
         }
-        self.undo_shrink(to, from);
+        self.resize.size.store(size, Ordering::Release);
+        self.undo_shrink(frames);
         Err(Error::BufferPoolExhausted)
+    }
+
+    /// Makes the number of frames what it should be, or begins to, unless it is becoming less already.
+    fn adjust(&self, hand: &mut u32) -> Result<()> {
+        let (from, to) = (self.frames().len(), self.frames_wanted());
+        if self.is_shrinking() {
+            return Ok(());
+        }
+        *hand = to as u32;
+        if to < from {
+            self.background.free.set(to);
+            self.resize.limit.store(to as u32, Ordering::Release);
+        } else if to > from {
+            self.grow_to(from, to)?;
+        }
+        self.report_size();
+        Ok(())
     }
 
     fn grow_to(&self, from: usize, to: usize) -> Result<()> {
@@ -142,24 +200,27 @@ impl BufferPool {
     }
 
     /// Takes the retired frames back into use. Without background threads: nobody frees frames meanwhile.
-    fn undo_shrink(&self, to: usize, from: usize) {
-        self.background.free.set(from);
-        self.resize.limit.store(from as u32, Ordering::Release);
+    fn undo_shrink(&self, frames: usize) {
+        let limit = self.resize.limit.swap(frames as u32, Ordering::AcqRel);
+        self.background.free.set(frames);
         self.resize.retired.store(0, Ordering::Release);
-        for at in to as u32..from as u32 {
+        for at in limit..frames as u32 {
             if self.frames().get(at).page_id.load(Ordering::Acquire) == NO_PAGE {
                 self.free_frame(at);
             }
         }
     }
 
-    /// A provider's part in shrinking: `None` when there is nothing to do or another one does it, else how long to wait
-    /// before the next part.
-    pub(crate) fn shrink_turn(&self) -> Option<Duration> {
-        if !self.is_shrinking() {
+    /// A provider's part in changing the number of frames: `None` when there is nothing to do or another one does it, else
+    /// how long to wait before the next part.
+    pub(crate) fn resize_turn(&self) -> Option<Duration> {
+        if !self.is_shrinking() && !self.wants_other_frames() {
             return None;
         }
         let mut hand = self.resize.hand.try_lock()?;
+        if self.adjust(&mut hand).is_err() {
+            return Some(crate::background::RETRY_PAUSE);
+        }
         if !self.is_shrinking() {
             return None;
         }
@@ -201,7 +262,7 @@ impl BufferPool {
         if self.resize.retired.load(Ordering::Acquire) == (len - limit) as usize {
             self.resize.retired.store(0, Ordering::Release);
             self.frames().shrink(limit as usize);
-            self.report_size(len as usize, limit as usize);
+            self.report_size();
         }
         match result.error {
             Some(error) if emptied == 0 => Err(error),
@@ -214,9 +275,16 @@ impl BufferPool {
         self.try_evict(at) || self.move_memory_page(at)
     }
 
-    fn report_size(&self, from: usize, to: usize) {
-        let size = self.page_size();
-        let text = format!("the buffer pool has {} bytes now, before it had {}", to * size, from * size);
-        self.report(Level::Info, &text);
+    /// Reports a size that was set and is reached.
+    fn report_size(&self) {
+        let size = self.size();
+        if self.is_shrinking() || self.frames().len() > size {
+            return;
+        }
+        let before = self.resize.reported.swap(size, Ordering::Relaxed);
+        if before != size {
+            let (now, before) = (size * self.page_size(), before * self.page_size());
+            self.report(Level::Info, &format!("the buffer pool has {now} bytes now, before it had {before}"));
+        }
     }
 }

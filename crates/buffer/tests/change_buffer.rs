@@ -88,6 +88,65 @@ fn a_damaged_page_is_reported_and_does_not_hold_the_others_up() {
     assert!(messages.iter().any(|(level, m)| *level == Level::Error && m.contains(&text)), "{messages:?}");
 }
 
+/// 64 frames of which all but the fewest can be lent.
+fn one_partition() -> PoolConfig {
+    PoolConfig { instances: 1, bytes_max: 80 * 4096, ..small(64) }
+}
+
+/// Buffers changes until none more can be; the memory that pages and changes take together, in bytes.
+fn fill_buffer(pool: &BufferPool) -> u64 {
+    let changed = (1..=PAGES).filter(|&page| (0..10).any(|n| set_buffered(pool, page, 1000 + n, 7))).count();
+    assert!(changed > 50, "{changed}");
+    while pool.step_resize() {}
+    let s = pool.stats();
+    s.frames * s.page_size + s.change_buffer_bytes
+}
+
+#[test]
+fn their_memory_is_taken_from_the_pool_and_comes_back() {
+    let rig = filled(6, &one_partition());
+    let size = 64 * 4096;
+    let together = fill_buffer(&rig.pool);
+    let s = rig.pool.stats();
+    assert!(s.frames_lent >= 2 && s.frames + s.frames_lent == 64, "{s:?}");
+    assert!((size..size + 4096).contains(&together), "{together} bytes");
+    // The pages are all there, in fewer frames.
+    for page in (1..=PAGES).rev() {
+        let page = rig.pool.fix_shared(id(page)).unwrap();
+        assert!([0, 7].contains(&page[1000]));
+    }
+    rig.pool.checkpoint_now().unwrap();
+    while rig.pool.step_resize() {}
+    let s = rig.pool.stats();
+    assert_eq!((s.change_buffer_bytes, s.frames_lent, s.frames), (0, 0, 64));
+}
+
+#[test]
+fn the_size_is_set_while_memory_is_lent() {
+    let rig = filled(7, &one_partition());
+    fill_buffer(&rig.pool);
+    let lent = rig.pool.stats().frames_lent;
+    assert!(lent > 0);
+    for frames in [80, 56, 64] {
+        rig.pool.resize(frames * 4096).unwrap();
+        let s = rig.pool.stats();
+        assert_eq!((s.frames + s.frames_lent, s.frames_shrinking_to), (frames as u64, 0));
+        assert!(s.frames_lent.abs_diff(lent) <= 1, "{s:?}");
+    }
+    let messages = rig.messages.lock().unwrap();
+    assert_eq!(messages.iter().filter(|(_, m)| m.contains("the buffer pool has")).count(), 3, "{messages:?}");
+}
+
+#[test]
+fn in_memory_tables_keep_what_they_may_hold() {
+    let rig = filled(8, &one_partition());
+    rig.pool.set_memory_limit(48 * 4096);
+    assert!((1..=PAGES).all(|page| !set_buffered(&rig.pool, page, 1000, 7)), "three quarters are theirs");
+    rig.pool.set_memory_limit(45 * 4096);
+    fill_buffer(&rig.pool);
+    assert!(rig.pool.stats().change_buffer_bytes < 5 * 4096);
+}
+
 #[test]
 fn the_log_alone_brings_changes_back() {
     let config = small(48);

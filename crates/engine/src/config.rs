@@ -137,7 +137,7 @@ impl EngineConfig {
             page_cleaners: 1,
             io_capacity: 2_000,
             io_capacity_max: 20_000,
-            change_buffer_max_size: 10,
+            change_buffer_max_size: 25,
             io_method: IoMethod::Auto,
             page_size: limits::PAGE_SIZE_DEFAULT,
             log_capacity_bytes: 512 << 20,

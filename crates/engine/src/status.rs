@@ -168,7 +168,12 @@ impl Engine {
         let s = self.pool().stats();
         line!(out, "Frames {} of {} bytes; free {}, dirty {}", s.frames, s.page_size, s.free_frames, s.dirty_pages);
         match s.frames_shrinking_to {
-            0 => line!(out, "Size {} bytes; can grow to {}", s.frames * s.page_size, s.frames_max * s.page_size),
+            0 => line!(
+                out,
+                "Size {} bytes; can grow to {}",
+                (s.frames + s.frames_lent) * s.page_size,
+                s.frames_max * s.page_size
+            ),
             to => line!(
                 out,
                 "Size {} bytes; being reduced to {}, {} pages to go",
@@ -197,10 +202,11 @@ impl Engine {
         line!(out, "Recovery: {} pages redone, {} to go", s.redone_pages, s.pending_redo_pages);
         line!(
             out,
-            "Change buffer: {} changes of {} pages, {} bytes; {} changes so far, made by {} page reads",
+            "Change buffer: {} changes of {} pages, {} bytes, {} of the pool lent; {} changes so far, made by {} page reads",
             s.change_buffer_changes,
             s.change_buffer_pages,
             s.change_buffer_bytes,
+            s.frames_lent * s.page_size,
             s.changes_buffered,
             s.merges
         );
@@ -332,7 +338,8 @@ impl Engine {
             ("log_age_bytes", log.age_bytes),
             ("log_capacity_bytes", log.capacity_bytes),
             ("redo_log_on", u64::from(!self.pool().log().is_unlogged())),
-            ("buffer_pool_pages_total", pool.frames),
+            ("buffer_pool_pages_total", pool.frames + pool.frames_lent),
+            ("buffer_pool_pages_lent", pool.frames_lent),
             ("buffer_pool_pages_free", pool.free_frames),
             ("buffer_pool_pages_dirty", pool.dirty_pages),
             ("memory_tables_bytes", pool.memory_pages * pool.page_size),
