@@ -29,16 +29,45 @@ bool read_file(const std::string &path, std::string *contents) {
   return length == MY_FILE_ERROR;
 }
 
-bool write_file(const std::string &folder, const FolderFile &wanted) {
-  const std::string target = folder + "/" + wanted.name, fresh = folder + "/" + UNFINISHED;
-  File file = my_create(fresh.c_str(), 0, O_RDWR | O_TRUNC, MYF(MY_WME));
-  if (file < 0) return true;
-  bool failed = (!wanted.contents.empty() && my_write(file, reinterpret_cast<const uchar *>(wanted.contents.data()),
-                                                      wanted.contents.size(), MYF(MY_NABP | MY_WME))) ||
-                my_sync(file, MYF(MY_WME));
-  failed |= my_close(file, MYF(MY_WME)) != 0;
-  return failed || my_rename(fresh.c_str(), target.c_str(), MYF(MY_WME));
-}
+/* Writes files that are made durable together: the first sync that waits for the file system's journal waits for all.
+ */
+class Writer {
+public:
+  explicit Writer(const std::string &folder) : m_folder(folder) {}
+  ~Writer() {
+    for (File file : m_files) my_close(file, MYF(0));
+  }
+
+  /* True on failure, reported; so the others. */
+  bool write(const FolderFile &wanted) {
+    if (m_files.size() == AT_ONCE && sync()) return true;
+    const std::string target = m_folder + "/" + wanted.name, fresh = m_folder + "/" + UNFINISHED;
+    File file = my_create(fresh.c_str(), 0, O_RDWR | O_TRUNC, MYF(MY_WME));
+    if (file < 0) return true;
+    m_files.push_back(file);
+    return (!wanted.contents.empty() && my_write(file, reinterpret_cast<const uchar *>(wanted.contents.data()),
+                                                 wanted.contents.size(), MYF(MY_NABP | MY_WME))) ||
+           my_rename(fresh.c_str(), target.c_str(), MYF(MY_WME));
+  }
+
+  /* What was written lasts, and the folder's entries. */
+  bool sync() {
+    /* Only begins; what goes wrong is seen below. */
+    for (File file : m_files) sync_file_range(file, 0, 0, SYNC_FILE_RANGE_WRITE);
+    bool failed = false;
+    for (File file : m_files) {
+      failed |= my_sync(file, MYF(MY_WME)) != 0;
+      failed |= my_close(file, MYF(MY_WME)) != 0;
+    }
+    m_files.clear();
+    return failed || my_sync_dir(m_folder.c_str(), MYF(MY_WME));
+  }
+
+private:
+  static constexpr size_t AT_ONCE = 64;
+  const std::string m_folder;
+  std::vector<File> m_files;
+};
 
 /* A name without its ending, if it has this one. */
 bool strip(const std::string &name, const char *ending, std::string *stem) {
@@ -168,12 +197,13 @@ bool make_folder(const std::string &path, const std::vector<FolderFile> &files) 
   /* A crash can bring the note back after its removal, and what the users have dropped since then is to stay dropped.
    */
   const bool complete = !my_access((path + "/" MY_DB_OPT_FILE).c_str(), F_OK);
+  Writer writer(path);
   for (size_t i = 0; i < files.size() && !complete; i++) {
     const bool is_last = i + 1 == files.size();
-    if (is_last && i && my_sync_dir(path.c_str(), MYF(MY_WME))) return true;
-    if (write_file(path, files[i])) return true;
+    if (is_last && i && writer.sync()) return true;
+    if (writer.write(files[i])) return true;
   }
-  return my_sync_dir(path.c_str(), MYF(MY_WME)) || my_sync_dir(".", MYF(MY_WME));
+  return writer.sync() || my_sync_dir(".", MYF(MY_WME));
 }
 
 void remove_folder(const std::string &path, const std::vector<FolderFile> &files) {

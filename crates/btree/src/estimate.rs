@@ -1,16 +1,18 @@
 //! Estimates for the optimizer.
 
 use crate::leaf::{Leaf, LeafShared};
-use crate::page::{self, Target};
+use crate::page::{self, Latched, Target};
 use crate::tree::{Step, Tree};
 use myriad_base::{PageNo, Result};
 use myriad_buffer::{BufferPool, SharedPage};
 use smallvec::SmallVec;
 
-/// Leaves between the two ends of a range that are read to count exactly.
+/// Leaves between the two ends of a range that are looked at to count exactly.
 const EXACT_LEAVES_MAX: u64 = 8;
-/// Leaves read to learn how many entries one has, when there are more.
+/// Leaves that a sample needs to learn how many entries one has.
 const SAMPLED_LEAVES: usize = 4;
+/// Leaves looked at for a sample when only those in memory count.
+const SAMPLE_LOOKS: u64 = 32;
 
 /// The way from the root to a leaf.
 type Path = SmallVec<[Step; 8]>;
@@ -101,8 +103,9 @@ impl Tree {
         Ok((steps, leaf))
     }
 
-    /// Entries with `lo <= key < hi` (`hi` empty: to the end), keys of one index or of a whole tree: two descents, and a few leaves read when the ends are close.
-    /// Exact then.
+    /// Entries with `lo <= key < hi` (`hi` empty: to the end), keys of one index or of a whole tree: two descents. Of the
+    /// leaves between those in memory are looked at, since whoever asks may want the first few entries, or none after all.
+    /// Exact when the ends are close and all leaves between are in memory.
     ///
     /// # Errors
     /// The pool's.
@@ -125,7 +128,10 @@ impl Tree {
         // Both ways from the same root. A range that begins in a promoted index ends there.
         let tree = Tree { space: self.space, root: low_path[0].page };
         let (high_path, leaf) = tree.path(pool, high_target)?;
-        sample.add(&leaf);
+        // The last leaf of all may be all but empty.
+        if !leaf.is_last() {
+            sample.add(&leaf);
+        }
         drop(leaf);
         let high_end = high_path[high_path.len() - 1];
         if low_end.page == high_end.page {
@@ -133,43 +139,52 @@ impl Tree {
         }
         let ends = (low_end.of.saturating_sub(low_end.at) + high_end.at) as u64;
         let between = leaves_between(&low_path, &high_path);
-        let walked =
-            if between == 0 { Some(0) } else { self.walk(pool, high_fence, high_end.page, between, &mut sample)? };
-        let (entries, exact) = match walked {
-            Some(entries) => (ends + entries, true),
-            None => (ends + sample.entries_of(between), false),
-        };
+        let (inner, exact) =
+            if between == 0 { (0, true) } else { tree.between(pool, high_fence, high_end.page, between, &mut sample)? };
+        let entries = ends + inner;
         let entry_bytes = sample.bytes_of(entries);
         Ok(RangeEstimate { entries, leaf_pages: between + 2, entry_bytes, exact })
     }
 
-    /// Counts the entries of the leaves from the one at `at` up to page `last` if these are few; else reads some as a
-    /// sample.
-    fn walk(
+    /// Entries of the `between` leaves or so from the one at `at` up to page `last`, by those in memory, and whether they
+    /// were counted.
+    fn between(
         &self,
         pool: &BufferPool,
         mut at: Vec<u8>,
         last: PageNo,
         between: u64,
         sample: &mut Sample,
-    ) -> Result<Option<u64>> {
+    ) -> Result<(u64, bool)> {
         let few = between <= EXACT_LEAVES_MAX;
-        let steps = if few { 2 * EXACT_LEAVES_MAX as usize } else { SAMPLED_LEAVES };
-        let mut entries = 0;
-        for _ in 0..steps {
-            let leaf = self.seek(pool, &at)?;
-            if leaf.page_id().page == last {
-                return Ok(Some(entries));
-            }
-            sample.add(&leaf);
-            entries += leaf.len() as u64;
-            if leaf.is_last() {
-                break;
+        let (wanted, looks) = if few { (between, 2 * EXACT_LEAVES_MAX) } else { (SAMPLED_LEAVES as u64, SAMPLE_LOOKS) };
+        let (mut looked, mut counted, mut entries) = (0, 0, 0);
+        'leaves: while let Some(parent) = self.at_level::<SharedPage<'_>>(pool, Target::At(&at), 1)? {
+            let first = page::route(&Latched(&parent), Target::At(&at));
+            for child in first..=page::count(&parent) {
+                let id = self.id(page::child(&parent, child));
+                if id.page == last && few && counted == looked {
+                    return Ok((entries, true));
+                }
+                if looked == looks || counted == wanted || id.page == last {
+                    break 'leaves;
+                }
+                looked += 1;
+                // While its parent is latched it stays what it is.
+                if let Some(leaf) = pool.resident_shared(id) {
+                    let leaf = LeafShared::new(leaf);
+                    sample.add(&leaf);
+                    entries += leaf.len() as u64;
+                    counted += 1;
+                }
             }
             at.clear();
-            at.extend_from_slice(leaf.high_fence());
+            at.extend_from_slice(page::high_fence(&parent));
+            if at.is_empty() {
+                break;
+            }
         }
-        Ok(None)
+        Ok((entries + sample.entries_of(between.saturating_sub(counted)), false))
     }
 
     /// The tree's shape from its root and a sample of paths.

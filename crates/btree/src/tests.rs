@@ -373,6 +373,28 @@ fn estimates_are_exact_nearby_and_close_far_away() {
 }
 
 #[test]
+fn estimates_read_the_ends_alone() {
+    let rig = rig(64);
+    let pool = &rig.pool;
+    let tree = Tree::create(pool, SPACE).unwrap();
+    let key = |i: u64| (i * 10).to_be_bytes();
+    for i in 0..30_000u64 {
+        put(pool, tree, &key(i), &[1; 30]).unwrap();
+    }
+    let (mut random, mut reads) = (Random::from_seed(9), pool.stats().reads);
+    for width in [700u64, 15_000] {
+        for _ in 0..30 {
+            let from = random.below(30_000 - width);
+            let estimate = tree.estimate_range(pool, &key(from), &key(from + width)).unwrap();
+            assert!((width * 2 / 3..width * 3 / 2).contains(&estimate.entries), "{width}: {estimate:?}");
+        }
+        let before = std::mem::replace(&mut reads, pool.stats().reads);
+        // The leaves of the two ends, and now and then an inner page.
+        assert!((30..=75).contains(&(reads - before)), "{} pages for {width}", reads - before);
+    }
+}
+
+#[test]
 fn long_values_round_trip() {
     let rig = rig(256);
     let pool = &rig.pool;
