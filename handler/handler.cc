@@ -1,11 +1,15 @@
 /* Opening, scans and look-ups: the reading half of the handler. */
 #include "ha_myriad.h"
 #include "variables.h"
+#include "work.h"
 
 using myriad::Buffer;
 using myriad::IndexPlan;
 using myriad::KeyPart;
 using myriad::TablePlan;
+using myriad::WorkFor;
+
+thread_local ha_handler_stats *myriad::WorkFor::counted = nullptr;
 
 ha_myriad::ha_myriad(handlerton *hton, TABLE_SHARE *share) : handler(hton, share), m_hton(hton) { ref_length = 8; }
 
@@ -456,6 +460,7 @@ static myriad_seek seek_of(enum ha_rkey_function find_flag) {
 }
 
 int ha_myriad::index_read_map(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function find_flag) {
+  WorkFor work(handler_stats);
   int error = find_by_key(record, key, parts, find_flag);
   if (error != HA_ERR_KEY_NOT_FOUND || !m_by_handler || !key) return error;
   /* HANDLER goes on from the place where such a row would be. */
@@ -499,9 +504,15 @@ int ha_myriad::find_by_key(uchar *record, const uchar *key, key_part_map parts, 
   return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
 }
 
-int ha_myriad::index_next(uchar *record) { return note_end(next_entry(record), true); }
+int ha_myriad::index_next(uchar *record) {
+  WorkFor work(handler_stats);
+  return note_end(next_entry(record), true);
+}
 
-int ha_myriad::index_prev(uchar *record) { return note_end(prev_entry(record), false); }
+int ha_myriad::index_prev(uchar *record) {
+  WorkFor work(handler_stats);
+  return note_end(prev_entry(record), false);
+}
 
 /* HANDLER can turn round where a scan has ended. */
 int ha_myriad::note_end(int error, bool forward) {
@@ -527,6 +538,7 @@ int ha_myriad::prev_entry(uchar *record) {
 }
 
 int ha_myriad::index_next_same(uchar *record, const uchar *key, uint key_length) {
+  WorkFor work(handler_stats);
   if (m_unique_hit) return HA_ERR_END_OF_FILE;
   if (m_cursor && m_exact) {
     if (m_reread) return reread_locked(record, true);
@@ -536,12 +548,14 @@ int ha_myriad::index_next_same(uchar *record, const uchar *key, uint key_length)
 }
 
 int ha_myriad::index_first(uchar *record) {
+  WorkFor work(handler_stats);
   if (int error = open_cursor(m_index->core_no, false)) return error;
   clear_bounds();
   return seek(record, MYRIAD_SEEK_FIRST, nullptr, 0);
 }
 
 int ha_myriad::index_last(uchar *record) {
+  WorkFor work(handler_stats);
   if (int error = open_cursor(m_index->core_no, false)) return error;
   clear_bounds();
   return seek(record, MYRIAD_SEEK_LAST, nullptr, 0);
@@ -566,6 +580,7 @@ int ha_myriad::rnd_end() {
 }
 
 int ha_myriad::rnd_next(uchar *record) {
+  WorkFor work(handler_stats);
   if (!m_scan_started) {
     if (int error = open_cursor(0, true)) return error;
     m_scan_started = true;
@@ -577,6 +592,7 @@ int ha_myriad::rnd_next(uchar *record) {
 }
 
 int ha_myriad::rnd_pos(uchar *record, uchar *position) {
+  WorkFor work(handler_stats);
   if (int error = ensure_session()) return error;
   size_t length = m_plan->clustered_width() ? ref_length : uint2korr(position + ref_length - 2);
   if (length > ref_length) return HA_ERR_KEY_NOT_FOUND;

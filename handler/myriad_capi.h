@@ -278,6 +278,14 @@ typedef struct {
   uint64_t create_time_s, update_time_s;      /* seconds since 1970, 0 unknown */
   uint64_t auto_increment_next;
 } myriad_table_stats;
+/* What the calling thread has done since it began. */
+typedef struct {
+  uint64_t pages_accessed, pages_updated;
+  uint64_t pages_read, read_ns;               /* by the thread itself */
+  uint64_t pages_prefetched;                  /* asked for */
+  uint64_t undo_records_read;
+} myriad_work;
+void myriad_thread_work(myriad_work *out);
 myriad_status myriad_table_info(myriad_table *, bool exact_not_needed, myriad_table_stats *out);
 /* Distinct prefixes: for index `no`, the mean number of rows for each distinct value of its first k columns cannot be known by
    the core; the shim samples keys instead: calls back with up to `limit` entries from random places, in key order. */

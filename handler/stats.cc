@@ -1,5 +1,6 @@
 /* What the optimizer asks: sizes, rows in ranges, rows for each key value; and the table maintenance statements. */
 #include "ha_myriad.h"
+#include "work.h"
 
 using myriad::IndexPlan;
 
@@ -137,6 +138,7 @@ int ha_myriad::info(uint flag) {
 }
 
 ha_rows ha_myriad::records_in_range(uint index, const key_range *min_key, const key_range *max_key, page_range *) {
+  myriad::WorkFor work(handler_stats);
   const IndexPlan &plan = m_plan->index(index);
   myriad::Buffer low, high;
   bool has_null;

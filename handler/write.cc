@@ -1,8 +1,10 @@
 /* INSERT, UPDATE, DELETE: each row's operations on all indexes as one call of the core. */
 #include "ha_myriad.h"
+#include "work.h"
 
 using myriad::Buffer;
 using myriad::IndexPlan;
+using myriad::WorkFor;
 
 namespace {
 
@@ -109,6 +111,7 @@ void ha_myriad::add_entry_delete(const IndexPlan &index, const uchar *record, si
 }
 
 int ha_myriad::write_row(const uchar *record) {
+  WorkFor work(handler_stats);
   if (int error = begin_autonomous()) return error;
   if (table->next_number_field && record == table->record[0]) {
     int error = update_auto_increment();
@@ -165,6 +168,7 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
 }
 
 int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
+  WorkFor work(handler_stats);
   int error = begin_autonomous();
   if (error) return error;
   error = end_autonomous(enforces(old_record, new_record) ? update_checked(old_record, new_record)
@@ -201,6 +205,7 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
 }
 
 int ha_myriad::delete_row(const uchar *record) {
+  WorkFor work(handler_stats);
   if (int error = begin_autonomous()) return error;
   return end_autonomous(enforces(record, nullptr) ? delete_checked(record) : remove(record));
 }

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """What needs more than one client or a tool: dump and restore, KILL, lock waits in INFORMATION_SCHEMA, many tables at once,
 binary log with crash, replication of what the engine writes. Usage: server_tests.py [NAME...]"""
+import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -447,6 +449,49 @@ def test_warm_up(_where):
                 raise AssertionError("a damaged list was not noticed")
             time.sleep(0.1)
         expect("rows", where.query("SELECT COUNT(pad) FROM d.w"), ((5000,),))
+
+
+def engine_stats(connection, sql):
+    """r_engine_stats of the first table that ANALYZE FORMAT=JSON names."""
+    def find(part):
+        if isinstance(part, dict) and "r_engine_stats" in part:
+            return part["r_engine_stats"]
+        parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return next((found for found in map(find, parts) if found is not None), None)
+    found = find(json.loads(rows(connection, "ANALYZE FORMAT=JSON " + sql)[0][0]))
+    if found is None:
+        raise AssertionError(f"no r_engine_stats: {sql}")
+    return found
+
+
+def test_engine_stats(_where):
+    """ANALYZE FORMAT=JSON and the slow log tell which pages a table's part of a statement took."""
+    options = ["--loose-myriad-buffer-pool-warm-up=OFF", "--slow-query-log=1", "--slow-query-log-file=slow.log",
+               "--long-query-time=0", "--log-slow-verbosity=engine"]
+    with server.Server("MYRIAD", pool_mib=64, options=options) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE s (id INT PRIMARY KEY, pad VARCHAR(4000) NOT NULL)")
+        rows(c, "INSERT INTO s SELECT seq, REPEAT('x', 4000) FROM seq_1_to_1000")
+        warm = engine_stats(c, "SELECT pad FROM s WHERE id = 500")
+        expect("a row in memory", warm, {"pages_accessed": warm["pages_accessed"]})
+        expect("pages of one row", 1 <= warm["pages_accessed"] <= 4, True)
+        changed = engine_stats(c, "UPDATE s SET pad = 'y' WHERE id BETWEEN 1 AND 10")
+        expect("pages changed", changed["pages_updated"] >= 20, True)
+        reader = where.connect(database="d")
+        rows(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        rows(c, "UPDATE s SET pad = 'z' WHERE id = 1")
+        expect("old versions", engine_stats(reader, "SELECT pad FROM s WHERE id = 1").get("old_rows_read"), 1)
+        reader.close()
+        c.close()
+        where.restart()
+        c = where.connect(database="d")
+        rows(c, "SELECT COUNT(*) FROM s WHERE id = 1")
+        cold = engine_stats(c, "SELECT COUNT(pad) FROM s")
+        expect("pages read", cold["pages_read_count"] + cold.get("pages_prefetch_read_count", 0) >= 250, True)
+        expect("time for them", cold["pages_read_time_ms"] > 0, True)
+        c.close()
+        with open(os.path.join(where.datadir, "slow.log")) as log:
+            expect("slow log", re.search(r"Pages_accessed: [1-9]\d*  Pages_read: [1-9]\d* ", log.read()) is not None, True)
 
 
 def test_tablespace_check(where):

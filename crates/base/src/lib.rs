@@ -11,6 +11,7 @@ pub mod latch;
 pub mod limits;
 pub mod page;
 pub mod random;
+pub mod work;
 
 pub use error::{Error, Result};
 pub use ids::{Csn, IndexId, Lsn, PageId, PageNo, RollPtr, ShapeId, SpaceId, TableId, TrxId};

@@ -7,7 +7,7 @@ use crate::config::{Level, PoolConfig};
 use crate::frame::USAGE_COLD;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
-use myriad_base::{Error, Lsn, PageId, Result};
+use myriad_base::{work, Error, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -275,6 +275,7 @@ impl BufferPool {
     /// Starts to read pages that will be wanted soon; without background threads reads them now. Never waits for a free
     /// frame, and failures are left to whoever fixes the page.
     pub fn prefetch(&self, ids: &[PageId]) {
+        work::count(|w| &w.pages_prefetched, ids.len() as u64);
         if !self.background.has_threads() {
             self.load_batch(ids, USAGE_COLD);
             return;

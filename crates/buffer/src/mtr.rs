@@ -4,7 +4,7 @@ use crate::guard::ExclusivePage;
 use crate::ops::{self, is_writable, OP_FILL, OP_IMAGE, OP_INIT, OP_MOVE, OP_WRITE};
 use crate::pool::BufferPool;
 use myriad_base::page::{self, PageKind, HEADER_BYTES, OFF_KIND};
-use myriad_base::{Lsn, PageId, Result};
+use myriad_base::{work, Lsn, PageId, Result};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
@@ -378,7 +378,10 @@ impl Drop for Mtr<'_> {
             let latch = &self.pool.frames().get(held.frame).latch;
             match held.hold {
                 Hold::Unchanged => latch.unlock_exclusive_unchanged(),
-                Hold::Changed => latch.unlock_exclusive(),
+                Hold::Changed => {
+                    work::count(|w| &w.pages_updated, 1);
+                    latch.unlock_exclusive();
+                }
                 Hold::Released => {}
             }
         }

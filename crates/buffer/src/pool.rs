@@ -17,7 +17,7 @@ use crate::table::PageTable;
 use crate::warm_up::WarmUp;
 use myriad_base::latch::{LatchClass, LatchPart};
 use myriad_base::page::{self, OFF_KIND};
-use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
+use myriad_base::{work, Error, Lsn, PageId, Result, SpaceId};
 use myriad_io::Io;
 use myriad_log::Log;
 use myriad_space::SpaceRegistry;
@@ -26,6 +26,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The buffer pool. One per data directory.
 pub struct BufferPool {
@@ -213,7 +214,7 @@ impl BufferPool {
             frame.latch.lock_shared(self.latch_part(at));
             if frame.holds(id.to_u64()) {
                 frame.touch();
-                self.counters.add(Counter::Hits);
+                self.count_hit();
                 return Some(at);
             }
             frame.latch.unlock_shared();
@@ -229,7 +230,7 @@ impl BufferPool {
             frame.latch.lock_exclusive(self.latch_part(at));
             if frame.holds(id.to_u64()) {
                 frame.touch();
-                self.counters.add(Counter::Hits);
+                self.count_hit();
                 return Some(at);
             }
             frame.latch.unlock_exclusive_unchanged();
@@ -270,7 +271,7 @@ impl BufferPool {
             if let Some(version) = frame.latch.optimistic() {
                 if frame.holds(id.to_u64()) {
                     frame.touch();
-                    self.counters.add(Counter::Hits);
+                    self.count_hit();
                     return Ok(OptimisticPage::new(self, at, id, version));
                 }
             }
@@ -288,10 +289,16 @@ impl BufferPool {
         OptimisticPage::new(self, frame.0, id, version).lock_shared().filter(|p| {
             let same = self.frames.get(p.frame().0).holds(id.to_u64());
             if same {
-                self.counters.add(Counter::Hits);
+                self.count_hit();
             }
             same
         })
+    }
+
+    #[inline]
+    fn count_hit(&self) {
+        self.counters.add(Counter::Hits);
+        work::count(|w| &w.pages_accessed, 1);
     }
 
     /// What the frame's latch is counted as.
@@ -340,6 +347,7 @@ impl BufferPool {
         }
         let Some(at) = self.take_frame(id)? else { return Ok(None) };
         self.counters.add(Counter::Misses);
+        work::count(|w| &w.pages_accessed, 1);
         match self.fill(id, at) {
             Ok(()) => {
                 self.publish(at, USAGE_WARM);
@@ -374,8 +382,11 @@ impl BufferPool {
         let bytes = unsafe { self.frames.bytes_mut(at) };
         let pending = self.pending.get(id)?;
         if !pending.as_ref().is_some_and(|p| p.replaces_page()) {
+            let start = Instant::now();
             self.spaces.get(id.space)?.read_page(id.page, bytes)?;
             self.counters.add(Counter::Reads);
+            work::count(|w| &w.pages_read, 1);
+            work::count(|w| &w.read_ns, start.elapsed().as_nanos() as u64);
         } else {
             self.check_writable(id)?;
         }

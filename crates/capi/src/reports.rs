@@ -1,7 +1,9 @@
 //! Reports.
 
 use crate::error::guard_value;
-use crate::types::{CCheckInfo, CLatchInfo, CLockInfo, CSpaceInfo, CStartupInfo, CTrxInfo, EngineHandle, TextFn};
+use crate::types::{
+    CCheckInfo, CLatchInfo, CLockInfo, CSpaceInfo, CStartupInfo, CTrxInfo, CWork, EngineHandle, TextFn,
+};
 use std::ffi::{c_char, c_void, CString};
 
 fn c_string(s: &str) -> CString {
@@ -202,4 +204,20 @@ pub unsafe extern "C" fn myriad_list_check(
             unsafe { visit(arg, &info) };
         }
     });
+}
+
+/// What the calling thread has done since it began.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_thread_work(out: *mut CWork) {
+    let work = myriad::work::of_thread();
+    let done = CWork {
+        pages_accessed: work.pages_accessed,
+        pages_updated: work.pages_updated,
+        pages_read: work.pages_read,
+        read_ns: work.read_ns,
+        pages_prefetched: work.pages_prefetched,
+        undo_records_read: work.undo_records_read,
+    };
+    // SAFETY: `out` is valid by contract.
+    unsafe { *out = done };
 }

@@ -171,6 +171,18 @@ pub struct CTableStats {
     pub auto_increment_next: u64,
 }
 
+/// `myriad_work`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CWork {
+    pub pages_accessed: u64,
+    pub pages_updated: u64,
+    pub pages_read: u64,
+    pub read_ns: u64,
+    pub pages_prefetched: u64,
+    pub undo_records_read: u64,
+}
+
 /// `myriad_op`.
 #[repr(C)]
 #[allow(missing_docs)]

@@ -53,7 +53,7 @@ pub use config::{
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use engine::Engine;
 pub use inspect::Inspection;
-pub use myriad_base::{Error, Result};
+pub use myriad_base::{work, Error, Result};
 pub use myriad_catalog::{
     CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSpec, Judge, ReferenceAction, TableSpec, Verdict,
 };

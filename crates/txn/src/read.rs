@@ -4,7 +4,7 @@ use crate::system::TrxSystem;
 use crate::undo::page::undo_page;
 use crate::undo::record::{self, Kind};
 use crate::value::{self, Entry, OverflowRef};
-use myriad_base::{Csn, Error, PageId, PageNo, Result, SpaceId, TrxId};
+use myriad_base::{work, Csn, Error, PageId, PageNo, Result, SpaceId, TrxId};
 use myriad_btree::overflow;
 
 /// What a reader wants to see. Its own changes it sees in any case.
@@ -111,6 +111,7 @@ impl TrxSystem {
         let mut roll = entry.roll;
         let mut newest = true;
         loop {
+            work::count(|w| &w.undo_records_read, 1);
             let p = self.pool().fix_shared(undo_page(roll.page()))?;
             let lost =
                 || Error::corrupt(page, format!("an entry's older version is not at {}:{}", p.id(), roll.offset()));
