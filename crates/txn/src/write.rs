@@ -495,7 +495,7 @@ impl Writer<'_> {
             _ => (stored.flags(), stored.body()),
         };
         let target = Target { tree: op.index.tree, key: &self.scratch.key, row_key_len: self.row_key_len };
-        record::encode_modify(&mut self.scratch.record, target, &old, flags, body);
+        let (prefix, suffix) = record::encode_modify(&mut self.scratch.record, target, &old, flags, body);
         if !self.log.fits(self.sys.pool().page_size(), self.scratch.record.len()) {
             return Ok(Step::UndoPage);
         }
@@ -505,15 +505,9 @@ impl Writer<'_> {
             return Ok(Step::Room(len));
         }
         let in_place = value::Header::of(&old).len() == header.len() && old.body.len() == body.len();
-        let (same, changed) = if in_place && op.kind != OpKind::Delete {
-            let (prefix, suffix) = value::common_ends(old.body, body);
-            (prefix, &body[prefix..body.len() - suffix])
-        } else {
-            (0, &[][..])
-        };
         self.scratch.value.clear();
         if in_place {
-            self.scratch.value.extend_from_slice(changed);
+            self.scratch.value.extend_from_slice(&body[prefix..body.len() - suffix]);
         } else {
             self.scratch.value.extend_from_slice(&header);
             self.scratch.value.extend_from_slice(body);
@@ -531,7 +525,7 @@ impl Writer<'_> {
         if in_place {
             leaf.patch_value(&mut mtr, slot, 0, &header)?;
             if !self.scratch.value.is_empty() {
-                leaf.patch_value(&mut mtr, slot, header.len() + same, &self.scratch.value)?;
+                leaf.patch_value(&mut mtr, slot, header.len() + prefix, &self.scratch.value)?;
             }
         } else {
             leaf.replace_value(&mut mtr, slot, &self.scratch.value)?;
