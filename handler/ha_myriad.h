@@ -182,6 +182,7 @@ private:
                          uint *used, myriad::Buffer *out) const;
   void set_bounds(const myriad::IndexPlan &index, enum ha_rkey_function find_flag);
   void clear_bounds();
+  void set_bounded(bool bounded, bool exactly);
 
   struct {
     std::string name, aside;

@@ -161,7 +161,8 @@ int ha_myriad::end_bulk_insert() { return 0; }
 void ha_myriad::close_cursor() {
   if (m_cursor) myriad_cursor_close(m_cursor);
   m_cursor = nullptr;
-  m_bounded = m_reread = false;
+  m_reread = false;
+  if (m_bounded) set_bounded(false, false);
 }
 
 uint32_t ha_myriad::wait_mode() const { return m_skip_locked ? MYRIAD_SKIP_LOCKED : MYRIAD_WAIT; }
@@ -411,12 +412,20 @@ void ha_myriad::set_bounds(const IndexPlan &index, enum ha_rkey_function find_fl
     return;
   }
   myriad_cursor_set_bounds(m_cursor, nullptr, 0, m_bound_high.data(), m_bound_high.size());
-  m_bounded = true;
+  bool whole = !(end_range->keypart_map >> used) && !index.has_blob_or_prefix;
+  set_bounded(true, whole && end_range->flag == HA_READ_AFTER_KEY);
 }
 
 void ha_myriad::clear_bounds() {
-  if (m_bounded) myriad_cursor_set_bounds(m_cursor, nullptr, 0, nullptr, 0);
-  m_bounded = false;
+  if (!m_bounded) return;
+  myriad_cursor_set_bounds(m_cursor, nullptr, 0, nullptr, 0);
+  set_bounded(false, false);
+}
+
+/* `exactly`: the cursor ends where the range does, so the server need not compare each row with the range's end. */
+void ha_myriad::set_bounded(bool bounded, bool exactly) {
+  m_bounded = bounded;
+  in_range_check_pushed_down = exactly || (pushed_idx_cond && pushed_idx_cond_keyno == active_index);
 }
 
 /* One row by its clustered key, or an entry by all columns of a unique index. What unlock_row may give back is noted.

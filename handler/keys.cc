@@ -114,6 +114,14 @@ Bytes image_bytes(const KeyPart &part, const uchar *image) {
 }
 
 void put_integer(const uchar *from, uint32_t length, bool is_signed, uchar *to) {
+  if (length == 4) {
+    mi_int4store(to, uint4korr(from) ^ (is_signed ? 1U << 31 : 0));
+    return;
+  }
+  if (length == 8) {
+    mi_int8store(to, uint8korr(from) ^ (is_signed ? 1ULL << 63 : 0));
+    return;
+  }
   for (uint32_t i = 0; i < length; i++) to[i] = from[length - 1 - i];
   if (is_signed) to[0] ^= 0x80;
 }

@@ -3,7 +3,7 @@
 use myriad_base::{Csn, Error, Result};
 use myriad_btree::Leaf;
 use myriad_catalog::{open_index, TableRef, AUTO_INCREMENT_KEY};
-use myriad_txn::{Index, Trx, TrxSystem};
+use myriad_txn::{Index, Place, Trx, TrxSystem};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -14,8 +14,8 @@ pub(crate) struct AutoIncrement {
     next: AtomicU64,
     /// The value on disk, or on its way there in the log.
     stored: AtomicU64,
-    /// Keeps two writers from storing their values in the wrong order.
-    storing: Mutex<()>,
+    /// Keeps two writers from storing their values in the wrong order; where it was stored last.
+    storing: Mutex<Option<Place>>,
 }
 
 /// An open table. One for each definition that somebody has open; see [`crate::shares::Shares`].
@@ -135,7 +135,7 @@ impl AutoIncrement {
         } else {
             1
         };
-        Ok(AutoIncrement { index, next: AtomicU64::new(next), stored: AtomicU64::new(next), storing: Mutex::new(()) })
+        Ok(AutoIncrement { index, next: AtomicU64::new(next), stored: AtomicU64::new(next), storing: Mutex::new(None) })
     }
 
     /// The next value to give.
@@ -173,9 +173,9 @@ impl AutoIncrement {
 
     /// Sets the counter and stores it.
     pub(crate) fn set(&self, trx: &TrxSystem, next: u64) -> Result<()> {
-        let _turn = self.storing.lock();
+        let mut place = self.storing.lock();
         let next = next.max(1);
-        self.put(trx, next)?;
+        self.put(trx, next, &mut place)?;
         self.next.store(next, Ordering::Relaxed);
         Ok(())
     }
@@ -185,16 +185,16 @@ impl AutoIncrement {
         if self.stored.load(Ordering::Acquire) >= wanted {
             return Ok(());
         }
-        let _turn = self.storing.lock();
+        let mut place = self.storing.lock();
         if self.stored.load(Ordering::Acquire) >= wanted {
             // The one before stored ours along with its own.
             return Ok(());
         }
-        self.put(trx, self.next())
+        self.put(trx, self.next(), &mut place)
     }
 
-    fn put(&self, trx: &TrxSystem, value: u64) -> Result<()> {
-        trx.put_unversioned(&self.index, AUTO_INCREMENT_KEY, &value.to_le_bytes())?;
+    fn put(&self, trx: &TrxSystem, value: u64, place: &mut Option<Place>) -> Result<()> {
+        trx.put_unversioned_at(place, &self.index, AUTO_INCREMENT_KEY, &value.to_le_bytes())?;
         self.stored.store(value, Ordering::Release);
         Ok(())
     }

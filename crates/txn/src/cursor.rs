@@ -23,8 +23,8 @@ use std::ops::Range;
 
 /// Rows of the largest batch.
 const BATCH_ROWS_MAX: usize = 64;
-/// A batch of at least so many rows first looks whether all of the leaf is wanted.
-const ROWS_TO_LOOK_AHEAD: usize = 4;
+/// How many times larger than the one before a batch is.
+const BATCH_GROWTH: usize = 4;
 /// Bytes at which a batch ends early.
 const BATCH_BYTES_MAX: usize = 128 << 10;
 
@@ -306,7 +306,7 @@ impl Cursor {
         if self.ended {
             return Ok(false);
         }
-        self.batch_rows = (self.batch_rows * 2).min(BATCH_ROWS_MAX);
+        self.batch_rows = (self.batch_rows * BATCH_GROWTH).min(BATCH_ROWS_MAX);
         self.fill(trx, direction)
     }
 
@@ -465,23 +465,26 @@ impl Cursor {
         let forward = direction == Direction::Forward;
         let start = slot;
         let limit = if self.exact_unique { 1 } else { self.batch_rows };
-        // Where the leaf's farthest entry is within the bounds, all are.
-        let all_within = limit >= ROWS_TO_LOOK_AHEAD && len != 0 && {
-            let farthest = if forward { len - 1 } else { 0 };
-            self.within(leaf.entry(farthest).0, direction)
-        };
+        // The next entries that are known to be within the bounds.
+        let mut ahead = 0;
         loop {
-            if forward && slot >= len || !forward && slot == 0 {
-                return Ok(self.next_leaf(leaf, direction));
+            if ahead == 0 {
+                let left = if forward { len.saturating_sub(slot) } else { slot };
+                if left == 0 {
+                    return Ok(self.next_leaf(leaf, direction));
+                }
+                let wanted = if *fresh { limit - self.rows.len() } else { limit };
+                ahead = self.count_within(leaf, slot, left.min(wanted), direction);
+                if ahead == 0 {
+                    if slot != start {
+                        self.stand_at(leaf, slot, direction);
+                    }
+                    return Ok(false);
+                }
             }
+            ahead -= 1;
             let here = if forward { slot } else { slot - 1 };
             let (key, value) = leaf.entry(here);
-            if !all_within && !self.within(key, direction) {
-                if slot != start {
-                    self.stand_at(leaf, slot, direction);
-                }
-                return Ok(false);
-            }
             let entry = Entry::parse(value, page)?;
             let view = if trx.overtaken.is_empty() { view } else { trx.view_of(view, &self.index, key, &entry, page)? };
             if let Some(version) = trx.sys.version(entry, page, view, own, versions)? {
@@ -504,6 +507,27 @@ impl Cursor {
                 return Ok(true);
             }
         }
+    }
+
+    /// How many of the next `n` entries are within the bounds: they come first.
+    fn count_within(&self, leaf: &LeafShared<'_>, slot: usize, n: usize, direction: Direction) -> usize {
+        let within = |i| {
+            let here = if direction == Direction::Forward { slot + i } else { slot - 1 - i };
+            self.within(leaf.entry(here).0, direction)
+        };
+        if within(n - 1) {
+            return n;
+        }
+        let (mut low, mut high) = (0, n - 1);
+        while low < high {
+            let middle = (low + high) / 2;
+            if within(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
     }
 
     /// The entries on this side of `slot` have been read.

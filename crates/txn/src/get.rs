@@ -4,6 +4,7 @@ use crate::cursor::{Cursor, CursorOptions, Seek};
 use crate::gap::{after, After, Edge};
 use crate::index::Index;
 use crate::lock::{Extent, LockKey, LockMode, LockOutcome, Strength, TrxLocks, WaitPolicy, WaitToken};
+use crate::place::Place;
 use crate::read::View;
 use crate::system::TrxSystem;
 use crate::trx::{LockWait, RowBuf, Trx};
@@ -217,6 +218,9 @@ impl Trx {
                         let version = locker.sys.version(entry, page, View::Newest, locker.own, &mut self.versions)?;
                         let version = version.expect("not deleted");
                         version.payload_into(locker.sys, index.tree.space, &mut out.bytes)?;
+                        if index.clustered {
+                            self.place = Some(Place::read(index.tree, &leaf));
+                        }
                         return Ok(true);
                     }
                     Locked::Wait(token) => {

@@ -39,6 +39,7 @@ mod write;
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use index::{Index, Tree};
 pub use lock::{CommitOrder, DeadlockInfo, LockInfo, LockStats, Strength, Unordered, Victim};
+pub use place::Place;
 pub use system::{
     create_undo, redo_table_register, FlushPolicy, IndexAlive, PurgeStats, TrxConfig, TrxSystem, FIRST_UNDO_OP,
     LAST_UNDO_OP,

@@ -7,7 +7,7 @@ use myriad_buffer::{BufferPool, FrameNo};
 
 /// A leaf of a tree, good while its frame's version stays: leaves leave their tree, split and merge by changes only.
 #[derive(Clone, Copy)]
-pub(crate) struct Place {
+pub struct Place {
     tree: Tree,
     frame: FrameNo,
     page: PageId,
@@ -17,13 +17,13 @@ pub(crate) struct Place {
 impl Place {
     /// A leaf that has been read.
     #[inline]
-    pub fn read(tree: Tree, leaf: &LeafShared<'_>) -> Place {
+    pub(crate) fn read(tree: Tree, leaf: &LeafShared<'_>) -> Place {
         Place { tree, frame: leaf.frame(), page: leaf.page_id(), version: leaf.version() }
     }
 
     /// A leaf that is about to be changed, as it will be when it is released.
     #[inline]
-    pub fn changed(tree: Tree, leaf: &LeafExclusive<'_>) -> Place {
+    pub(crate) fn changed(tree: Tree, leaf: &LeafExclusive<'_>) -> Place {
         Place { tree, frame: leaf.frame(), page: leaf.page_id(), version: leaf.version() + 1 }
     }
 
@@ -34,7 +34,7 @@ impl Place {
 
     /// The leaf, if it is the one of `tree` that covers `key`.
     #[inline]
-    pub fn shared<'p>(&self, pool: &'p BufferPool, tree: Tree, key: &[u8]) -> Option<LeafShared<'p>> {
+    pub(crate) fn shared<'p>(&self, pool: &'p BufferPool, tree: Tree, key: &[u8]) -> Option<LeafShared<'p>> {
         if !self.is_of(tree) {
             return None;
         }
@@ -44,7 +44,7 @@ impl Place {
 
     /// As [`Place::shared`], latched exclusively.
     #[inline]
-    pub fn exclusive<'p>(&self, pool: &'p BufferPool, tree: Tree, key: &[u8]) -> Option<LeafExclusive<'p>> {
+    pub(crate) fn exclusive<'p>(&self, pool: &'p BufferPool, tree: Tree, key: &[u8]) -> Option<LeafExclusive<'p>> {
         if !self.is_of(tree) {
             return None;
         }

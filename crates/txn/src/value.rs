@@ -202,10 +202,15 @@ impl std::ops::Deref for Header {
 
 /// Lengths of the longest common prefix of `a` and `b`, and of the longest common suffix that does not overlap it.
 pub fn common_ends(a: &[u8], b: &[u8]) -> (usize, usize) {
-    let prefix = a.iter().zip(b).take_while(|(x, y)| x == y).count();
-    let (ra, rb) = (&a[prefix..], &b[prefix..]);
-    let suffix = ra.iter().rev().zip(rb.iter().rev()).take_while(|(x, y)| x == y).count();
-    (prefix, suffix)
+    let words = a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0).take_while(|(x, y)| x == y).count();
+    let (a, b) = (&a[8 * words..], &b[8 * words..]);
+    let rest = a.iter().zip(b).take_while(|(x, y)| x == y).count();
+    let (a, b) = (&a[rest..], &b[rest..]);
+    let prefix = 8 * words + rest;
+    let words = a.as_rchunks::<8>().1.iter().rev().zip(b.as_rchunks::<8>().1.iter().rev()).take_while(|(x, y)| x == y);
+    let suffix = 8 * words.count();
+    let (a, b) = (&a[..a.len() - suffix], &b[..b.len() - suffix]);
+    (prefix, suffix + a.iter().rev().zip(b.iter().rev()).take_while(|(x, y)| x == y).count())
 }
 
 #[cfg(test)]
@@ -242,8 +247,12 @@ mod tests {
         }
 
         #[test]
-        fn ends_rebuild(a: Vec<u8>, b: Vec<u8>) {
+        fn ends_rebuild(start: Vec<u8>, a: Vec<u8>, b: Vec<u8>, end: Vec<u8>) {
+            let (a, b) = ([&start[..], &a, &end].concat(), [&start[..], &b, &end].concat());
             let (p, s) = common_ends(&a, &b);
+            prop_assert!(p >= start.len() && p + s >= (start.len() + end.len()).min(a.len()).min(b.len()));
+            prop_assert!(p == a.len() || p == b.len() || a[p] != b[p]);
+            prop_assert!(p + s == a.len() || p + s == b.len() || a[a.len() - s - 1] != b[b.len() - s - 1]);
             prop_assert!(p + s <= a.len() && p + s <= b.len());
             prop_assert_eq!(&a[..p], &b[..p]);
             prop_assert_eq!(&a[a.len() - s..], &b[b.len() - s..]);

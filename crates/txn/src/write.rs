@@ -22,6 +22,7 @@ use crate::value::{self, Entry, OverflowRef};
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, SpaceId, TrxId};
 use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
 use myriad_buffer::{BeyondLimit, Mtr};
+use smallvec::SmallVec;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -495,7 +496,7 @@ impl Writer<'_> {
             _ => (stored.flags(), stored.body()),
         };
         let target = Target { tree: op.index.tree, key: &self.scratch.key, row_key_len: self.row_key_len };
-        record::encode_modify(&mut self.scratch.record, target, &old, flags, body);
+        let (prefix, suffix) = record::encode_modify(&mut self.scratch.record, target, &old, flags, body);
         if !self.log.fits(self.sys.pool().page_size(), self.scratch.record.len()) {
             return Ok(Step::UndoPage);
         }
@@ -505,15 +506,9 @@ impl Writer<'_> {
             return Ok(Step::Room(len));
         }
         let in_place = value::Header::of(&old).len() == header.len() && old.body.len() == body.len();
-        let (same, changed) = if in_place && op.kind != OpKind::Delete {
-            let (prefix, suffix) = value::common_ends(old.body, body);
-            (prefix, &body[prefix..body.len() - suffix])
-        } else {
-            (0, &[][..])
-        };
         self.scratch.value.clear();
         if in_place {
-            self.scratch.value.extend_from_slice(changed);
+            self.scratch.value.extend_from_slice(&body[prefix..body.len() - suffix]);
         } else {
             self.scratch.value.extend_from_slice(&header);
             self.scratch.value.extend_from_slice(body);
@@ -531,7 +526,7 @@ impl Writer<'_> {
         if in_place {
             leaf.patch_value(&mut mtr, slot, 0, &header)?;
             if !self.scratch.value.is_empty() {
-                leaf.patch_value(&mut mtr, slot, header.len() + same, &self.scratch.value)?;
+                leaf.patch_value(&mut mtr, slot, header.len() + prefix, &self.scratch.value)?;
             }
         } else {
             leaf.replace_value(&mut mtr, slot, &self.scratch.value)?;
@@ -632,6 +627,9 @@ fn holds_whole_prefix(leaf: &impl Leaf, prefix: &[u8]) -> bool {
     (leaf.is_first() || leaf.low_fence() <= prefix) && (leaf.is_last() || (high > prefix && !high.starts_with(prefix)))
 }
 
+/// Keys and values without versions up to this length take no allocation.
+const PLAIN_BYTES: usize = 64;
+
 /// What to do with an entry that has no versions.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Plain {
@@ -659,7 +657,7 @@ impl Trx {
                 OpKind::Delete => Plain::Remove,
             };
             set_full_key(&mut self.scratch.key, op.index, op.key);
-            if let Err(error) = self.sys.plain(op.index, &self.scratch.key, op.payload, what) {
+            if let Err(error) = self.sys.plain(&mut None, op.index, &self.scratch.key, op.payload, what) {
                 if matches!(error, Error::DuplicateKey { .. }) && self.duplicate.is_empty() {
                     self.duplicate.extend_from_slice(&self.scratch.key);
                 }
@@ -706,9 +704,23 @@ impl TrxSystem {
     /// # Errors
     /// Those of the tree.
     pub fn put_unversioned(&self, index: &Index, key: &[u8], payload: &[u8]) -> Result<()> {
-        let mut full = Vec::with_capacity(key.len() + 4);
-        set_full_key(&mut full, index, key);
-        self.plain(index, &full, payload, Plain::Put)
+        self.put_unversioned_at(&mut None, index, key, payload)
+    }
+
+    /// As [`TrxSystem::put_unversioned`], for an entry that is stored often: `place` is where it was the last time.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn put_unversioned_at(
+        &self,
+        place: &mut Option<Place>,
+        index: &Index,
+        key: &[u8],
+        payload: &[u8],
+    ) -> Result<()> {
+        let mut full: SmallVec<[u8; PLAIN_BYTES]> = SmallVec::from_slice(&index.id.0.to_be_bytes());
+        full.extend_from_slice(key);
+        self.plain(place, index, &full, payload, Plain::Put)
     }
 
     /// Removes an entry without version or undo; whether there was one.
@@ -723,7 +735,7 @@ impl TrxSystem {
             leaf.find(&full).is_ok()
         };
         if there {
-            self.plain(index, &full, &[], Plain::Remove)?;
+            self.plain(&mut None, index, &full, &[], Plain::Remove)?;
         }
         Ok(there)
     }
@@ -760,12 +772,12 @@ impl TrxSystem {
         Ok(())
     }
 
-    fn plain(&self, index: &Index, key: &[u8], payload: &[u8], what: Plain) -> Result<()> {
+    fn plain(&self, place: &mut Option<Place>, index: &Index, key: &[u8], payload: &[u8], what: Plain) -> Result<()> {
         let stored = Stored::new(self, index, key.len(), payload)?;
-        let mut value = Vec::with_capacity(1 + stored.body().len());
+        let mut value: SmallVec<[u8; PLAIN_BYTES]> = SmallVec::with_capacity(1 + stored.body().len());
         value.push(stored.flags());
         value.extend_from_slice(stored.body());
-        match self.plain_entry(index, key, &value, what) {
+        match self.plain_entry(place, index, key, &value, what) {
             Ok(old) => match old {
                 Some(chain) => overflow::free_overflow(self.pool(), index.tree.space, chain),
                 None => Ok(()),
@@ -778,11 +790,22 @@ impl TrxSystem {
     }
 
     /// Returns the overflow chain of the entry that was replaced or removed.
-    fn plain_entry(&self, index: &Index, key: &[u8], value: &[u8], what: Plain) -> Result<Option<PageNo>> {
+    fn plain_entry(
+        &self,
+        place: &mut Option<Place>,
+        index: &Index,
+        key: &[u8],
+        value: &[u8],
+        what: Plain,
+    ) -> Result<Option<PageNo>> {
         let (pool, tree) = (self.pool(), index.tree);
         loop {
             let mut mtr = Mtr::start(pool)?;
-            let leaf = tree.seek_exclusive(pool, key)?;
+            let leaf = match place.and_then(|place| place.exclusive(pool, tree, key)) {
+                Some(leaf) => leaf,
+                None => tree.seek_exclusive(pool, key)?,
+            };
+            let changed = Place::changed(tree, &leaf);
             let mut chain = None;
             match leaf.find(key) {
                 Ok(slot) => {
@@ -816,6 +839,7 @@ impl TrxSystem {
                 Err(_) => return Err(TrxSystem::missing_entry(leaf.page_id(), index.id)),
             }
             mtr.commit()?;
+            *place = Some(changed);
             return Ok(chain);
         }
     }

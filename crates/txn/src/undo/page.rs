@@ -203,7 +203,8 @@ pub fn redo(op: u8, page: &mut [u8], payload: &[u8]) -> Result<()> {
     }
 }
 
-fn append(page: &mut [u8], body: &[u8]) -> Result<()> {
+/// What [`OP_APPEND`] does.
+pub fn append(page: &mut [u8], body: &[u8]) -> Result<()> {
     let at = end(page)?;
     if body.is_empty() || !fits(page.len(), at, body.len()) {
         return Err(bad("no room"));

@@ -228,8 +228,15 @@ pub fn encode_insert(out: &mut Vec<u8>, target: Target<'_>) {
     push_head(out, Kind::Insert, 0, target);
 }
 
-/// The body of a modification's record: `old` becomes a version with `new_flags` and `new_body`.
-pub fn encode_modify(out: &mut Vec<u8>, target: Target<'_>, old: &Entry<'_>, new_flags: u8, new_body: &[u8]) {
+/// The body of a modification's record: `old` becomes a version with `new_flags` and `new_body`. Returns how many bytes at
+/// both ends of the bodies are not in the record, because they are the same.
+pub fn encode_modify(
+    out: &mut Vec<u8>,
+    target: Target<'_>,
+    old: &Entry<'_>,
+    new_flags: u8,
+    new_body: &[u8],
+) -> (usize, usize) {
     let mut flags = 0;
     if new_flags & value::DELETED != 0 {
         flags |= NEW_DELETED;
@@ -249,6 +256,7 @@ pub fn encode_modify(out: &mut Vec<u8>, target: Target<'_>, old: &Entry<'_>, new
     push_varint(out, prefix as u64);
     push_varint(out, suffix as u64);
     out.extend_from_slice(&old.body[prefix..old.body.len() - suffix]);
+    (prefix, suffix)
 }
 
 /// The body of the record of a delete mark on a secondary entry that everybody sees, whatever else it is.

@@ -410,7 +410,10 @@ impl UndoLog {
             self.tail.end += record::LOG_HEADER_BYTES + record::FRAME_BYTES;
         }
         let at = RollPtr::new(self.tail.page, self.tail.end as u16);
-        mtr.apply(p, page::OP_APPEND, body)?;
+        if !page::fits(mtr.page(p).len(), page::end(mtr.page(p))?, body.len()) {
+            return Err(Error::invalid("the undo record does not fit its page"));
+        }
+        mtr.log_applied(p, page::OP_APPEND, body, |p| page::append(p, body).expect("the room was checked"));
         self.tail.end += body.len() + record::FRAME_BYTES;
         Ok(at)
     }
