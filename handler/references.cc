@@ -149,6 +149,8 @@ static Link make_link(ha_myriad *file, const ForeignKey &key, bool as_child) {
   if (as_child && no < MAX_KEY) {
     for (const KeyPart &part : plan.index(no).parts) link.entry.push_back(part);
     for (const KeyPart &part : plan.clustered().parts) link.entry.push_back(part);
+  } else if (as_child) {
+    link.entry = link.own;
   }
   return link;
 }
