@@ -289,12 +289,12 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
   return 0;
 }
 
-/* An index of a foreign key has gone. */
+/* A foreign key has no index in the new table: 0 if it had none in the old one either. */
 int index_is_needed(THD *thd, const std::string &altered, const std::vector<std::string> &columns) {
-  if (auto before = Relative::open(thd, altered)) {
-    const uint no = find_index(before->table(), before->file()->plan(), columns, nullptr, {});
-    if (no < MAX_KEY) my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
-  }
+  auto before = Relative::open(thd, altered);
+  const uint no = before ? find_index(before->table(), before->file()->plan(), columns, nullptr, {}) : MAX_KEY;
+  if (no >= MAX_KEY) return 0;
+  my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
   /* Not HA_ERR_DROP_INDEX_FK: the server would look for the index in the new table. */
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
@@ -478,7 +478,7 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
       } else {
         kept->push_back(key.name);
         if (checks_foreign_keys(thd) && find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
-          return index_is_needed(thd, final_name, key.columns);
+          if (int error = index_is_needed(thd, final_name, key.columns)) return error;
         for (const std::string &column : key.columns) {
           const Field *field = find_column(form, column);
           if (sets_null(key) && field && !field->real_maybe_null()) return refused(form, text_of_not_null(column));
@@ -498,8 +498,21 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
     Index_problem problem;
     if (find_index(form, plan, key.parent_columns, child->table(), key.columns, &problem) < MAX_KEY) continue;
     if (!checks_foreign_keys(thd)) continue;
-    if (!creates && problem == Index_problem::NotFound) return index_is_needed(thd, final_name, key.parent_columns);
-    return HA_ERR_CANNOT_ADD_FOREIGN;
+    if (creates || problem != Index_problem::NotFound) return HA_ERR_CANNOT_ADD_FOREIGN;
+    if (int error = index_is_needed(thd, final_name, key.parent_columns)) return error;
+  }
+  return 0;
+}
+
+int check_new_name(THD *thd, const std::string &old_name, const std::string &new_name) {
+  const ForeignKeys children = references_to(new_name);
+  if (children.empty()) return 0;
+  auto parent = Relative::open(thd, old_name);
+  for (const ForeignKey &key : children) {
+    auto child = Relative::open(thd, key.child);
+    if (!parent || !child) continue;
+    if (find_index(parent->table(), parent->file()->plan(), key.parent_columns, child->table(), key.columns) >= MAX_KEY)
+      return HA_ERR_CANNOT_ADD_FOREIGN;
   }
   return 0;
 }
@@ -653,8 +666,10 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
     for (std::string &column : key.columns) renamed(&column);
     if (checks_foreign_keys(thd) && find_index(altered, plan, key.columns, nullptr, {}) >= MAX_KEY) {
       const uint no = find_index(table, *m_plan, before, nullptr, {});
-      my_error(ER_DROP_INDEX_FK, MYF(0), no < MAX_KEY ? table->key_info[no].name.str : key.name.c_str());
-      return true;
+      if (no < MAX_KEY) {
+        my_error(ER_DROP_INDEX_FK, MYF(0), table->key_info[no].name.str);
+        return true;
+      }
     }
     change->keys.push_back(std::move(key));
   }
