@@ -22,7 +22,8 @@ bool put_aside(const std::string &table) {
     if (!my_rename(from.c_str(), to.c_str(), MYF(0))) return true;
     if (my_errno != ENOENT) break;
   }
-  sql_print_error("MYRIAD: cannot keep the triggers of table %s: error %d from the file system", table.c_str(), my_errno);
+  sql_print_error("MYRIAD: cannot keep the triggers of table %s: error %d from the file system", table.c_str(),
+                  my_errno);
   return false;
 }
 

@@ -578,11 +578,18 @@ int ha_myriad::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *lis
   load_references();
   if (!m_references) return 0;
   const bool alters = !altered_table(thd).empty();
+  /* By name: under LOCK TABLES it depends on the order of a child's foreign keys what the statement may do. */
+  std::vector<const ForeignKey *> keys;
   for (const Link &link : m_references->children()) {
     /* What has no index to refer to yet is not in the way of an ALTER that may make one. */
     if (alters && find_index(table, *m_plan, link.key.parent_columns, nullptr, {}) >= MAX_KEY) continue;
-    list->push_back(make_info(thd, link.key, alters), thd->mem_root);
+    keys.push_back(&link.key);
   }
+  std::stable_sort(keys.begin(), keys.end(), [](const ForeignKey *a, const ForeignKey *b) {
+    const int by_database = database_of(a->child).compare(database_of(b->child));
+    return by_database ? by_database < 0 : a->name < b->name;
+  });
+  for (const ForeignKey *key : keys) list->push_back(make_info(thd, *key, alters), thd->mem_root);
   return 0;
 }
 
