@@ -58,23 +58,25 @@ bool named_tables(THD *thd, std::vector<std::string> *names) {
   return all_ours;
 }
 
-bool is_refused(const std::vector<std::string> &names) {
-  for (size_t i = 0; i < names.size(); i++)
-    for (const myriad::ForeignKey &key : myriad::references_to(names[i]))
-      if (std::find(names.begin(), names.begin() + long(i) + 1, key.child) == names.begin() + long(i) + 1) return true;
-  return false;
-}
-
 }  // namespace
 
-bool RefusedDrop::refuses(THD *thd) {
-  if (m_query != thd->query_id) {
-    m_query = thd->query_id;
-    std::vector<std::string> names;
-    m_all_ours = named_tables(thd, &names);
-    m_refused = is_refused(names);
-  }
-  return m_refused;
+void RefusedDrop::look(THD *thd) {
+  if (m_query == thd->query_id) return;
+  m_query = thd->query_id;
+  m_refused = m_referenced = false;
+  std::vector<std::string> names;
+  m_all_ours = named_tables(thd, &names);
+  for (size_t i = 0; i < names.size(); i++)
+    for (const myriad::ForeignKey &key : myriad::references_to(names[i])) {
+      const auto end = names.begin() + long(i) + 1;
+      m_referenced |= key.child != names[i];
+      m_refused |= std::find(names.begin(), end, key.child) == end;
+    }
+}
+
+bool RefusedDrop::refuses(THD *thd, const std::string &name) {
+  look(thd);
+  return m_refused || (m_referenced && myriad::is_referenced_by_others(name, false));
 }
 
 void RefusedDrop::keep(THD *thd, const std::string &name) {
