@@ -69,6 +69,12 @@ bool is_exchange(THD *thd) {
          (thd->lex->alter_info.partition_flags & ALTER_PARTITION_EXCHANGE);
 }
 
+/* Not when the server puts back what a failed statement or a crash left. */
+bool renames(THD *thd) {
+  return thd && !thd->is_error() &&
+         (thd_sql_command(thd) == SQLCOM_RENAME_TABLE || thd_sql_command(thd) == SQLCOM_ALTER_TABLE);
+}
+
 /* The server relies on writing a file to find out that the database of a new table or name does not exist. */
 bool has_folder(const char *path) {
   const std::string folder(path, dirname_length(path));
@@ -148,6 +154,8 @@ int ha_myriad::rename_table(const char *from, const char *to) {
     replaced = myriad::altered_table(ha_thd());
   const bool replaces = !replaced.empty() && replaced != new_name;
   const std::string own = replaces ? replaced : old_name;
+  if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))
+    if (int error = myriad::check_new_name(ha_thd(), old_name, new_name)) return error;
   myriad_status status = myriad_rename_table(
       myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
       (myriad::sql_name(own).table + "_ibfk_").c_str(), (myriad::sql_name(new_name).table + "_ibfk_").c_str());

@@ -81,12 +81,13 @@ int myriad_drop(const std::string &name, THD *thd) {
   if (thd && myriad::checks_foreign_keys(thd) && !myriad::is_stand_in(name) &&
       myriad_table_exists(myriad_core, name.c_str())) {
     const int command = thd_sql_command(thd);
-    const bool referenced = myriad::is_referenced_by_others(name, command == SQLCOM_DROP_DB);
-    Session *session = Session::of(thd, referenced || command == SQLCOM_DROP_TABLE);
-    const bool refused = command == SQLCOM_DROP_TABLE && session && session->refused_drop.refuses(thd);
-    if (referenced || refused) {
+    const bool drops = command == SQLCOM_DROP_TABLE;
+    Session *session = Session::of(thd, drops);
+    const bool refused = drops && session ? session->refused_drop.refuses(thd, name)
+                                          : myriad::is_referenced_by_others(name, command == SQLCOM_DROP_DB);
+    if (refused) {
       if (session) session->violation.clear();
-      if (session && command == SQLCOM_DROP_TABLE) session->refused_drop.keep(thd, name);
+      if (session && drops) session->refused_drop.keep(thd, name);
       return HA_ERR_ROW_IS_REFERENCED;
     }
   }

@@ -4,10 +4,46 @@
 #include "session.h"
 #include "sql_lex.h"
 #include <algorithm>
+#include <my_dir.h>
 
 namespace {
 
-constexpr const char *TRIGGERS = ".TRG", *ASIDE = ".TRG-kept";
+constexpr const char *TRIGGERS = ".TRG";
+/* Where they are meanwhile: a folder a database, so that names are never longer than in the database's own folder. */
+const std::string ASIDE = "./#myriad/triggers/";
+
+/* Another connection may be removing the folder, once it is empty. */
+bool put_aside(const std::string &table) {
+  constexpr unsigned ATTEMPTS = 100;
+  const std::string from = "./" + table + TRIGGERS, to = ASIDE + table + TRIGGERS;
+  my_mkdir(ASIDE.c_str(), 0777, MYF(0));
+  for (unsigned i = 0; i < ATTEMPTS; i++) {
+    my_mkdir(to.substr(0, to.rfind(FN_LIBCHAR)).c_str(), 0777, MYF(0));
+    if (!my_rename(from.c_str(), to.c_str(), MYF(0))) return true;
+    if (my_errno != ENOENT) break;
+  }
+  sql_print_error("MYRIAD: cannot keep the triggers of table %s: error %d from the file system", table.c_str(),
+                  my_errno);
+  return false;
+}
+
+void put_back(const std::string &table) {
+  const std::string from = ASIDE + table + TRIGGERS;
+  my_rename(from.c_str(), ("./" + table + TRIGGERS).c_str(), MYF(MY_WME | ME_ERROR_LOG));
+  rmdir(from.substr(0, from.rfind(FN_LIBCHAR)).c_str());
+}
+
+/* Names in a folder but for itself and the one above. */
+std::vector<std::string> names_in(const std::string &folder) {
+  std::vector<std::string> names;
+  MY_DIR *files = my_dir(folder.c_str(), MYF(0));
+  for (size_t i = 0; files && i < files->number_of_files; i++) {
+    const std::string name = files->dir_entry[i].name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (files) my_dirend(files);
+  return names;
+}
 
 /* The tables that a DROP TABLE names; false if one of them is not ours and goes whatever we say. */
 bool named_tables(THD *thd, std::vector<std::string> *names) {
@@ -22,23 +58,25 @@ bool named_tables(THD *thd, std::vector<std::string> *names) {
   return all_ours;
 }
 
-bool is_refused(const std::vector<std::string> &names) {
-  for (size_t i = 0; i < names.size(); i++)
-    for (const myriad::ForeignKey &key : myriad::references_to(names[i]))
-      if (std::find(names.begin(), names.begin() + long(i) + 1, key.child) == names.begin() + long(i) + 1) return true;
-  return false;
-}
-
 }  // namespace
 
-bool RefusedDrop::refuses(THD *thd) {
-  if (m_query != thd->query_id) {
-    m_query = thd->query_id;
-    std::vector<std::string> names;
-    m_all_ours = named_tables(thd, &names);
-    m_refused = is_refused(names);
-  }
-  return m_refused;
+void RefusedDrop::look(THD *thd) {
+  if (m_query == thd->query_id) return;
+  m_query = thd->query_id;
+  m_refused = m_referenced = false;
+  std::vector<std::string> names;
+  m_all_ours = named_tables(thd, &names);
+  for (size_t i = 0; i < names.size(); i++)
+    for (const myriad::ForeignKey &key : myriad::references_to(names[i])) {
+      const auto end = names.begin() + long(i) + 1;
+      m_referenced |= key.child != names[i];
+      m_refused |= std::find(names.begin(), end, key.child) == end;
+    }
+}
+
+bool RefusedDrop::refuses(THD *thd, const std::string &name) {
+  look(thd);
+  return m_refused || (m_referenced && myriad::is_referenced_by_others(name, false));
 }
 
 void RefusedDrop::keep(THD *thd, const std::string &name) {
@@ -47,15 +85,22 @@ void RefusedDrop::keep(THD *thd, const std::string &name) {
     thd->variables.option_bits &= ~OPTION_BIN_LOG;
     m_binlog_off = true;
   }
-  const std::string path = "./" + name;
-  if (!my_access((path + TRIGGERS).c_str(), F_OK) &&
-      !my_rename((path + TRIGGERS).c_str(), (path + ASIDE).c_str(), MYF(MY_WME)))
-    m_aside.push_back(path);
+  if (!my_access(("./" + name + TRIGGERS).c_str(), F_OK) && put_aside(name)) m_aside.push_back(name);
 }
 
 void RefusedDrop::statement_ends(THD *thd) {
   if (m_binlog_off) thd->variables.option_bits |= OPTION_BIN_LOG;
   m_binlog_off = false;
-  for (const std::string &path : m_aside) my_rename((path + ASIDE).c_str(), (path + TRIGGERS).c_str(), MYF(MY_WME));
+  for (const std::string &name : m_aside) put_back(name);
   m_aside.clear();
+}
+
+void myriad_put_back_triggers() {
+  const size_t ending = strlen(TRIGGERS);
+  for (const std::string &db : names_in(ASIDE))
+    for (const std::string &file : names_in(ASIDE + db)) {
+      const std::string table = db + "/" + file.substr(0, file.size() - std::min(file.size(), ending));
+      sql_print_information("MYRIAD: putting back the triggers of table %s, which a crash left aside", table.c_str());
+      put_back(table);
+    }
 }

@@ -9,17 +9,22 @@
 /* What one connection keeps of it until the statement ends. */
 class RefusedDrop {
 public:
-  /* Whether the running DROP TABLE is refused as a whole: for one of its tables there is a child that it does not drop
-     before. */
-  bool refuses(THD *thd);
+  /* Whether the running DROP TABLE is refused as a whole, because for one of its tables there is a child that it does
+     not drop before, or of this table, because a child of it could not be dropped. */
+  bool refuses(THD *thd, const std::string &name);
   /* Saves a refused table's triggers from the server, and the binary log from a statement that drops nothing. */
   void keep(THD *thd, const std::string &name);
   void statement_ends(THD *thd);
 
 private:
+  void look(THD *thd);
+
   query_id_t m_query = 0;
-  bool m_refused = false, m_all_ours = false, m_binlog_off = false;
-  std::vector<std::string> m_aside; /* paths of tables whose triggers have another name for now */
+  bool m_refused = false, m_referenced = false, m_all_ours = false, m_binlog_off = false;
+  std::vector<std::string> m_aside; /* tables whose triggers are elsewhere for now */
 };
+
+/* At start: what a crash during a refused DROP TABLE left. Looks into a folder that is empty otherwise. */
+void myriad_put_back_triggers();
 
 #endif

@@ -80,20 +80,37 @@ enum_fk_option option_of(uint32_t action) {
 
 bool same_name(const char *a, const char *b) { return !my_strcasecmp(system_charset_info, a, b); }
 
-/* What is wrong with a definition, as InnoDB words it. */
+/* What is wrong with a definition, as InnoDB words it: a copying statement tells it in a warning, one in place in its
+   error. */
 class Refusal {
 public:
-  Refusal(THD *thd, const Foreign_key *key) : m_thd(thd) {
+  Refusal(THD *thd, const Foreign_key *key, bool in_place) : m_thd(thd), m_in_place(in_place) {
     const bool alters = thd_sql_command(thd) != SQLCOM_CREATE_TABLE;
     m_operation = alters ? "Alter" : "Create";
+    if (key->constraint_name.str) m_name.assign(key->constraint_name.str, key->constraint_name.length);
     if (key->name.str) {
-      m_key = "`" + std::string(key->name.str, key->name.length) + "`";
+      m_key = " `" + std::string(key->name.str, key->name.length) + "`";
       return;
     }
     List_iterator_fast<Key_part_spec> parts(const_cast<List<Key_part_spec> &>(key->columns));
     while (Key_part_spec *part = parts++)
-      m_key += (m_key.empty() ? "(" : ", ") + std::string(part->field_name.str, part->field_name.length);
+      m_key += (m_key.empty() ? " (" : ", ") + std::string(part->field_name.str, part->field_name.length);
     m_key += ")";
+  }
+  int no_parent_index(const TABLE *form, const std::string &parent, const std::string &why) const {
+    if (!m_in_place) return (*this)(form, why);
+    my_error(ER_FK_NO_INDEX_PARENT, MYF(0), m_name.c_str(), sql_name(parent).table.c_str());
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  }
+  int not_comparable(const TABLE *form, const std::string &why) const {
+    if (!m_in_place) return (*this)(form, why);
+    const std::string name = std::string(form->s->db.str, form->s->db.length) + "/" + m_name;
+    my_error(ER_FK_INCORRECT_OPTION, MYF(0), form->s->table_name.str, name.c_str());
+    return HA_ERR_CANNOT_ADD_FOREIGN;
+  }
+  int temporary(const TABLE *form) {
+    m_key.clear();
+    return (*this)(form, "Temporary tables can't have foreign key constraints.");
   }
   int operator()(const TABLE *form, const std::string &why) const {
     String name;
@@ -101,16 +118,37 @@ public:
     name.append('.');
     append_identifier(m_thd, &name, form->s->table_name.str, form->s->table_name.length);
     push_warning_printf(m_thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
-                        "%s  table %s with foreign key %s constraint failed. %s", m_operation, name.c_ptr_safe(),
+                        "%s  table %s with foreign key%s constraint failed. %s", m_operation, name.c_ptr_safe(),
                         m_key.c_str(), why.c_str());
     return HA_ERR_CANNOT_ADD_FOREIGN;
   }
 
 private:
   THD *m_thd;
+  bool m_in_place;
   const char *m_operation;
-  std::string m_key;
+  std::string m_key, m_name;
 };
+
+/* A foreign key under a name of its own. */
+int add_key(THD *thd, const TABLE *form, bool in_place, ForeignKey &&key, ForeignKeys *keys) {
+  for (const ForeignKey &other : *keys) {
+    if (!same_name(other.name.c_str(), key.name.c_str())) continue;
+    const std::string database(form->s->db.str, form->s->db.length);
+    if (in_place) {
+      my_error(ER_DUP_CONSTRAINT_NAME, MYF(0), "FOREIGN KEY", (database + "/" + key.name).c_str());
+    } else {
+      String definition;
+      append_definition(thd, key, &definition);
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY,
+                          "CREATE or ALTER TABLE `%s`.`%s` failed: duplicate name,%s", database.c_str(),
+                          form->s->table_name.str, definition.c_ptr_safe());
+    }
+    return HA_ERR_FOUND_DUPP_KEY;
+  }
+  keys->push_back(std::move(key));
+  return 0;
+}
 
 std::string text_of(Index_problem problem, const std::string &column, const std::string &parent_column) {
   switch (problem) {
@@ -233,11 +271,14 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
   const TablePlan &parent_plan = self ? plan : other->file()->plan();
   for (std::string &column : key->parent_columns) {
     Field *field = find_column(parent, column);
-    if (!field) return refused(form, "Column " + column + " was not found.");
+    if (!field) return refused.no_parent_index(form, key->parent, "Column " + column + " was not found.");
     column = field->field_name.str;
   }
-  if (find_index(parent, parent_plan, key->parent_columns, form, key->columns, &problem, &at) >= MAX_KEY)
-    return refused(form, text_of(problem, key->columns[at], key->parent_columns[at]));
+  if (find_index(parent, parent_plan, key->parent_columns, form, key->columns, &problem, &at) >= MAX_KEY) {
+    const std::string why = text_of(problem, key->columns[at], key->parent_columns[at]);
+    if (problem == Index_problem::NotComparable) return refused.not_comparable(form, why);
+    return refused.no_parent_index(form, key->parent, why);
+  }
   /* As InnoDB has it: in strict mode, and only where no other action is given that it would be compatible with. */
   const bool may_set_null = key->on_update == MYRIAD_CASCADE && key->on_delete != MYRIAD_CASCADE &&
                             key->on_delete != MYRIAD_NO_ACTION && thd->is_strict_mode();
@@ -248,12 +289,12 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
   return 0;
 }
 
-/* An index of a foreign key has gone. */
+/* A foreign key has no index in the new table: 0 if it had none in the old one either. */
 int index_is_needed(THD *thd, const std::string &altered, const std::vector<std::string> &columns) {
-  if (auto before = Relative::open(thd, altered)) {
-    const uint no = find_index(before->table(), before->file()->plan(), columns, nullptr, {});
-    if (no < MAX_KEY) my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
-  }
+  auto before = Relative::open(thd, altered);
+  const uint no = before ? find_index(before->table(), before->file()->plan(), columns, nullptr, {}) : MAX_KEY;
+  if (no >= MAX_KEY) return 0;
+  my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
   /* Not HA_ERR_DROP_INDEX_FK: the server would look for the index in the new table. */
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
@@ -321,7 +362,10 @@ bool is_referenced_by_others(const std::string &parent, bool with_database) {
 }
 
 std::string violation_text(THD *thd, const ForeignKey &key) {
-  const SqlName child = sql_name(key.child);
+  SqlName child = sql_name(key.child);
+  for (std::string *name : {&child.db, &child.table})
+    if (!name->compare(0, MYSQL50_TABLE_NAME_PREFIX_LENGTH, MYSQL50_TABLE_NAME_PREFIX))
+      name->erase(0, MYSQL50_TABLE_NAME_PREFIX_LENGTH);
   String text;
   append_identifier(thd, &text, child.db.c_str(), child.db.size());
   text.append('.');
@@ -422,10 +466,9 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
       if (each->type != Key::FOREIGN_KEY || (each->old && creates)) continue;
       const auto *from = static_cast<const Foreign_key *>(each);
       ForeignKey key = read_definition(*from, name, database);
-      const Refusal refused(thd, from);
+      Refusal refused(thd, from, false);
       if (!each->old) {
-        if (create_info->options & HA_LEX_CREATE_TMP_TABLE)
-          return refused(form, "Temporary tables can't have foreign key constraints.");
+        if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return refused.temporary(form);
         if (int error = check_new(thd, refused, form, plan, key.parent == final_name, &key)) return error;
         if (key.name.empty()) key.name = prefix + std::to_string(++number);
         if (key.name.size() > NAME_LEN) {
@@ -434,21 +477,14 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
         }
       } else {
         kept->push_back(key.name);
-        if (find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
-          return index_is_needed(thd, final_name, key.columns);
+        if (checks_foreign_keys(thd) && find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
+          if (int error = index_is_needed(thd, final_name, key.columns)) return error;
         for (const std::string &column : key.columns) {
           const Field *field = find_column(form, column);
           if (sets_null(key) && field && !field->real_maybe_null()) return refused(form, text_of_not_null(column));
         }
       }
-      for (const ForeignKey &other : *keys)
-        if (same_name(other.name.c_str(), key.name.c_str())) {
-          push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_FOUND_DUPP_KEY,
-                              "CREATE or ALTER TABLE `%s`.`%s` failed: duplicate name, CONSTRAINT `%s`",
-                              database.c_str(), form->s->table_name.str, key.name.c_str());
-          return HA_ERR_FOUND_DUPP_KEY;
-        }
-      keys->push_back(std::move(key));
+      if (int error = add_key(thd, form, false, std::move(key), keys)) return error;
     }
   }
   if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return 0;
@@ -462,12 +498,21 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
     Index_problem problem;
     if (find_index(form, plan, key.parent_columns, child->table(), key.columns, &problem) < MAX_KEY) continue;
     if (!checks_foreign_keys(thd)) continue;
-    if (!creates && problem == Index_problem::NotFound) return index_is_needed(thd, final_name, key.parent_columns);
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
-                        "Create table '%s' with foreign key constraint failed. There is no index in the referenced "
-                        "table where the referenced columns appear as the first columns.",
-                        name.c_str());
-    return HA_ERR_CANNOT_ADD_FOREIGN;
+    if (creates || problem != Index_problem::NotFound) return HA_ERR_CANNOT_ADD_FOREIGN;
+    if (int error = index_is_needed(thd, final_name, key.parent_columns)) return error;
+  }
+  return 0;
+}
+
+int check_new_name(THD *thd, const std::string &old_name, const std::string &new_name) {
+  const ForeignKeys children = references_to(new_name);
+  if (children.empty()) return 0;
+  auto parent = Relative::open(thd, old_name);
+  for (const ForeignKey &key : children) {
+    auto child = Relative::open(thd, key.child);
+    if (!parent || !child) continue;
+    if (find_index(parent->table(), parent->file()->plan(), key.parent_columns, child->table(), key.columns) >= MAX_KEY)
+      return HA_ERR_CANNOT_ADD_FOREIGN;
   }
   return 0;
 }
@@ -532,8 +577,19 @@ int ha_myriad::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
 int ha_myriad::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
   load_references();
   if (!m_references) return 0;
-  const bool details = !altered_table(thd).empty();
-  for (const Link &link : m_references->children()) list->push_back(make_info(thd, link.key, details), thd->mem_root);
+  const bool alters = !altered_table(thd).empty();
+  /* By name: under LOCK TABLES it depends on the order of a child's foreign keys what the statement may do. */
+  std::vector<const ForeignKey *> keys;
+  for (const Link &link : m_references->children()) {
+    /* What has no index to refer to yet is not in the way of an ALTER that may make one. */
+    if (alters && find_index(table, *m_plan, link.key.parent_columns, nullptr, {}) >= MAX_KEY) continue;
+    keys.push_back(&link.key);
+  }
+  std::stable_sort(keys.begin(), keys.end(), [](const ForeignKey *a, const ForeignKey *b) {
+    const int by_database = database_of(a->child).compare(database_of(b->child));
+    return by_database ? by_database < 0 : a->name < b->name;
+  });
+  for (const ForeignKey *key : keys) list->push_back(make_info(thd, *key, alters), thd->mem_root);
   return 0;
 }
 
@@ -607,36 +663,37 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
         return;
       }
   };
-  for (ForeignKey &key : foreign_keys_of(m_name)) {
+  ForeignKeys own = foreign_keys_of(m_name);
+  const SqlName name = sql_name(m_name);
+  const std::string prefix = name.table + "_ibfk_";
+  ulonglong number = highest_number(own, prefix);
+  for (ForeignKey &key : own) {
     if (is_dropped(info->alter_info, key.name)) continue;
     const std::vector<std::string> before = key.columns;
     for (std::string &column : key.columns) renamed(&column);
-    if (find_index(altered, plan, key.columns, nullptr, {}) >= MAX_KEY) {
+    if (checks_foreign_keys(thd) && find_index(altered, plan, key.columns, nullptr, {}) >= MAX_KEY) {
       const uint no = find_index(table, *m_plan, before, nullptr, {});
-      my_error(ER_DROP_INDEX_FK, MYF(0), no < MAX_KEY ? table->key_info[no].name.str : key.name.c_str());
-      return true;
+      if (no < MAX_KEY) {
+        my_error(ER_DROP_INDEX_FK, MYF(0), table->key_info[no].name.str);
+        return true;
+      }
     }
     change->keys.push_back(std::move(key));
   }
   if (info->handler_flags & ALTER_ADD_FOREIGN_KEY) {
-    const SqlName own = sql_name(m_name);
-    const std::string prefix = own.table + "_ibfk_";
-    ulonglong number = highest_number(foreign_keys_of(m_name), prefix);
     List_iterator_fast<Key> list(info->alter_info->key_list);
     while (Key *each = list++) {
       if (each->type != Key::FOREIGN_KEY || each->old) continue;
       const auto *from = static_cast<const Foreign_key *>(each);
-      ForeignKey key = read_definition(*from, m_name, own.db);
-      int error = check_new(thd, Refusal(thd, from), altered, plan, key.parent == m_name, &key);
+      ForeignKey key = read_definition(*from, m_name, name.db);
+      int error = check_new(thd, Refusal(thd, from, true), altered, plan, key.parent == m_name, &key);
       if (!error) error = check_kind(altered);
       if (key.name.empty()) key.name = prefix + std::to_string(++number);
-      for (const ForeignKey &other : change->keys)
-        if (same_name(other.name.c_str(), key.name.c_str())) error = HA_ERR_FOUND_DUPP_KEY;
+      if (!error) error = add_key(thd, table, true, std::move(key), &change->keys);
       if (error) {
-        if (!thd->is_error()) my_error(ER_CANT_CREATE_TABLE, MYF(0), own.db.c_str(), own.table.c_str(), error);
+        if (!thd->is_error()) my_error(ER_CANT_CREATE_TABLE, MYF(0), name.db.c_str(), name.table.c_str(), error);
         return true;
       }
-      change->keys.push_back(std::move(key));
     }
   }
   change->replace = m_references || !change->keys.empty();

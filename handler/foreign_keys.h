@@ -65,6 +65,9 @@ uint find_index(const TABLE *table, const TablePlan &plan, const std::vector<std
 int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const TablePlan &plan,
                         HA_CREATE_INFO *create_info, ForeignKeys *keys, std::vector<std::string> *kept);
 
+/* A table gets the name of a parent that is missing: whether it can be that parent. A handler error, or 0. */
+int check_new_name(THD *thd, const std::string &old_name, const std::string &new_name);
+
 /* What an ALTER TABLE in place makes of a table's foreign keys. */
 struct ForeignKeyChange {
   bool replace = false;

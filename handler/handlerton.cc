@@ -86,6 +86,7 @@ int init(void *arg) {
   sql_print_information("MYRIAD: started in %llu ms; buffer pool %llu MiB", (my_hrtime().val - begin) / 1000,
                         myriad_buffer_pool_size >> 20);
   myriad_finish_clones();
+  myriad_put_back_triggers();
   return 0;
 }
 

@@ -149,6 +149,8 @@ static Link make_link(ha_myriad *file, const ForeignKey &key, bool as_child) {
   if (as_child && no < MAX_KEY) {
     for (const KeyPart &part : plan.index(no).parts) link.entry.push_back(part);
     for (const KeyPart &part : plan.clustered().parts) link.entry.push_back(part);
+  } else if (as_child) {
+    link.entry = link.own;
   }
   return link;
 }
@@ -435,11 +437,18 @@ void ha_myriad::load_references_once() {
   load_references();
 }
 
+/* A DELETE has no need of the parents of what it deletes; tables of its triggers and functions are another matter. */
+static bool deletes_alone(THD *thd, const TABLE *table) {
+  const int command = thd_sql_command(thd);
+  const TABLE_LIST *named = table->pos_in_table_list;
+  return (command == SQLCOM_DELETE || command == SQLCOM_DELETE_MULTI) && named && !named->prelocking_placeholder;
+}
+
 /* Before a statement that changes the table. */
 int ha_myriad::use_references(THD *thd) {
   for (;;) {
     load_references();
-    if (!m_references || !checks_foreign_keys(thd)) return 0;
+    if (!m_references || !checks_foreign_keys(thd) || deletes_alone(thd, table)) return 0;
     if (int error = m_references->lock_parents(thd)) return error;
     /* A rename of a parent may have been waited for. */
     if (m_references_version == myriad_references_version(myriad_core)) return 0;

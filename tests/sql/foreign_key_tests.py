@@ -133,6 +133,25 @@ def test_refused_drop(where):
     rows(c, "DROP TABLE p, c")
 
 
+def test_crash_in_refused_drop(where):
+    """A start puts back the triggers that a refused DROP TABLE had put aside when the server was killed."""
+    c = database(where)
+    family(c)
+    rows(c, "CREATE TRIGGER of_p BEFORE INSERT ON p FOR EACH ROW SET NEW.id = NEW.id + 100")
+    expect("refused", code_of(c, "DROP TABLE p"), 1451)
+    aside = os.path.join(where.datadir, "#myriad", "triggers", "d")
+    expect("nothing is left", os.path.exists(aside), False)
+    where.kill()
+    os.makedirs(aside)
+    os.rename(os.path.join(where.datadir, "d", "p.TRG"), os.path.join(aside, "p.TRG"))
+    where.start()
+    c = where.connect(database="d")
+    expect("triggers", [row[0] for row in rows(c, "SHOW TRIGGERS")], ["of_p"])
+    rows(c, "INSERT INTO p (id) VALUES (50)")
+    expect("trigger", rows(c, "SELECT MAX(id) FROM p"), ((150,),))
+    expect("nothing is left", os.path.exists(aside), False)
+
+
 def test_definitions_wait(where):
     """A definition that concerns a foreign key waits for the transactions that rely on it."""
     c, other = database(where), where.connect(database="d")
@@ -154,6 +173,28 @@ def test_definitions_wait(where):
     expect("child", code_of(c, "INSERT INTO c2 VALUES (99)"), 1452)
     rows(c, "INSERT INTO c2 VALUES (9)")
     expect("parent", code_of(other, "DELETE FROM q WHERE id = 9"), 1451)
+
+
+def test_delete_needs_no_parent(where):
+    """A DELETE of children takes no lock of their parents, but what its triggers insert does."""
+    c, other = database(where), where.connect(database="d")
+    family(c)
+    rows(other, "SET lock_wait_timeout = 1")
+    rows(c, "LOCK TABLES p WRITE")
+    expect("delete", code_of(other, "DELETE FROM c WHERE p = 2"), 0)
+    expect("delete of several", code_of(other, "DELETE x FROM c AS x JOIN c AS y ON x.id = y.id WHERE x.p = 3"), 0)
+    expect("insert", code_of(other, "INSERT INTO c (p) VALUES (4)"), 1205)
+    rows(c, "UNLOCK TABLES")
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY)")
+    rows(c, "INSERT INTO t VALUES (1), (4)")
+    rows(c, "CREATE TRIGGER of_t AFTER DELETE ON t FOR EACH ROW INSERT INTO c (p) VALUES (OLD.id)")
+    rows(c, "RENAME TABLE p TO q")
+    rows(c, "DELETE FROM q WHERE id = 4")
+    expect("orphan of a trigger", code_of(other, "DELETE FROM t WHERE id = 4"), 1452)
+    rows(c, "LOCK TABLES q WRITE")
+    expect("insert of a trigger", code_of(other, "DELETE FROM t WHERE id = 1"), 1205)
+    rows(c, "UNLOCK TABLES")
+    rows(other, "DELETE FROM t WHERE id = 1")
 
 
 def test_dump(where):

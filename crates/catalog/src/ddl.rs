@@ -435,18 +435,20 @@ impl Catalog {
         rows::push_database_key(&mut prefix, db)?;
         let dropped = self.change(|trx| self.drop_database_in(trx, &prefix));
         self.forget_all();
-        self.note_references();
-        dropped
+        let (count, references) = dropped?;
+        self.note_if(references);
+        Ok(count)
     }
 
-    fn drop_database_in(&self, trx: &mut Trx, prefix: &[u8]) -> Result<u64> {
+    /// How many tables there were, and whether any had foreign keys.
+    fn drop_database_in(&self, trx: &mut Trx, prefix: &[u8]) -> Result<(u64, bool)> {
         // The database's row first: it keeps new tables out.
         let space = get_locked(trx, &index(rows::DATABASES), prefix, Strength::X)?;
         let space = space.map(|value| space_number(&value)).transpose()?;
         let mut row = space.map(|space| self.space_locked(trx, space)).transpose()?;
         let whole = row.as_ref().is_some_and(|row| row.guests == 0);
         let mut guests_less: HashMap<SpaceId, u64> = HashMap::new();
-        let mut count = 0;
+        let (mut count, mut references) = (0, false);
         let tables = index(rows::TABLES);
         let mut cursor = myriad_txn::Cursor::new(tables, scan_options(Some(Strength::X)));
         let mut found = seek_prefix(&mut cursor, trx, prefix)?;
@@ -459,6 +461,7 @@ impl Catalog {
             apply_one(trx, OpKind::Delete, &tables, &key, &[])?;
             self.delete_references(trx, &def)?;
             count += 1;
+            references |= !def.foreign_keys.is_empty();
             if def.own_space {
                 let row = self.space_locked(trx, def.space)?;
                 self.drop_space(trx, def.space, row)?;
@@ -480,7 +483,7 @@ impl Catalog {
                 self.put_space(trx, space, &rows::SpaceRow { state: SpaceState::Orphan, ..row })?;
             }
         }
-        Ok(count)
+        Ok((count, references))
     }
 
     fn take_guests_off(&self, trx: &mut Trx, guests_less: HashMap<SpaceId, u64>) -> Result<()> {
