@@ -328,6 +328,14 @@ impl BufferPool {
         rooms.note(id, room);
     }
 
+    /// Whether this page is not to be left unread, too: a clean stop has to read them all, and the cleaners have to before
+    /// the log is full. The older the log's oldest change, the fewer pages are left. Who changes the others reads them, which
+    /// slows the log's growth, lest all have to wait for room in it.
+    fn owes_enough_pages(&self, id: PageId) -> bool {
+        self.changes.pages() as u64 >= self.background.io_capacity_max.load(Ordering::Relaxed) * STOP_SECONDS
+            || id.hash() % 256 < self.hurry()
+    }
+
     /// The right to buffer a change that takes at most `takes` bytes of the page's room, or gives it at most `gives`; `None`
     /// if the page is in memory or may not have that room, if it could become nearly empty (whoever reads it can merge it
     /// with another), or if too much is buffered already.
@@ -344,9 +352,7 @@ impl BufferPool {
         }
         let (room, given) = match shard.pages.get(&id) {
             Some(changes) => (changes.room, changes.given),
-            None if buffer.pages() as u64 >= self.background.io_capacity_max.load(Ordering::Relaxed) * STOP_SECONDS => {
-                return None
-            }
+            None if self.owes_enough_pages(id) => return None,
             None => (buffer.rooms.get()?.get(id), 0),
         };
         if room == 0 || gives > 0 && room + given + gives > self.page_size() / 4 * 3 {

@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 const AGE_EARLY: u64 = 4;
 /// Age from which nothing holds the cleaners back, in 1/16 of the log's capacity.
 const AGE_LATE: u64 = 9;
+/// Age from which clients leave the cleaners no pages to read for buffered changes, in 1/16 of the log's capacity.
+const AGE_SPARED: u64 = 12;
 /// Checkpoints are at least this far apart (1/64 of the log's capacity), unless the log is short or idle.
 const CHECKPOINT_STEP: u64 = 64;
 /// Pages a cleaner writes before it looks around again.
@@ -110,6 +112,17 @@ impl BufferPool {
     /// Bytes of log since the last checkpoint.
     pub(crate) fn checkpoint_age(&self) -> u64 {
         self.log().end_lsn().0.saturating_sub(self.background.last_checkpoint().0)
+    }
+
+    /// How much work the cleaners had better be spared, in 1/256: none up to [`AGE_LATE`], all from [`AGE_SPARED`] on. By the
+    /// last checkpoint, which is cheap to ask for.
+    pub(crate) fn hurry(&self) -> u64 {
+        if self.log().is_off() {
+            return 0;
+        }
+        let step = (self.log().capacity() / 16).max(1);
+        let over = self.checkpoint_age().saturating_sub(step * AGE_LATE);
+        (over * 256 / (step * (AGE_SPARED - AGE_LATE))).min(256)
     }
 
     fn cleaner_duty(&self) -> Duty {

@@ -138,6 +138,28 @@ fn the_size_is_set_while_memory_is_lent() {
 }
 
 #[test]
+fn when_the_log_is_old_no_further_page_is_left_unread() {
+    let rig = filled(9, &small(48));
+    let pool = &rig.pool;
+    let page = some_buffered(pool, 1000, 7);
+    let others = || (1..=PAGES).any(|p| p != page && pool.buffer_change(id(p), 1, 0).is_some());
+    assert!(others());
+    // Nobody can read the page, so the checkpoint stays behind its change.
+    rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
+    while pool.stats().checkpoint_age < (1 << 20) / 16 * 13 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        let p = mtr.fix(id(PAGES)).unwrap();
+        mtr.write(p, 2000, &[1; 1500]);
+        mtr.commit().unwrap();
+    }
+    assert!(!others());
+    assert!(set_buffered(pool, page, 1001, 8), "this page has to be read anyway");
+    rig.sim.clear_faults();
+    pool.checkpoint_now().unwrap();
+    assert!(others());
+}
+
+#[test]
 fn in_memory_tables_keep_what_they_may_hold() {
     let rig = filled(8, &one_partition());
     rig.pool.set_memory_limit(48 * 4096);
