@@ -153,10 +153,15 @@ def replicate(binlog_format, kills):
         load = Load(source, create=not kills or binlog_format == "ROW")
         time.sleep(1.5)
         for _ in range(kills):
-            replica.kill()
-            time.sleep(0.3)
-            replica.start()
-            replica.query("START SLAVE")
+            steps = [("kill", replica.kill), ("start", replica.start), ("START SLAVE", lambda: replica.query("START SLAVE"))]
+            for name, step in steps:
+                begin = time.monotonic()
+                step()
+                took = time.monotonic() - begin
+                if took > 5:
+                    print(f"    {name} of the replica took {took:.1f} s", flush=True)
+                if name == "kill":
+                    time.sleep(0.3)
             time.sleep(1)
         load.stop()
         compare(source, replica)
