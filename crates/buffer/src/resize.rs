@@ -101,7 +101,8 @@ impl BufferPool {
     /// reduced.
     pub(crate) fn shrinking_to(&self) -> Option<(usize, usize)> {
         let (size, len) = (self.size(), self.frames().len());
-        let beyond = || (len - self.limit() as usize).saturating_sub(self.resize.retired.load(Ordering::Acquire));
+        let retired = || self.resize.retired.load(Ordering::Acquire);
+        let beyond = || len.saturating_sub(self.limit() as usize).saturating_sub(retired());
         (size < len).then(|| (size, beyond()))
     }
 
@@ -160,15 +161,22 @@ impl BufferPool {
             self.background.wake_provider();
             return Ok(());
         }
+        let mut failed = Error::BufferPoolExhausted;
         for _ in 0..INLINE_ROUNDS {
             if !self.is_shrinking() {
                 return Ok(());
             }
-            self.empty_some(&mut hand, usize::MAX)?;
+            if let Err(error) = self.empty_some(&mut hand, usize::MAX) {
+                failed = error;
+                break;
+            }
+        }
+        if !self.is_shrinking() {
+            return Ok(());
         }
         self.resize.size.store(size, Ordering::Release);
         self.undo_shrink(frames);
-        Err(Error::BufferPoolExhausted)
+        Err(failed)
     }
 
     /// Makes the number of frames what it should be, or begins to, unless it is becoming less already.

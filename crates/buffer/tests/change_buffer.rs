@@ -138,6 +138,22 @@ fn the_size_is_set_while_memory_is_lent() {
 }
 
 #[test]
+fn a_size_that_cannot_be_reached_changes_nothing() {
+    let rig = filled(10, &one_partition());
+    for page in 1..=PAGES {
+        set(&rig.pool, page, 1000, 1);
+    }
+    rig.sim.inject(CallKind::Write, "", 0, Fault::Eio, true);
+    assert!(matches!(rig.pool.resize(40 * 4096), Err(Error::Io { .. })));
+    let s = rig.pool.stats();
+    assert_eq!((s.frames, s.frames_lent, s.frames_shrinking_to), (64, 0, 0));
+    rig.sim.clear_faults();
+    rig.pool.resize(40 * 4096).unwrap();
+    assert_eq!(rig.pool.stats().frames, 40);
+    assert!((1..=PAGES).all(|page| rig.pool.fix_shared(id(page)).unwrap()[1000] == 1));
+}
+
+#[test]
 fn when_the_log_is_old_no_further_page_is_left_unread() {
     let rig = filled(9, &small(48));
     let pool = &rig.pool;
