@@ -256,6 +256,21 @@ def test_binlog_crash(_where):
         rows(c, "PURGE BINARY LOGS TO 'binlog.000003'")
 
 
+def test_start_with_unfinished_gtid(_where):
+    """The server reads gtid_slave_pos before unfinished transactions are rolled back: it must not wait for their locks."""
+    with server.Server("MYRIAD", options=["--log-bin=binlog", "--loose-myriad-lock-wait-timeout=50"]) as where:
+        where.query("ALTER TABLE mysql.gtid_slave_pos ENGINE=MYRIAD")
+        c = database(where)
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY)")
+        loser = where.connect(database="mysql")
+        rows(loser, "BEGIN")
+        rows(loser, "INSERT INTO gtid_slave_pos VALUES (7, 1, 9, 5)")
+        rows(c, "INSERT INTO t VALUES (1)")
+        where.kill()
+        expect("seconds of the start, below half of a lock wait", where.start() < 25, True)
+        expect("rows", where.query("SELECT COUNT(*) FROM mysql.gtid_slave_pos")[0][0], 0)
+
+
 def test_temporary_not_logged(_where):
     with server.Server("MYRIAD", binlog=True, options=["--binlog-format=ROW"]) as where:
         c = database(where)
