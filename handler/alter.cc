@@ -191,8 +191,7 @@ static void report_duplicate(ha_myriad *file, TABLE *table, TABLE *altered, cons
   if (at &&
       myriad_get(session, file->core_table(), 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row,
                  nullptr) == MYRIAD_OK &&
-      plan.unpack_row(all, row.key, row.key_len, row.value, row.value_len, table->s->default_values, altered->record[0],
-                      &blobs)) {
+      plan.unpack_row(all, row, altered->record[0], &blobs)) {
     print_keydup_error(altered, &altered->key_info[index.server_no], MYF(0));
     return;
   }
@@ -229,8 +228,7 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   if (status == MYRIAD_OK) status = myriad_cursor_seek(cursor, MYRIAD_SEEK_FIRST, nullptr, 0, &row);
   while (status == MYRIAD_OK) {
     uchar *record = table->record[0];
-    if (!m_plan->unpack_row(all, row.key, row.key_len, row.value, row.value_len, table->s->default_values, record,
-                            &m_blobs)) {
+    if (!m_plan->unpack_row(all, row, record, &m_blobs)) {
       error = HA_ERR_CRASHED;
       break;
     }

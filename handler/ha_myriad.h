@@ -152,7 +152,6 @@ private:
   void close_cursor();
   int open_cursor(uint32_t core_index, bool full_scan);
   void set_cursor_options();
-  int use_template();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
   void find_auto_increment_floor();
@@ -279,6 +278,7 @@ private:
   std::vector<myriad_op> m_ops;
 
   DsMrr_impl m_ds_mrr;
+  bool m_simple_ranges = false; /* of the multi-range read: in their order, row by row */
 };
 
 #endif

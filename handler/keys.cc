@@ -559,7 +559,7 @@ const uchar *skip_part(const KeyPart &part, const uchar *at, const uchar *end) {
   return at;
 }
 
-const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record) {
+const uchar *decode_any_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record) {
   uchar mask = part.descending ? 0xff : 0;
   uchar *to = record + part.offset;
   if (part.nullable) {
@@ -578,17 +578,9 @@ const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end,
   case PartKind::Unsigned:
   case PartKind::Signed: {
     if (size_t(end - at) < part.length) return nullptr;
-    const bool is_signed = part.kind == PartKind::Signed;
-    if (!mask && part.length == 4) {
-      int4store(to, mi_uint4korr(at) ^ (is_signed ? 1U << 31 : 0));
-      return at + 4;
-    }
-    if (!mask && part.length == 8) {
-      int8store(to, mi_uint8korr(at) ^ (is_signed ? 1ULL << 63 : 0));
-      return at + 8;
-    }
+    if (const uchar *behind = decode_integer(part, at, to)) return behind;
     for (uint32_t i = 0; i < part.length; i++) to[part.length - 1 - i] = uchar(at[i] ^ mask);
-    if (is_signed) to[part.length - 1] ^= 0x80;
+    if (part.kind == PartKind::Signed) to[part.length - 1] ^= 0x80;
     return at + part.length;
   }
   case PartKind::Bytes:

@@ -88,9 +88,26 @@ bool encode_as(const KeyPart &part, const KeyPart &column, const uchar *record, 
 bool text_of(const KeyPart &column, const uchar *record, const uchar **bytes, size_t *length);
 /* The end of the part that begins at `at`, or null where the bytes are not such a part. */
 const uchar *skip_part(const KeyPart &part, const uchar *at, const uchar *end);
+/* An ascending integer of four or eight bytes, all there: writes it and returns its end; null for any other part. */
+inline const uchar *decode_integer(const KeyPart &part, const uchar *at, uchar *to) {
+  const bool is_signed = part.kind == PartKind::Signed;
+  if (part.descending || !(is_signed || part.kind == PartKind::Unsigned)) return nullptr;
+  if (part.length == 4)
+    int4store(to, mi_uint4korr(at) ^ (is_signed ? 1U << 31 : 0));
+  else if (part.length == 8)
+    int8store(to, mi_uint8korr(at) ^ (is_signed ? 1ULL << 63 : 0));
+  else
+    return nullptr;
+  return at + part.length;
+}
+const uchar *decode_any_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record);
 /* Writes the column of a reversible part into the record, and its NULL bit. Returns the part's end, null if malformed.
  */
-const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record);
+inline const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record) {
+  const uchar *behind = nullptr;
+  if (!part.nullable && size_t(end - at) >= part.length) behind = decode_integer(part, at, record + part.offset);
+  return behind ? behind : decode_any_part(part, at, end, record);
+}
 /* A part with letters: appends the column's spelling. False, nothing appended: it has to be spelled out. */
 bool pack_spelling(const KeyPart &part, const uchar *record, Buffer *out);
 /* A part with letters, not NULL: reads the column back from its encoding `at` and the spelling byte and case bits in

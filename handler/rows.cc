@@ -353,8 +353,9 @@ bool TablePlan::same_row(const uchar *a, const uchar *b) const {
 void TablePlan::make_template(const TABLE *table, bool all, Template *out) const {
   out->valid = true;
   out->actions.clear();
-  out->pk_parts.assign(clustered().parts.size(), 0);
-  out->key_parts = out->blobs = false;
+  out->key_actions.clear();
+  out->blobs = false;
+  out->defaults = table->s->default_values;
   out->unread.clear();
   auto needed = [&](uint field) { return all || bitmap_is_set(table->read_set, field); };
   size_t end = 0; /* of the actions up to the last needed column */
@@ -378,21 +379,23 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
     if (field->vcol_info && field->null_ptr && !needed(i))
       out->unread.push_back({uint32_t(field->null_ptr - table->record[0]), uint8_t(field->null_bit)});
   }
-  for (size_t i = 0; i < clustered().parts.size(); i++) {
-    const KeyPart &part = clustered().parts[i];
-    if (part.reversible && needed(part.field_index)) out->pk_parts[i] = 1, out->key_parts = true;
+  end = 0;
+  for (const KeyPart &part : clustered().parts) {
+    bool need = part.reversible && needed(part.field_index);
+    out->key_actions.push_back({&part, need});
+    if (need) end = out->key_actions.size();
   }
+  out->key_actions.resize(end);
 }
 
-bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_length, const uchar *value,
-                           size_t value_length, const uchar *defaults, uchar *record, Buffer *blobs) const {
-  const uchar *at = value, *end = value + value_length;
-  if (value_length < 1 + m_null_bytes || *at != ROW_FORMAT_VERSION) return false;
-  copy_bytes(record, m_null_bytes ? at + 1 : defaults, m_null_bytes_record);
+bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
+  const uchar *at = row.value, *end = row.value + row.value_len;
+  if (row.value_len < 1 + m_null_bytes || *at != ROW_FORMAT_VERSION) return false;
+  copy_bytes(record, m_null_bytes ? at + 1 : what.defaults, m_null_bytes_record);
   at += 1 + m_null_bytes;
   if (what.blobs) {
     blobs->clear();
-    blobs->room(value_length);
+    blobs->room(row.value_len);
   }
   for (const Action &action : what.actions) {
     switch (action.kind) {
@@ -404,7 +407,7 @@ bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_le
       break;
     case Action::Need:
       if (is_null(*action.step, record)) {
-        clear_null(*action.step, defaults, record);
+        clear_null(*action.step, what.defaults, record);
         break;
       }
       at = unpack_step(*action.step, at, end, record, blobs);
@@ -419,11 +422,9 @@ bool TablePlan::unpack_row(const Template &what, const uchar *key, size_t key_le
   }
   /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
   for (NullBit null : what.unread) record[null.offset] |= null.bit;
-  if (!what.key_parts) return true;
-  const uchar *key_end = key + key_length;
-  for (size_t i = 0; i < clustered().parts.size(); i++) {
-    const KeyPart &part = clustered().parts[i];
-    key = what.pk_parts[i] ? decode_part(part, key, key_end, record) : skip_part(part, key, key_end);
+  const uchar *key = row.key, *key_end = row.key + row.key_len;
+  for (const KeyAction &action : what.key_actions) {
+    key = action.need ? decode_part(*action.part, key, key_end, record) : skip_part(*action.part, key, key_end);
     if (!key) return false;
   }
   return true;

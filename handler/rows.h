@@ -72,13 +72,19 @@ struct Action {
   const Step *step = nullptr;
 };
 
+/* What it does to the row's clustered key, up to the last part that it needs. */
+struct KeyAction {
+  const KeyPart *part;
+  bool need;
+};
+
 /* What of a row a statement needs. */
 struct Template {
   bool valid = false;
-  bool key_parts = false; /* some part of the clustered key must be decoded */
   bool blobs = false;
+  const uchar *defaults = nullptr; /* of the table: an image of its default values */
   std::vector<Action> actions;
-  std::vector<uint8_t> pk_parts;
+  std::vector<KeyAction> key_actions;
   std::vector<NullBit> unread; /* of generated columns that the statement does not read */
 };
 
@@ -121,8 +127,7 @@ public:
 
   void make_template(const TABLE *table, bool all, Template *out) const;
   /* Fills the needed columns of the record. Blob bytes go to `blobs`. False: the bytes are no row of this table. */
-  bool unpack_row(const Template &, const uchar *key, size_t key_length, const uchar *value, size_t value_length,
-                  const uchar *defaults, uchar *record, Buffer *blobs) const;
+  bool unpack_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
   /* Fills all columns that a secondary entry holds. */
   bool unpack_entry(const IndexPlan &, const uchar *key, size_t key_length, const uchar *value, size_t value_length,
                     const uchar *defaults, uchar *record) const;

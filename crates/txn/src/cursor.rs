@@ -13,9 +13,10 @@ use crate::place::Place;
 use crate::read::{Versions, View};
 use crate::system::TrxSystem;
 use crate::trx::{Isolation, LockWait, Trx};
-use crate::value::Entry;
+use crate::value::{self, Entry};
 use crate::write::set_full_key;
 use myriad_base::{Error, PageId, Result};
+use myriad_btree::page::Entries;
 use myriad_btree::{KeyParts, Leaf, LeafShared, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
 use std::cell::RefCell;
@@ -461,7 +462,7 @@ impl Cursor {
         fresh: &mut bool,
     ) -> Result<bool> {
         let own = trx.id();
-        let (len, page) = (leaf.len(), leaf.page_id());
+        let (entries, len, page) = (leaf.entries(), leaf.len(), leaf.page_id());
         let forward = direction == Direction::Forward;
         let start = slot;
         let limit = if self.exact_unique { 1 } else { self.batch_rows };
@@ -482,11 +483,26 @@ impl Cursor {
                     return Ok(false);
                 }
             }
+            if *fresh && trx.overtaken.is_empty() {
+                let n = self.copy_seen(trx, &entries, slot, direction, ahead.min(limit - self.rows.len()));
+                (slot, ahead) = (if forward { slot + n } else { slot - n }, ahead - n);
+                if self.is_full(limit) {
+                    self.stand_at(leaf, slot, direction);
+                    return Ok(true);
+                }
+                if ahead == 0 {
+                    continue;
+                }
+            }
             ahead -= 1;
             let here = if forward { slot } else { slot - 1 };
-            let (key, value) = leaf.entry(here);
-            let entry = Entry::parse(value, page)?;
-            let view = if trx.overtaken.is_empty() { view } else { trx.view_of(view, &self.index, key, &entry, page)? };
+            let stored = entries.at(here);
+            let entry = Entry::parse(stored.value(), page)?;
+            let view = if trx.overtaken.is_empty() {
+                view
+            } else {
+                trx.view_of(view, &self.index, stored.key(), &entry, page)?
+            };
             if let Some(version) = trx.sys.version(entry, page, view, own, versions)? {
                 if !*fresh {
                     *fresh = true;
@@ -495,25 +511,54 @@ impl Cursor {
                     self.at = 0;
                 }
                 let from = self.buffer.len();
-                self.buffer.reserve(key.len() + value.len());
-                key.append_to(&mut self.buffer);
+                stored.key().append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
                 version.payload_into(&trx.sys, self.index.tree.space, &mut self.buffer)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
             }
             slot = if forward { slot + 1 } else { slot - 1 };
-            if self.rows.len() >= limit && *fresh || self.buffer.len() > BATCH_BYTES_MAX {
+            if *fresh && self.is_full(limit) {
                 self.stand_at(leaf, slot, direction);
                 return Ok(true);
             }
         }
     }
 
+    #[inline]
+    fn is_full(&self, limit: usize) -> bool {
+        self.rows.len() >= limit || self.buffer.len() > BATCH_BYTES_MAX
+    }
+
+    /// Copies the rows of the next `n` entries, up to one that everybody does not see as it stands or to the batch's last
+    /// byte; how many entries it has passed. Most rows of a scan come this way.
+    #[inline(never)]
+    fn copy_seen(&mut self, trx: &Trx, entries: &Entries<'_>, slot: usize, direction: Direction, n: usize) -> usize {
+        let (own, all_see) = (trx.id(), trx.sys.commits().low_limit());
+        let (buffer, rows) = (&mut self.buffer, &mut self.rows);
+        for i in 0..n {
+            let stored = entries.at(if direction == Direction::Forward { slot + i } else { slot - 1 - i });
+            let Some(entry) = Entry::try_parse(stored.value()) else { return i };
+            if entry.flags & value::OVERFLOW != 0 || entry.trx >= all_see && entry.trx != own {
+                return i;
+            }
+            if entry.is_deleted() {
+                continue;
+            }
+            let from = buffer.len();
+            let key_end = from + stored.append_to(buffer);
+            rows.push(Row { key: from + 4..key_end, value: buffer.len() - entry.body.len()..buffer.len() });
+            if buffer.len() > BATCH_BYTES_MAX {
+                return i + 1;
+            }
+        }
+        n
+    }
+
     /// How many of the next `n` entries are within the bounds: they come first.
     fn count_within(&self, leaf: &LeafShared<'_>, slot: usize, n: usize, direction: Direction) -> usize {
         let within = |i| {
             let here = if direction == Direction::Forward { slot + i } else { slot - 1 - i };
-            self.within(leaf.entry(here).0, direction)
+            self.within(leaf.key_parts(here), direction)
         };
         if within(n - 1) {
             return n;

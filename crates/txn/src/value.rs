@@ -63,8 +63,9 @@ impl<'a> Entry<'a> {
         Entry::try_parse(value).ok_or_else(|| malformed(value.len(), page))
     }
 
+    /// The same; `None` if it makes no sense.
     #[inline(always)]
-    fn try_parse(value: &'a [u8]) -> Option<Entry<'a>> {
+    pub fn try_parse(value: &'a [u8]) -> Option<Entry<'a>> {
         let first = *value.first()?;
         let (flags, upper) = (first & 15, first >> 4);
         let entry = if flags & VERSIONED == 0 {

@@ -156,3 +156,40 @@ impl<'a> KeyParts<'a> {
         out
     }
 }
+
+/// An entry of a leaf as it lies in the page.
+#[derive(Clone, Copy, Debug)]
+pub struct LeafEntry<'a> {
+    pub(super) prefix: &'a [u8],
+    pub(super) head: u32,
+    pub(super) suffix_len: usize,
+    /// The rest of the key, the value's length, the value.
+    pub(super) bytes: &'a [u8],
+    pub(super) value_at: usize,
+}
+
+impl<'a> LeafEntry<'a> {
+    /// The key, in parts.
+    #[inline]
+    pub fn key(&self) -> KeyParts<'a> {
+        let rest = &self.bytes[..rest_len(self.suffix_len)];
+        KeyParts { prefix: self.prefix, suffix: Suffix::new(self.head, self.suffix_len, rest) }
+    }
+
+    /// The value.
+    #[inline]
+    pub fn value(&self) -> &'a [u8] {
+        &self.bytes[self.value_at..]
+    }
+
+    /// Appends the key and somewhere behind it, at the end, the value; gives the key's length. A copy in two pieces is
+    /// cheaper than the right one.
+    #[inline]
+    pub fn append_to(&self, out: &mut Vec<u8>) -> usize {
+        out.reserve(self.prefix.len() + HEAD_BYTES + self.bytes.len());
+        out.extend_from_slice(self.prefix);
+        out.extend_from_slice(&self.head.to_be_bytes());
+        out.extend_from_slice(self.bytes);
+        self.prefix.len() + self.suffix_len
+    }
+}

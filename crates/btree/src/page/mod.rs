@@ -38,7 +38,7 @@ pub use edit::{
     capacity, direction, format, insert, insert_child, patch, refence, refenced_bytes, remove, replace, set_child,
     Direction,
 };
-pub use key::{KeyParts, Suffix};
+pub use key::{KeyParts, LeafEntry, Suffix};
 pub use route::{route, routed_child, Latched, PageRead, Target, Unlatched};
 pub use verify::{check_content, check_layout};
 
@@ -322,16 +322,31 @@ pub fn value(p: &[u8], slot: usize) -> &[u8] {
     &p[value_range(p, slot)]
 }
 
-/// The key and the value of a leaf's slot: cheaper than one after the other.
-#[inline(always)]
-pub fn entry(p: &[u8], slot: usize) -> (KeyParts<'_>, &[u8]) {
-    assert!(slot < count(p), "slot {slot} of {}", count(p));
-    let fields = &p[slot_at(slot)..][..SLOT_BYTES];
-    let (at, suffix_len) = (get_u16(fields, 0) as usize, get_u16(fields, 2) as usize);
-    let rest_end = at + rest_len(suffix_len);
-    let suffix = Suffix::new(get_u32(fields, 4), suffix_len, &p[at..rest_end]);
-    let (len, start) = value_start(p, rest_end);
-    (KeyParts { prefix: prefix(p), suffix }, &p[start..start + len])
+/// The entries of a leaf, to read many of them.
+#[derive(Clone, Copy)]
+pub struct Entries<'a> {
+    page: &'a [u8],
+    prefix: &'a [u8],
+}
+
+/// The entries of a leaf.
+#[inline]
+pub fn entries(p: &[u8]) -> Entries<'_> {
+    Entries { page: p, prefix: prefix(p) }
+}
+
+impl<'a> Entries<'a> {
+    /// That of a slot.
+    #[inline(always)]
+    pub fn at(&self, slot: usize) -> LeafEntry<'a> {
+        let p = self.page;
+        assert!(slot < count(p), "slot {slot} of {}", count(p));
+        let fields = &p[slot_at(slot)..][..SLOT_BYTES];
+        let (at, suffix_len) = (get_u16(fields, 0) as usize, get_u16(fields, 2) as usize);
+        let (len, value) = value_start(p, at + rest_len(suffix_len));
+        let bytes = &p[at..value + len];
+        LeafEntry { prefix: self.prefix, head: get_u32(fields, 4), suffix_len, bytes, value_at: value - at }
+    }
 }
 
 /// The leftmost child of an inner page.

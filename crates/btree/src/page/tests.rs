@@ -313,8 +313,12 @@ proptest! {
             prop_assert_eq!(&key(&p, slot), k);
             prop_assert_eq!(find(&p, k), Ok(slot));
             prop_assert_eq!(value(&p, slot), &v[..]);
-            let (parts, same) = entry(&p, slot);
-            prop_assert_eq!((&parts.joined()[..], same), (&k[..], &v[..]));
+            let entry = entries(&p).at(slot);
+            prop_assert_eq!((&entry.key().joined()[..], entry.value()), (&k[..], &v[..]));
+            let mut copy = b"before".to_vec();
+            let key_end = 6 + entry.append_to(&mut copy);
+            prop_assert_eq!(&copy[6..key_end], &k[..]);
+            prop_assert!(copy[key_end..].ends_with(v));
         }
     }
 
@@ -460,7 +464,8 @@ fn what_the_layout_check_accepts_can_be_read() {
             std::hint::black_box((key(&q, slot), parts.joined(), parts.len()));
             std::hint::black_box((parts.starts_with(b"\0\0\0\0\0"), parts.cmp_start(b"\0\0\0\0\0")));
             if level(&q) == 0 {
-                std::hint::black_box((value(&q, slot), entry(&q, slot).1));
+                let entry = entries(&q).at(slot);
+                std::hint::black_box((value(&q, slot), entry.key(), entry.append_to(&mut Vec::new())));
             }
         }
         let _ = std::hint::black_box(find(&q, &77u32.to_be_bytes()));
