@@ -361,6 +361,12 @@ bool reads_without_locks(int command) {
   }
 }
 
+/* The server reads one of its own tables, in no statement: gtid_slave_pos at its start, before unfinished transactions
+   are rolled back. */
+bool reads_for_itself(const THD *thd, thr_lock_type type) {
+  return thd_sql_command(thd) == SQLCOM_END && type == TL_READ && !thd->slave_thread;
+}
+
 /* At READ COMMITTED and below the read side of these takes no locks. */
 bool copies_rows(int command) {
   return command == SQLCOM_INSERT_SELECT || command == SQLCOM_REPLACE_SELECT || command == SQLCOM_UPDATE ||
@@ -375,9 +381,7 @@ THR_LOCK_DATA **ha_myriad::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_loc
   m_skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   if (type >= TL_FIRST_WRITE) {
     m_lock = MYRIAD_LOCK_X;
-  } else if (reads_without_locks(command) || (command == SQLCOM_END && type == TL_READ && !thd->slave_thread)) {
-    /* Among them the server's own reads: of gtid_slave_pos at its start, before unfinished transactions are rolled
-     * back. */
+  } else if (reads_without_locks(command) || reads_for_itself(thd, type)) {
     m_lock = MYRIAD_LOCK_NONE;
   } else if ((thd->in_lock_tables && (type == TL_READ || type == TL_READ_HIGH_PRIORITY)) ||
              type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED || type == TL_READ_NO_INSERT ||

@@ -161,22 +161,20 @@ impl BufferPool {
             self.background.wake_provider();
             return Ok(());
         }
-        let mut failed = Error::BufferPoolExhausted;
-        for _ in 0..INLINE_ROUNDS {
-            if !self.is_shrinking() {
-                return Ok(());
+        let mut rounds = 0;
+        while self.is_shrinking() {
+            let emptied = match rounds {
+                INLINE_ROUNDS => Err(Error::BufferPoolExhausted),
+                _ => self.empty_some(&mut hand, usize::MAX),
+            };
+            if let Err(error) = emptied {
+                self.resize.size.store(size, Ordering::Release);
+                self.undo_shrink(frames);
+                return Err(error);
             }
-            if let Err(error) = self.empty_some(&mut hand, usize::MAX) {
-                failed = error;
-                break;
-            }
+            rounds += 1;
         }
-        if !self.is_shrinking() {
-            return Ok(());
-        }
-        self.resize.size.store(size, Ordering::Release);
-        self.undo_shrink(frames);
-        Err(failed)
+        Ok(())
     }
 
     /// Makes the number of frames what it should be, or begins to, unless it is becoming less already.

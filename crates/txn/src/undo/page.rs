@@ -209,12 +209,17 @@ pub fn append(page: &mut [u8], body: &[u8]) -> Result<()> {
     if body.is_empty() || !fits(page.len(), at, body.len()) {
         return Err(bad("no room"));
     }
+    append_at(page, at, body);
+    Ok(())
+}
+
+/// The same at the page's end, `at`, for a record that is known to fit.
+pub fn append_at(page: &mut [u8], at: usize, body: &[u8]) {
     let total = body.len() + FRAME_BYTES;
     put_u16(page, at, total as u16);
     page[at + 2..at + 2 + body.len()].copy_from_slice(body);
     put_u16(page, at + total - 2, total as u16);
     put_u32(page, OFF_END, (at + total) as u32);
-    Ok(())
 }
 
 #[cfg(test)]

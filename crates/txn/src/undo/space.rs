@@ -410,10 +410,11 @@ impl UndoLog {
             self.tail.end += record::LOG_HEADER_BYTES + record::FRAME_BYTES;
         }
         let at = RollPtr::new(self.tail.page, self.tail.end as u16);
-        if !page::fits(mtr.page(p).len(), page::end(mtr.page(p))?, body.len()) {
+        let end = page::end(mtr.page(p))?;
+        if body.is_empty() || !page::fits(mtr.page(p).len(), end, body.len()) {
             return Err(Error::invalid("the undo record does not fit its page"));
         }
-        mtr.log_applied(p, page::OP_APPEND, body, |p| page::append(p, body).expect("the room was checked"));
+        mtr.log_applied(p, page::OP_APPEND, body, |p| page::append_at(p, end, body));
         self.tail.end += body.len() + record::FRAME_BYTES;
         Ok(at)
     }
