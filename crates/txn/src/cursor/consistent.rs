@@ -1,0 +1,226 @@
+//! Reading the snapshot without locks, a batch of rows at a time.
+
+use super::{Cursor, Direction, Row};
+use crate::gap::{after, in_index, After};
+use crate::index::Index;
+use crate::read::{Versions, View};
+use crate::trx::Trx;
+use crate::value::{self, Entry};
+use myriad_base::{Error, Result};
+use myriad_btree::page::Entries;
+use myriad_btree::{Leaf, LeafShared, READ_AHEAD_STEP};
+
+/// Rows of the largest batch.
+pub(super) const BATCH_ROWS_MAX: usize = 64;
+/// How many times larger than the one before a batch is.
+pub(super) const BATCH_GROWTH: usize = 4;
+/// Bytes at which a batch ends early.
+const BATCH_BYTES_MAX: usize = 128 << 10;
+
+impl Cursor {
+    /// Reads a batch without locks; the first row of it becomes the current one.
+    pub(super) fn fill(&mut self, trx: &mut Trx, direction: Direction) -> Result<bool> {
+        let view = trx.view();
+        let mut versions = std::mem::take(&mut trx.versions);
+        let filled = self.fill_from_leaves(trx, direction, view, &mut versions);
+        trx.versions = versions;
+        filled
+    }
+
+    fn fill_from_leaves(
+        &mut self,
+        trx: &Trx,
+        direction: Direction,
+        view: View,
+        versions: &mut Versions,
+    ) -> Result<bool> {
+        let mut fresh = false;
+        loop {
+            self.read_ahead(&trx.sys)?;
+            let (leaf, slot) = self.locate_in(&trx.sys, trx.place, direction)?;
+            let more = self.read_leaf(trx, &leaf, slot, direction, view, versions, &mut fresh)?;
+            if !more {
+                self.ended = true;
+            }
+            if fresh {
+                self.batch_changes = trx.changes;
+                return Ok(true);
+            }
+            if !more {
+                // The last row stays current.
+                return Ok(false);
+            }
+            drop(leaf);
+            if trx.is_killed() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    /// Copies visible rows from the leaf and moves the position; `fresh` tells whether there was any. Whether there may
+    /// be more beyond.
+    #[allow(clippy::too_many_arguments)]
+    fn read_leaf(
+        &mut self,
+        trx: &Trx,
+        leaf: &LeafShared<'_>,
+        mut slot: usize,
+        direction: Direction,
+        view: View,
+        versions: &mut Versions,
+        fresh: &mut bool,
+    ) -> Result<bool> {
+        let own = trx.id();
+        let (entries, len, page) = (leaf.entries(), leaf.len(), leaf.page_id());
+        let forward = direction == Direction::Forward;
+        let start = slot;
+        let limit = if self.exact_unique { 1 } else { self.batch_rows };
+        // The next entries that are known to be within the bounds.
+        let mut ahead = 0;
+        loop {
+            if ahead == 0 {
+                let left = if forward { len.saturating_sub(slot) } else { slot };
+                if left == 0 {
+                    return Ok(self.next_leaf(leaf, direction));
+                }
+                let wanted = if *fresh { limit - self.rows.len() } else { limit };
+                ahead = self.count_within(leaf, slot, left.min(wanted), direction);
+                if ahead == 0 {
+                    if slot != start {
+                        self.stand_at(leaf, slot, direction);
+                    }
+                    return Ok(false);
+                }
+            }
+            if *fresh && trx.overtaken.is_empty() {
+                let n = self.copy_seen(trx, &entries, slot, direction, ahead.min(limit - self.rows.len()));
+                (slot, ahead) = (if forward { slot + n } else { slot - n }, ahead - n);
+                if self.is_full(limit) {
+                    self.stand_at(leaf, slot, direction);
+                    return Ok(true);
+                }
+                if ahead == 0 {
+                    continue;
+                }
+            }
+            ahead -= 1;
+            let here = if forward { slot } else { slot - 1 };
+            let stored = entries.at(here);
+            let entry = Entry::parse(stored.value(), page)?;
+            let view = if trx.overtaken.is_empty() {
+                view
+            } else {
+                trx.view_of(view, &self.index, stored.key(), &entry, page)?
+            };
+            if let Some(version) = trx.sys.version(entry, page, view, own, versions)? {
+                if !*fresh {
+                    *fresh = true;
+                    self.rows.clear();
+                    self.buffer.clear();
+                    self.at = 0;
+                }
+                let from = self.buffer.len();
+                stored.key().append_to(&mut self.buffer);
+                let key_end = self.buffer.len();
+                version.payload_into(&trx.sys, self.index.tree.space, &mut self.buffer)?;
+                self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
+            }
+            slot = if forward { slot + 1 } else { slot - 1 };
+            if *fresh && self.is_full(limit) {
+                self.stand_at(leaf, slot, direction);
+                return Ok(true);
+            }
+        }
+    }
+
+    #[inline]
+    fn is_full(&self, limit: usize) -> bool {
+        self.rows.len() >= limit || self.buffer.len() > BATCH_BYTES_MAX
+    }
+
+    /// Copies the rows of the next `n` entries, up to one that everybody does not see as it stands or to the batch's last
+    /// byte; how many entries it has passed. Most rows of a scan come this way.
+    #[inline(never)]
+    fn copy_seen(&mut self, trx: &Trx, entries: &Entries<'_>, slot: usize, direction: Direction, n: usize) -> usize {
+        let (own, all_see) = (trx.id(), trx.sys.commits().low_limit());
+        let (buffer, rows) = (&mut self.buffer, &mut self.rows);
+        for i in 0..n {
+            let stored = entries.at(if direction == Direction::Forward { slot + i } else { slot - 1 - i });
+            let Some(entry) = Entry::try_parse(stored.value()) else { return i };
+            if entry.flags & value::OVERFLOW != 0 || entry.trx >= all_see && entry.trx != own {
+                return i;
+            }
+            if entry.is_deleted() {
+                continue;
+            }
+            let from = buffer.len();
+            let key_end = from + stored.append_to(buffer);
+            rows.push(Row { key: from + 4..key_end, value: buffer.len() - entry.body.len()..buffer.len() });
+            if buffer.len() > BATCH_BYTES_MAX {
+                return i + 1;
+            }
+        }
+        n
+    }
+
+    /// How many of the next `n` entries are within the bounds: they come first.
+    fn count_within(&self, leaf: &LeafShared<'_>, slot: usize, n: usize, direction: Direction) -> usize {
+        let within = |i| {
+            let here = if direction == Direction::Forward { slot + i } else { slot - 1 - i };
+            self.within(leaf.key_parts(here), direction)
+        };
+        if within(n - 1) {
+            return n;
+        }
+        let (mut low, mut high) = (0, n - 1);
+        while low < high {
+            let middle = (low + high) / 2;
+            if within(middle) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+/// Number of rows of the index that the transaction sees.
+pub(crate) fn count(trx: &mut Trx, index: &Index) -> Result<u64> {
+    let view = trx.view();
+    let own = trx.id();
+    let sys = std::sync::Arc::clone(&trx.sys);
+    let mut from = index.id.0.to_be_bytes().to_vec();
+    let mut rows = 0;
+    let mut leaves = 0u32;
+    loop {
+        if leaves % READ_AHEAD_STEP == 1 {
+            index.tree.read_ahead(sys.pool(), &from)?;
+        }
+        leaves = leaves.wrapping_add(1);
+        let leaf = index.tree.seek(sys.pool(), &from)?;
+        let (page, len) = (leaf.page_id(), leaf.len());
+        let first = leaf.find(&from).unwrap_or_else(|s| s);
+        // All keys of the leaf from `first` on are the index's if the last one is.
+        let whole = len > first && after(&leaf, len - 1, index.id) == After::Here;
+        for slot in first..len {
+            if !whole && after(&leaf, slot, index.id) != After::Here {
+                return Ok(rows);
+            }
+            let entry = Entry::parse(leaf.value(slot), page)?;
+            let view = trx.view_of(view, index, leaf.key_parts(slot), &entry, page)?;
+            let seen = sys.version(entry, page, view, own, &mut trx.versions)?;
+            rows += u64::from(seen.is_some());
+        }
+        let fence = leaf.high_fence();
+        if leaf.is_last() || fence > &from[..] && !in_index(fence, index.id) {
+            return Ok(rows);
+        }
+        from.clear();
+        from.extend_from_slice(fence);
+        drop(leaf);
+        if trx.is_killed() {
+            return Err(Error::Interrupted);
+        }
+    }
+}

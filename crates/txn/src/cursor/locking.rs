@@ -1,0 +1,224 @@
+//! Reading with locks, an entry at a time.
+
+use super::{Cursor, Direction, Position, Row};
+use crate::gap::{after, After};
+use crate::get::Locked;
+use crate::lock::{Extent, LockKey, LockMode, Strength, WaitPolicy};
+use crate::place::Place;
+use crate::read::View;
+use crate::trx::{LockWait, Trx};
+use crate::value::Entry;
+use myriad_base::{Error, Result};
+use myriad_btree::{Leaf, LeafShared};
+
+/// What a look at one entry came to.
+enum Looked {
+    /// The entry is the row.
+    Row,
+    /// It is none, go on.
+    Pass,
+    /// There is none.
+    End,
+    /// A wait is over or the leaf has changed: look again.
+    Again,
+}
+
+impl Cursor {
+    /// Locks the gap above the position, before a scan goes down from it.
+    pub(super) fn lock_gap_above(&mut self, trx: &mut Trx) -> Result<()> {
+        let strength = self.options.lock.expect("a locking cursor");
+        loop {
+            let sys = std::sync::Arc::clone(&trx.sys);
+            let leaf = self.index.tree.seek_before(sys.pool(), &self.position.key)?;
+            let slot = leaf.find(&self.position.key).unwrap_or_else(|s| s);
+            if trx.lock_gap(leaf, slot, &self.index, strength)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Goes to the next row in the direction and locks it. `again`: the current row is to be read again, with its lock.
+    pub(super) fn step_locking(&mut self, trx: &mut Trx, direction: Direction, again: bool) -> Result<bool> {
+        self.position.inclusive |= again;
+        if again {
+            self.position.hint = None;
+        }
+        let sys = std::sync::Arc::clone(&trx.sys);
+        loop {
+            self.read_ahead(&sys)?;
+            let (leaf, slot) = self.locate_in(&sys, trx.place, direction)?;
+            let looked = if direction == Direction::Forward {
+                self.look_forward(trx, leaf, slot, again)?
+            } else {
+                self.look_backward(trx, leaf, slot, again)?
+            };
+            match looked {
+                Looked::Row => return Ok(true),
+                Looked::End => return Ok(false),
+                Looked::Pass => {}
+                Looked::Again => self.position.hint = None,
+            }
+            self.exact_first &= !matches!(looked, Looked::Pass);
+            if trx.is_killed() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
+    fn look_forward(&mut self, trx: &mut Trx, leaf: LeafShared<'_>, slot: usize, again: bool) -> Result<Looked> {
+        let gaps = trx.isolation().locks_gaps();
+        let strength = self.options.lock.expect("a locking cursor");
+        if slot < leaf.len() {
+            if leaf.key_parts(slot).starts_with(&self.scope) {
+                return self.look_at(trx, leaf, slot, Direction::Forward, again);
+            }
+            return self.end_gap(trx, leaf, slot, gaps.then_some(strength));
+        }
+        match after(&leaf, slot, self.index.id) {
+            After::Beyond => {
+                let fence = leaf.high_fence().to_vec();
+                let in_scope = self.fence_in_scope(&fence);
+                if gaps {
+                    if !trx.lock_gap(leaf, slot, &self.index, strength)? {
+                        return Ok(Looked::Again);
+                    }
+                } else {
+                    drop(leaf);
+                }
+                if !in_scope {
+                    return Ok(Looked::End);
+                }
+                self.position = Position { key: fence, inclusive: true, hint: None };
+                self.leaf_passed();
+                Ok(Looked::Pass)
+            }
+            After::Here | After::Supremum => self.end_gap(trx, leaf, slot, gaps.then_some(strength)),
+        }
+    }
+
+    fn end_gap(
+        &mut self,
+        trx: &mut Trx,
+        leaf: LeafShared<'_>,
+        slot: usize,
+        strength: Option<Strength>,
+    ) -> Result<Looked> {
+        if let Some(strength) = strength {
+            if !trx.lock_gap(leaf, slot, &self.index, strength)? {
+                return Ok(Looked::Again);
+            }
+        }
+        Ok(Looked::End)
+    }
+
+    fn look_backward(&mut self, trx: &mut Trx, leaf: LeafShared<'_>, slot: usize, again: bool) -> Result<Looked> {
+        if slot == 0 {
+            let more = self.next_leaf(&leaf, Direction::Backward);
+            return Ok(if more { Looked::Pass } else { Looked::End });
+        }
+        if !leaf.key_parts(slot - 1).starts_with(&self.scope) {
+            return Ok(Looked::End);
+        }
+        self.look_at(trx, leaf, slot - 1, Direction::Backward, again)
+    }
+
+    /// Locks the entry and, if it is a row, makes it the current one.
+    fn look_at(
+        &mut self,
+        trx: &mut Trx,
+        leaf: LeafShared<'_>,
+        slot: usize,
+        direction: Direction,
+        again: bool,
+    ) -> Result<Looked> {
+        let strength = self.options.lock.expect("a locking cursor");
+        let gaps = trx.isolation().locks_gaps();
+        let mut key = std::mem::take(&mut trx.scratch.key);
+        leaf.key_into(slot, &mut key);
+        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        let record_only = !gaps
+            || self.exact_unique && self.index.clustered && !entry.is_deleted()
+            || self.exact_first && key == self.position.key && self.position.inclusive;
+        let mode = LockMode::new(strength, if record_only { Extent::Record } else { Extent::NextKey });
+        let semi = self.options.semi_consistent && !gaps && !again;
+        let policy = if semi { WaitPolicy::NoWait } else { self.options.wait.policy() };
+        let locked = if !gaps && entry.is_deleted() && !self.is_foreign(trx, &entry) {
+            // Deleted for good: without gaps there is nothing to lock.
+            Locked::Held { new: false }
+        } else {
+            trx.lock_entry(LockKey::entry(&key), &entry, mode, policy)
+        };
+        let looked = match locked {
+            Locked::Held { new } => {
+                let row = !entry.is_deleted();
+                if row {
+                    self.take_row(trx, &leaf, slot, &key, View::Newest)?;
+                    self.row_lock = new.then_some(mode);
+                } else if new && !gaps {
+                    trx.sys.locks().release_one(&trx.locks, LockKey::entry(&key), mode);
+                }
+                self.pass(&leaf, slot, direction);
+                if self.index.clustered {
+                    trx.place = Some(Place::read(self.index.tree, &leaf));
+                }
+                if row {
+                    Looked::Row
+                } else {
+                    Looked::Pass
+                }
+            }
+            Locked::Wait(token) => {
+                drop(leaf);
+                trx.scratch.key = key;
+                trx.wait(token)?;
+                return Ok(Looked::Again);
+            }
+            Locked::Blocked if self.options.wait == LockWait::SkipLocked => {
+                self.pass(&leaf, slot, direction);
+                Looked::Pass
+            }
+            Locked::Blocked if semi => {
+                // Keeps purge from the versions about to be read; its writer is active, so their records are still there.
+                trx.snapshot();
+                self.semi = self.take_row(trx, &leaf, slot, &key, View::Committed)?;
+                self.pass(&leaf, slot, direction);
+                if self.semi {
+                    Looked::Row
+                } else {
+                    Looked::Pass
+                }
+            }
+            Locked::Blocked => {
+                trx.scratch.key = key;
+                return Err(Error::LockWaitTimeout);
+            }
+        };
+        trx.scratch.key = key;
+        Ok(looked)
+    }
+
+    fn is_foreign(&self, trx: &Trx, entry: &Entry<'_>) -> bool {
+        entry.trx != trx.id() && !trx.sys.sees(View::Committed, trx.id(), entry.trx)
+    }
+
+    /// The entry is behind the cursor now.
+    fn pass(&mut self, leaf: &LeafShared<'_>, slot: usize, direction: Direction) {
+        self.stand_at(leaf, if direction == Direction::Forward { slot + 1 } else { slot }, direction);
+    }
+
+    /// Makes a version of the entry the current row; `false` if there is none in the view.
+    fn take_row(&mut self, trx: &mut Trx, leaf: &LeafShared<'_>, slot: usize, key: &[u8], view: View) -> Result<bool> {
+        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        let own = trx.id();
+        let version = trx.sys.version(entry, leaf.page_id(), view, own, &mut trx.versions)?;
+        let Some(version) = version else { return Ok(false) };
+        self.rows.clear();
+        self.buffer.clear();
+        self.at = 0;
+        self.buffer.extend_from_slice(key);
+        version.payload_into(&trx.sys, self.index.tree.space, &mut self.buffer)?;
+        self.rows.push(Row { key: 4..key.len(), value: key.len()..self.buffer.len() });
+        self.ended = false;
+        Ok(true)
+    }
+}
