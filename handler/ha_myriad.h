@@ -148,6 +148,7 @@ private:
   int fail(myriad_status status) { return m_session->fail(status, m_user_thd ? m_user_thd : ha_thd()); }
   bool use_session(THD *thd);
   int ensure_session();
+  int begin_reading();
   myriad_session *core() { return m_session->core(); }
   void close_cursor();
   int open_cursor(uint32_t core_index, bool full_scan);
