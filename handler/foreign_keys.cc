@@ -84,10 +84,11 @@ bool same_name(const char *a, const char *b) { return !my_strcasecmp(system_char
    error. */
 class Refusal {
 public:
-  Refusal(THD *thd, const Foreign_key *key, bool in_place) : m_thd(thd), m_in_place(in_place) {
+  Refusal(THD *thd, const Foreign_key *key, bool in_place, const std::string &name)
+      : m_thd(thd), m_in_place(in_place), m_name(name) {
     const bool alters = thd_sql_command(thd) != SQLCOM_CREATE_TABLE;
     m_operation = alters ? "Alter" : "Create";
-    if (key->constraint_name.str) m_name.assign(key->constraint_name.str, key->constraint_name.length);
+    if (key->constraint_name.str) m_given_name.assign(key->constraint_name.str, key->constraint_name.length);
     if (key->name.str) {
       m_key = " `" + std::string(key->name.str, key->name.length) + "`";
       return;
@@ -99,35 +100,41 @@ public:
   }
   int no_parent_index(const TABLE *form, const std::string &parent, const std::string &why) const {
     if (!m_in_place) return (*this)(form, why);
-    my_error(ER_FK_NO_INDEX_PARENT, MYF(0), m_name.c_str(), sql_name(parent).table.c_str());
+    my_error(ER_FK_NO_INDEX_PARENT, MYF(0), m_given_name.c_str(), sql_name(parent).table.c_str());
     return HA_ERR_CANNOT_ADD_FOREIGN;
   }
-  int not_comparable(const TABLE *form, const std::string &why) const {
+  int incorrect_option(const TABLE *form, const std::string &why) const {
     if (!m_in_place) return (*this)(form, why);
     const std::string name = std::string(form->s->db.str, form->s->db.length) + "/" + m_name;
     my_error(ER_FK_INCORRECT_OPTION, MYF(0), form->s->table_name.str, name.c_str());
     return HA_ERR_CANNOT_ADD_FOREIGN;
   }
+  bool in_place() const { return m_in_place; }
   int temporary(const TABLE *form) {
     m_key.clear();
     return (*this)(form, "Temporary tables can't have foreign key constraints.");
   }
-  int operator()(const TABLE *form, const std::string &why) const {
+  int no_parent_column(const TABLE *form, const std::string &parent, const std::string &column) const {
+    const std::string why = "Column " + column + " was not found.";
+    return m_in_place ? no_parent_index(form, parent, why) : warn(form, "foreign key", why);
+  }
+  int operator()(const TABLE *form, const std::string &why) const { return warn(form, "with foreign key", why); }
+
+private:
+  int warn(const TABLE *form, const char *with, const std::string &why) const {
     String name;
     append_identifier(m_thd, &name, form->s->db.str, form->s->db.length);
     name.append('.');
     append_identifier(m_thd, &name, form->s->table_name.str, form->s->table_name.length);
     push_warning_printf(m_thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_CANNOT_ADD_FOREIGN,
-                        "%s  table %s with foreign key%s constraint failed. %s", m_operation, name.c_ptr_safe(),
-                        m_key.c_str(), why.c_str());
+                        "%s  table %s %s%s constraint failed. %s", m_operation, name.c_ptr_safe(), with, m_key.c_str(),
+                        why.c_str());
     return HA_ERR_CANNOT_ADD_FOREIGN;
   }
-
-private:
   THD *m_thd;
   bool m_in_place;
   const char *m_operation;
-  std::string m_key, m_name;
+  std::string m_key, m_name, m_given_name;
 };
 
 /* A foreign key under a name of its own. */
@@ -240,13 +247,20 @@ std::string text_of_not_null(const std::string &column) {
   return "You have defined a SET NULL condition but column '" + column + "' is defined as NOT NULL.";
 }
 
-/* A new foreign key: its columns get the names that the tables spell them with. */
+int check_null(const Refusal &refused, TABLE *form, const ForeignKey &key) {
+  for (const std::string &column : key.columns)
+    if (sets_null(key) && !find_column(form, column)->real_maybe_null())
+      return refused.incorrect_option(form, text_of_not_null(column));
+  return 0;
+}
+
+/* A new foreign key: its columns get the names that the tables spell them with. Its problems in the order that InnoDB
+   finds them in. */
 int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &plan, bool self, ForeignKey *key) {
   for (std::string &column : key->columns) {
     Field *field = find_column(form, column);
     if (!field) return refused(form, "Column " + column + " was not found.");
     column = field->field_name.str;
-    if (sets_null(*key) && !field->real_maybe_null()) return refused(form, text_of_not_null(column));
     const bool changes_column = key->on_delete == MYRIAD_SET_NULL || key->on_update >= MYRIAD_CASCADE;
     if (changes_column && feeds_stored_column(form, field))
       return refused(form, "Cannot add foreign key constraint placed on the base column of stored column.");
@@ -255,12 +269,14 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
   uint at = 0;
   if (find_index(form, plan, key->columns, nullptr, {}, &problem, &at) >= MAX_KEY)
     return refused(form, text_of(problem, key->columns[at], key->columns[at]));
+  if (refused.in_place())
+    if (int error = check_null(refused, form, *key)) return error;
   std::unique_ptr<Relative> other;
   if (!self) {
     if (lock_parent(thd, key->parent)) return HA_ERR_LOCK_WAIT_TIMEOUT;
     other = Relative::open(thd, key->parent);
     if (!other) {
-      if (!checks_foreign_keys(thd)) return 0;
+      if (!checks_foreign_keys(thd)) return check_null(refused, form, *key);
       const SqlName parent = sql_name(key->parent);
       return refused(form,
                      "Referenced table `" + parent.db + "`.`" + parent.table + "` not found in the data dictionary.");
@@ -271,14 +287,16 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
   const TablePlan &parent_plan = self ? plan : other->file()->plan();
   for (std::string &column : key->parent_columns) {
     Field *field = find_column(parent, column);
-    if (!field) return refused.no_parent_index(form, key->parent, "Column " + column + " was not found.");
+    if (!field) return refused.no_parent_column(form, key->parent, column);
     column = field->field_name.str;
   }
   if (find_index(parent, parent_plan, key->parent_columns, form, key->columns, &problem, &at) >= MAX_KEY) {
     const std::string why = text_of(problem, key->columns[at], key->parent_columns[at]);
-    if (problem == Index_problem::NotComparable) return refused.not_comparable(form, why);
+    if (problem == Index_problem::NotComparable) return refused.incorrect_option(form, why);
     return refused.no_parent_index(form, key->parent, why);
   }
+  if (int error = check_null(refused, form, *key)) return error;
+  if (refused.in_place()) return 0;
   /* As InnoDB has it: in strict mode, and only where no other action is given that it would be compatible with. */
   const bool may_set_null = key->on_update == MYRIAD_CASCADE && key->on_delete != MYRIAD_CASCADE &&
                             key->on_delete != MYRIAD_NO_ACTION && thd->is_strict_mode();
@@ -466,7 +484,7 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
       if (each->type != Key::FOREIGN_KEY || (each->old && creates)) continue;
       const auto *from = static_cast<const Foreign_key *>(each);
       ForeignKey key = read_definition(*from, name, database);
-      Refusal refused(thd, from, false);
+      Refusal refused(thd, from, false, key.name);
       if (!each->old) {
         if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return refused.temporary(form);
         if (int error = check_new(thd, refused, form, plan, key.parent == final_name, &key)) return error;
@@ -686,9 +704,9 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
       if (each->type != Key::FOREIGN_KEY || each->old) continue;
       const auto *from = static_cast<const Foreign_key *>(each);
       ForeignKey key = read_definition(*from, m_name, name.db);
-      int error = check_new(thd, Refusal(thd, from, true), altered, plan, key.parent == m_name, &key);
-      if (!error) error = check_kind(altered);
       if (key.name.empty()) key.name = prefix + std::to_string(++number);
+      int error = check_new(thd, Refusal(thd, from, true, key.name), altered, plan, key.parent == m_name, &key);
+      if (!error) error = check_kind(altered);
       if (!error) error = add_key(thd, table, true, std::move(key), &change->keys);
       if (error) {
         if (!thd->is_error()) my_error(ER_CANT_CREATE_TABLE, MYF(0), name.db.c_str(), name.table.c_str(), error);

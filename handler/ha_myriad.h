@@ -129,10 +129,10 @@ public:
 
   /* references.cc: what a change of a parent does to this table's rows. Undone by whoever began. */
   int read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, myriad::Buffer *blobs);
-  int remove_cascading(THD *thd, const uchar *record, const uchar *pk, size_t pk_length,
-                       const myriad::Cascade &cascade);
-  int change_cascading(THD *thd, const uchar *old_record, const uchar *new_record, const uchar *pk, size_t pk_length,
-                       const myriad::ForeignKey &cause, const myriad::Cascade &cascade);
+  void clustered_key_of(const uchar *record, myriad::Buffer *out) const;
+  int remove_cascading(THD *thd, const uchar *pk, size_t pk_length, myriad::Cascade *cascade);
+  int change_cascading(THD *thd, const uchar *new_record, const uchar *pk, size_t pk_length,
+                       const myriad::ForeignKey &cause, myriad::Cascade *cascade);
   uint duplicate_index() const { return m_duplicate_key; }
   bool is_bulk_copy() const { return m_bulk_copy; }
 
@@ -148,6 +148,7 @@ private:
   int fail(myriad_status status) { return m_session->fail(status, m_user_thd ? m_user_thd : ha_thd()); }
   bool use_session(THD *thd);
   int ensure_session();
+  int begin_reading();
   myriad_session *core() { return m_session->core(); }
   void close_cursor();
   int open_cursor(uint32_t core_index, bool full_scan);

@@ -342,7 +342,15 @@ int ha_myriad::index_init(uint index, bool) {
   m_exact = m_unique_hit = m_have_last = m_reread = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
-  return ensure_session();
+  return begin_reading();
+}
+
+/* As InnoDB has it, a statement that locks what it reads is refused as well if the snapshot is too old for the index.
+ */
+int ha_myriad::begin_reading() {
+  if (int error = ensure_session()) return error;
+  if (m_lock == MYRIAD_LOCK_NONE) return 0;
+  return fail(myriad_check_snapshot(core(), m_table, m_index->core_no));
 }
 
 int ha_myriad::index_end() {
@@ -573,7 +581,7 @@ int ha_myriad::rnd_init(bool scan) {
   m_exact = m_unique_hit = m_have_last = m_reread = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
-  return ensure_session();
+  return begin_reading();
 }
 
 int ha_myriad::rnd_end() {

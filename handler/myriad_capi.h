@@ -330,6 +330,9 @@ typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_
    be null): a lock was taken for the row that the transaction did not have. */
 myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
                          myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
+/* MYRIAD_ERR_DEFINITION_CHANGED if a snapshot is open that is older than the index's contents. Reads without locks check
+   it themselves. */
+myriad_status myriad_check_snapshot(myriad_session *, myriad_table *, uint32_t index_no);
 /* At READ COMMITTED: the row with this whole key, which myriad_get locked anew, does not match; gives the lock back. */
 myriad_status myriad_unlock(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, myriad_lock);
 

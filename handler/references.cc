@@ -145,7 +145,8 @@ static Link make_link(ha_myriad *file, const ForeignKey &key, bool as_child) {
   if (link.own.size() < columns.size()) link.own.clear();
   const TablePlan &plan = file->plan();
   const uint no = find_index(table, plan, columns, nullptr, {});
-  link.own_index = no < MAX_KEY ? plan.core_number(no) : 0;
+  link.indexed = no < MAX_KEY;
+  link.own_index = link.indexed ? plan.core_number(no) : 0;
   if (as_child && no < MAX_KEY) {
     for (const KeyPart &part : plan.index(no).parts) link.entry.push_back(part);
     for (const KeyPart &part : plan.clustered().parts) link.entry.push_back(part);
@@ -230,11 +231,23 @@ bool References::key_of(const Link &link, const uchar *record, Buffer *out) cons
   return true;
 }
 
-int References::exists(THD *thd, const Link &link, const Buffer &key, myriad_lock lock, bool *found) {
+/* Whether the entry is that of the row with this clustered key. */
+static bool is_row(const Link &link, const myriad_row &row, const Buffer &clustered_key) {
+  const uchar *at = row.key;
+  size_t length = row.key_len;
+  if (link.index->core_no && !link.other->file()->plan().clustered_part(*link.index, row.key, row.key_len, row.value,
+                                                                        row.value_len, &at, &length))
+    return false;
+  return length == clustered_key.size() && !memcmp(at, clustered_key.data(), length);
+}
+
+/* `except`: the clustered key of a row that does not count. */
+int References::exists(THD *thd, const Link &link, const Buffer &key, myriad_lock lock, const Buffer *except,
+                       bool *found) {
   Session *session = Session::of(thd);
   myriad_row row;
   myriad_status status;
-  if (link.index->unique && link.own.size() == link.index->parts.size()) {
+  if (!except && link.index->unique && link.own.size() == link.index->parts.size()) {
     status = myriad_get(session->core(), link.other->file()->core_table(), link.index->core_no, key.data(), key.size(),
                         link.index->core_no != 0, lock, MYRIAD_WAIT, &row, nullptr);
   } else {
@@ -244,10 +257,18 @@ int References::exists(THD *thd, const Link &link, const Buffer &key, myriad_loc
         myriad_cursor_open(session->core(), link.other->file()->core_table(), link.index->core_no, &options, &cursor);
     if (status != MYRIAD_OK) return session->fail(status, thd);
     status = myriad_cursor_seek(cursor, MYRIAD_SEEK_EXACT, key.data(), key.size(), &row);
+    while (status == MYRIAD_OK && except && is_row(link, row, *except)) status = myriad_cursor_next(cursor, &row);
     myriad_cursor_close(cursor);
   }
   *found = status == MYRIAD_OK;
   return status == MYRIAD_END ? 0 : session->fail(status, thd);
+}
+
+bool References::refers_to_itself(const Link &link, const Buffer &key, const uchar *record) {
+  if (link.key.child != link.key.parent || !link.indexed) return false;
+  Buffer own;
+  for (size_t i = 0; i < link.own.size(); i++) encode_from_record(link.index->parts[i], record, &own);
+  return own.size() == key.size() && !memcmp(own.data(), key.data(), key.size());
 }
 
 static int violated(THD *thd, const ForeignKey &key, int error) {
@@ -256,7 +277,7 @@ static int violated(THD *thd, const ForeignKey &key, int error) {
 }
 
 int References::check_parents(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which,
-                              const ForeignKey *cause) {
+                              const ForeignKey *cause, bool is_stored) {
   Buffer key;
   for (Link &link : m_parents) {
     if (!link.checked || !which.has(link.own_index) || has_null(link, new_record)) continue;
@@ -267,47 +288,54 @@ int References::check_parents(THD *thd, const uchar *old_record, const uchar *ne
     if (link.index && !link.own.empty() && key_of(link, new_record, &key)) {
       /* An ALTER that copies keeps all who would change the parent out for as long as it lasts. */
       const myriad_lock lock = m_file->is_bulk_copy() ? MYRIAD_LOCK_NONE : MYRIAD_LOCK_S;
-      if (int error = exists(thd, link, key, lock, &found)) return error;
+      /* With InnoDB a row takes its place index by index, so it finds itself in those before the foreign key's own. */
+      const bool itself = refers_to_itself(link, key, new_record);
+      if (itself && link.index->core_no < link.own_index) continue;
+      Buffer own;
+      if (itself && is_stored) m_file->clustered_key_of(new_record, &own);
+      if (int error = exists(thd, link, key, lock, own.size() ? &own : nullptr, &found)) return error;
     }
     if (!found) return violated(thd, link.key, HA_ERR_NO_REFERENCED_ROW);
   }
   return 0;
 }
 
-/* With InnoDB a row that refers to itself still has its old entry in the index of the foreign key when it is looked
-   for, if that one comes behind the referenced index. */
-bool References::refers_to_itself(const Link &link, const Buffer &key, const uchar *record) const {
-  if (link.key.child != link.key.parent || link.index->core_no <= link.own_index) return false;
+/* Whether one of the rows that are being changed refers to the key: with InnoDB it still has its old entries in the
+   indexes behind the one that has led to its children. */
+bool References::is_changing(const Link &link, const Buffer &key, const Cascade &cascade) {
   Buffer own;
-  for (size_t i = 0; i < link.own.size(); i++) encode_from_record(link.index->parts[i], record, &own);
-  return own.size() == key.size() && !memcmp(own.data(), key.data(), key.size());
+  for (const Cascade *each = &cascade; each; each = each->up) {
+    if (*each->table != link.key.child || link.index->core_no <= each->index_no) continue;
+    own.clear();
+    for (size_t i = 0; i < link.own.size(); i++) encode_from_record(link.index->parts[i], each->record, &own);
+    if (own.size() == key.size() && !memcmp(own.data(), key.data(), key.size())) return true;
+  }
+  return false;
 }
 
-int References::row_deleted(THD *thd, const uchar *record, const Cascade &cascade) {
-  return act_on_children(thd, record, nullptr, {}, &cascade);
+int References::row_deleted(THD *thd, Cascade *cascade) { return act_on_children(thd, nullptr, {}, cascade); }
+
+int References::row_updated(THD *thd, const uchar *new_record, const ForeignKey *cause, Cascade *cascade) {
+  return follow_update(thd, new_record, UINT32_MAX, cause, true, cascade);
 }
 
-int References::row_updated(THD *thd, const uchar *old_record, const uchar *new_record, const ForeignKey *cause,
-                            const Cascade &cascade) {
+int References::update_failed(THD *thd, const uchar *new_record, uint32_t last, Cascade *cascade) {
+  return follow_update(thd, new_record, last, nullptr, false, cascade);
+}
+
+int References::follow_update(THD *thd, const uchar *new_record, uint32_t last, const ForeignKey *cause, bool is_stored,
+                              Cascade *cascade) {
   for (uint32_t no : m_indexes) {
-    if (int error = act_on_children(thd, old_record, new_record, {no, no}, &cascade)) return error;
-    if (int error = check_parents(thd, old_record, new_record, {no, no}, cause)) return error;
+    if (no > last) break;
+    if (int error = act_on_children(thd, new_record, {no, no}, cascade)) return error;
+    if (int error = check_parents(thd, cascade->record, new_record, {no, no}, cause, is_stored)) return error;
   }
   return 0;
 }
 
-int References::check_update(THD *thd, const uchar *old_record, const uchar *new_record, uint32_t last_index) {
-  for (uint32_t no : m_indexes) {
-    if (no > last_index) break;
-    if (int error = act_on_children(thd, old_record, new_record, {no, no}, nullptr)) return error;
-    if (int error = check_parents(thd, old_record, new_record, {no, no}, nullptr)) return error;
-  }
-  return 0;
-}
-
-int References::act_on_children(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which,
-                                const Cascade *cascade) {
+int References::act_on_children(THD *thd, const uchar *new_record, Indexes which, Cascade *cascade) {
   Buffer key;
+  const uchar *old_record = cascade->record;
   for (Link &link : m_children) {
     if (!which.has(link.own_index)) continue;
     if (has_null(link, old_record) || !is_changed(link, old_record, new_record)) continue;
@@ -317,15 +345,17 @@ int References::act_on_children(THD *thd, const uchar *old_record, const uchar *
     if (!link.other) continue;
     if (!link.index || link.own.empty()) return violated(thd, link.key, HA_ERR_ROW_IS_REFERENCED);
     if (!key_of(link, old_record, &key)) continue;
-    if (acts && cascade) {
+    cascade->index_no = link.own_index;
+    const bool changing = is_changing(link, key, *cascade);
+    if (acts) {
+      if (changing)
+        if (int error = may_change(thd, link, !new_record && action == MYRIAD_CASCADE, *cascade)) return error;
       if (int error = cascade_to(thd, &link, key, new_record, *cascade)) return error;
       continue;
     }
-    /* What a cascade does not refuse at once, it would do to a row that stays as it is. */
-    if (acts && !(new_record && link.key.child == link.key.parent)) continue;
-    bool found = refers_to_itself(link, key, old_record);
+    bool found = changing;
     if (!found)
-      if (int error = exists(thd, link, key, MYRIAD_LOCK_S, &found)) return error;
+      if (int error = exists(thd, link, key, MYRIAD_LOCK_S, nullptr, &found)) return error;
     if (found) return violated(thd, link.key, HA_ERR_ROW_IS_REFERENCED);
   }
   return 0;
@@ -365,21 +395,27 @@ int References::cascade_to(THD *thd, Link *link, const Buffer &key, const uchar 
   return session->fail(status, thd);
 }
 
-int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_length, const uchar *new_record,
-                             const Cascade &cascade) {
-  const uint32_t action = new_record ? link->key.on_update : link->key.on_delete;
-  const bool removes = !new_record && action == MYRIAD_CASCADE;
+/* Whether a cascade may go on to a row of the child. */
+int References::may_change(THD *thd, const Link &link, bool removes, const Cascade &cascade) {
   /* Rows of a table that is being updated in this chain may be half changed. */
   for (const Cascade *each = &cascade; !removes && each; each = each->up)
-    if (!each->is_delete && *each->table == link->key.child) return violated(thd, link->key, HA_ERR_ROW_IS_REFERENCED);
+    if (!each->is_delete && *each->table == link.key.child) return violated(thd, link.key, HA_ERR_ROW_IS_REFERENCED);
   if (cascade.depth >= DEPTH_MAX) {
     push_warning_printf(
         thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_ROW_IS_REFERENCED,
         "MYRIAD: Cannot delete/update rows with cascading foreign key constraints that exceed max depth "
         "of %u. Please drop extra constraints and try again",
         DEPTH_MAX);
-    return violated(thd, link->key, HA_ERR_FK_DEPTH_EXCEEDED);
+    return violated(thd, link.key, HA_ERR_FK_DEPTH_EXCEEDED);
   }
+  return 0;
+}
+
+int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_length, const uchar *new_record,
+                             const Cascade &cascade) {
+  const uint32_t action = new_record ? link->key.on_update : link->key.on_delete;
+  const bool removes = !new_record && action == MYRIAD_CASCADE;
+  if (int error = may_change(thd, *link, removes, cascade)) return error;
   ha_myriad *child = link->other->file();
   TABLE *table = link->other->table();
   std::vector<uchar> before(table->s->reclength), after;
@@ -388,8 +424,8 @@ int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_le
   if (error) return error == HA_ERR_KEY_NOT_FOUND ? 0 : error;
   if (link->other->compute_generated(thd, false)) return HA_ERR_GENERIC;
   memcpy(before.data(), table->record[0], before.size());
-  const Cascade next{&cascade, &link->key.child, removes, cascade.depth + 1};
-  if (removes) return child->remove_cascading(thd, before.data(), pk, pk_length, next);
+  Cascade next{&cascade, &link->key.child, removes, cascade.depth + 1, before.data()};
+  if (removes) return child->remove_cascading(thd, pk, pk_length, &next);
   for (size_t i = 0; i < link->own.size(); i++) {
     Field *field = find_column(table, link->key.columns[i]);
     if (action == MYRIAD_SET_NULL && field->real_maybe_null())
@@ -401,7 +437,7 @@ int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_le
   }
   if (link->other->compute_generated(thd, true)) return HA_ERR_GENERIC;
   after.assign(table->record[0], table->record[0] + before.size());
-  error = child->change_cascading(thd, before.data(), after.data(), pk, pk_length, link->key, next);
+  error = child->change_cascading(thd, after.data(), pk, pk_length, link->key, &next);
   if (error != HA_ERR_FOUND_DUPP_KEY) return error;
   Session *session = Session::of(thd);
   session->duplicate_table = table->s->table_name.str;
@@ -478,7 +514,7 @@ int ha_myriad::insert_checked(const uchar *record) {
   uint32_t last = UINT32_MAX;
   if (error == HA_ERR_FOUND_DUPP_KEY && m_duplicate_key < MAX_KEY) last = m_plan->core_number(m_duplicate_key);
   if (error && last == UINT32_MAX) return error;
-  const int violation = m_references->check_parents(thd, nullptr, record, {0, last}, nullptr);
+  const int violation = m_references->check_parents(thd, nullptr, record, {0, last}, nullptr, !error);
   if (!violation || m_bulk_copy) return violation ? violation : error;
   return undo_to(before, violation);
 }
@@ -495,14 +531,14 @@ int ha_myriad::update_checked(const uchar *old_record, const uchar *new_record) 
   uint64_t before = 0;
   if (int error = fail(myriad_savepoint(core(), &before))) return error;
   int error = change(old_record, new_record);
+  Cascade cascade{nullptr, &m_name, false, 1, old_record};
   if (error == HA_ERR_FOUND_DUPP_KEY && m_duplicate_key < MAX_KEY) {
     const uint32_t last = m_plan->core_number(m_duplicate_key);
-    const int violation = m_references->check_update(thd, old_record, new_record, last);
-    return violation ? violation : error;
+    const int violation = m_references->update_failed(thd, new_record, last, &cascade);
+    return undo_to(before, violation ? violation : error);
   }
   if (error) return error;
-  const Cascade cascade{nullptr, &m_name, false, 1};
-  error = m_references->row_updated(thd, old_record, new_record, nullptr, cascade);
+  error = m_references->row_updated(thd, new_record, nullptr, &cascade);
   return error ? undo_to(before, error) : 0;
 }
 
@@ -512,9 +548,18 @@ int ha_myriad::delete_checked(const uchar *record) {
   if (int error = fail(myriad_savepoint(core(), &before))) return error;
   int error = remove(record);
   if (error) return error;
-  const Cascade cascade{nullptr, &m_name, true, 1};
-  error = m_references->row_deleted(thd, record, cascade);
+  Cascade cascade{nullptr, &m_name, true, 1, record};
+  error = m_references->row_deleted(thd, &cascade);
   return error ? undo_to(before, error) : 0;
+}
+
+/* Of the row that is being changed. */
+void ha_myriad::clustered_key_of(const uchar *record, Buffer *out) const {
+  out->clear();
+  if (m_plan->hidden_row_id())
+    out->assign(m_pk.data(), m_pk.size());
+  else
+    m_plan->pack_clustered_key(record, out);
 }
 
 /* The row with this clustered key, locked, into record[0]. */
@@ -533,21 +578,20 @@ int ha_myriad::read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, Buf
   return HA_ERR_CRASHED;
 }
 
-int ha_myriad::remove_cascading(THD *thd, const uchar *record, const uchar *pk, size_t pk_length,
-                                const Cascade &cascade) {
+int ha_myriad::remove_cascading(THD *thd, const uchar *pk, size_t pk_length, Cascade *cascade) {
   load_references_once();
   m_pk.assign(pk, pk_length);
-  int error = remove(record);
+  int error = remove(cascade->record);
   if (error || !m_references) return error;
-  return m_references->row_deleted(thd, record, cascade);
+  return m_references->row_deleted(thd, cascade);
 }
 
-int ha_myriad::change_cascading(THD *thd, const uchar *old_record, const uchar *new_record, const uchar *pk,
-                                size_t pk_length, const ForeignKey &cause, const Cascade &cascade) {
+int ha_myriad::change_cascading(THD *thd, const uchar *new_record, const uchar *pk, size_t pk_length,
+                                const ForeignKey &cause, Cascade *cascade) {
   load_references_once();
   m_pk.assign(pk, pk_length);
-  int error = change(old_record, new_record);
+  int error = change(cascade->record, new_record);
   if (error == HA_ERR_RECORD_IS_THE_SAME) return 0;
   if (error || !m_references) return error;
-  return m_references->row_updated(thd, old_record, new_record, &cause, cascade);
+  return m_references->row_updated(thd, new_record, &cause, cascade);
 }

@@ -60,6 +60,7 @@ struct Link {
   std::vector<KeyPart> entry; /* of the child: of its entries in the key's index; one of these changes, and its parent
                                  is looked up anew, as InnoDB does for each new entry */
   uint32_t own_index = 0;     /* core number of its index of them */
+  bool indexed = false;       /* it has one */
   bool checked = true;
   uint64_t connection = 0, statement = 0; /* whose `other` is, and when it was found; open tables pass from one
                                              connection to the next */
@@ -67,12 +68,14 @@ struct Link {
   const IndexPlan *index = nullptr;       /* its index of the key, null if there is none */
 };
 
-/* What led to the change of a row. */
+/* The change of a row, and what led to it. */
 struct Cascade {
   const Cascade *up;
   const std::string *table;
   bool is_delete;
   unsigned depth;
+  const uchar *record;   /* as it was before */
+  uint32_t index_no = 0; /* whose entry's children are being looked for, by the core's number */
 };
 
 /* The foreign keys of an open table, in both roles. */
@@ -96,22 +99,27 @@ public:
     uint32_t first = 0, last = UINT32_MAX;
     bool has(uint32_t no) const { return no >= first && no <= last; }
   };
-  /* The row's parents exist; of an update those of the entries that it changes, but for `cause`. */
-  int check_parents(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which, const ForeignKey *cause);
+  /* The row's parents exist; of an update those of the entries that it changes, but for `cause`. `is_stored`: not that
+     it failed because of a duplicate. */
+  int check_parents(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which, const ForeignKey *cause,
+                    bool is_stored);
   /* The row is gone, or changed: refuses it, or changes its children. Index by index, as InnoDB does it. */
-  int row_deleted(THD *thd, const uchar *record, const Cascade &cascade);
-  int row_updated(THD *thd, const uchar *old_record, const uchar *new_record, const ForeignKey *cause,
-                  const Cascade &cascade);
-  /* The update fails because of a duplicate in index `last_index`: what would have refused it before. */
-  int check_update(THD *thd, const uchar *old_record, const uchar *new_record, uint32_t last_index);
+  int row_deleted(THD *thd, Cascade *cascade);
+  int row_updated(THD *thd, const uchar *new_record, const ForeignKey *cause, Cascade *cascade);
+  /* The update has failed because of a duplicate in index `last`: what would have refused it before. Children are
+     changed nevertheless. */
+  int update_failed(THD *thd, const uchar *new_record, uint32_t last, Cascade *cascade);
 
 private:
   int resolve(THD *thd, Link *link, enum_mdl_type lock);
   bool key_of(const Link &link, const uchar *record, Buffer *out) const;
-  int exists(THD *thd, const Link &link, const Buffer &key, myriad_lock lock, bool *found);
-  int act_on_children(THD *thd, const uchar *old_record, const uchar *new_record, Indexes which,
-                      const Cascade *cascade);
-  bool refers_to_itself(const Link &link, const Buffer &key, const uchar *record) const;
+  int exists(THD *thd, const Link &link, const Buffer &key, myriad_lock lock, const Buffer *except, bool *found);
+  static bool refers_to_itself(const Link &link, const Buffer &key, const uchar *record);
+  int follow_update(THD *thd, const uchar *new_record, uint32_t last, const ForeignKey *cause, bool is_stored,
+                    Cascade *cascade);
+  int act_on_children(THD *thd, const uchar *new_record, Indexes which, Cascade *cascade);
+  static bool is_changing(const Link &link, const Buffer &key, const Cascade &cascade);
+  static int may_change(THD *thd, const Link &link, bool removes, const Cascade &cascade);
   int cascade_to(THD *thd, Link *link, const Buffer &key, const uchar *new_record, const Cascade &cascade);
   int change_child(THD *thd, Link *link, const uchar *pk, size_t pk_length, const uchar *new_record,
                    const Cascade &cascade);

@@ -12,9 +12,11 @@ void put_row_id(uint64_t id, uchar *to) {
   for (int i = 0; i < 8; i++) to[i] = uchar(id >> (8 * (7 - i)));
 }
 
-/* REPLACE handles duplicates itself: the row is stored in the end, so its value counts. */
-bool is_replace(THD *thd, bool replacing) {
+/* Whether the value of a row that is a duplicate counts: REPLACE stores it in the end, INSERT ... SELECT is as with
+   InnoDB. */
+bool duplicate_counts(THD *thd, bool replacing) {
   switch (thd_sql_command(thd)) {
+  case SQLCOM_INSERT_SELECT:
   case SQLCOM_REPLACE:
   case SQLCOM_REPLACE_SELECT: return true;
   case SQLCOM_LOAD: return replacing;
@@ -136,7 +138,7 @@ int ha_myriad::write_row(const uchar *record) {
     add_entry_insert(m_plan->indexes()[no], record, 0, pk_length);
   int error = end_autonomous(enforces(nullptr, record) ? insert_checked(record) : apply());
   if (m_auto_increment_rows) m_auto_increment_rows--;
-  bool counts = !error || (error == HA_ERR_FOUND_DUPP_KEY && is_replace(ha_thd(), m_replace_duplicates));
+  bool counts = !error || (error == HA_ERR_FOUND_DUPP_KEY && duplicate_counts(ha_thd(), m_replace_duplicates));
   if (counts) note_explicit_auto_increment(record, true);
   return error;
 }

@@ -116,6 +116,17 @@ pub unsafe extern "C" fn myriad_get(
     })
 }
 
+/// Whether the session's snapshot, if one is open, may read the index.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_check_snapshot(s: *mut SessionHandle, t: *mut TableHandle, index_no: u32) -> Status {
+    // SAFETY: a live session and a live table by contract.
+    let ((engine, session), t) = unsafe { (parts(s), &*t) };
+    guard(Some(engine), || {
+        session.check_snapshot(&t.table, index_no as usize)?;
+        Ok(Status::Ok)
+    })
+}
+
 /// At READ COMMITTED: gives back the lock that `myriad_get` took for a row that does not match.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_unlock(

@@ -115,6 +115,7 @@ fn a_tables_life() {
 
         myriad_statement_begin(session, 2, true, 1000);
         let mut row = EMPTY;
+        assert_eq!(myriad_check_snapshot(session, table, 0), Status::Ok);
         assert_eq!(myriad_get(session, table, 0, b"c".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::Ok);
         assert_eq!(std::slice::from_raw_parts(row.value, row.value_len), b"value");
         assert_eq!(myriad_get(session, table, 0, b"x".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::End);

@@ -104,7 +104,9 @@ impl Catalog {
                 if defs.iter().any(|d| !d.foreign_keys.is_empty()) {
                     self.note_references();
                 }
-                self.note_new_contents(defs.iter().filter(|d| !d.temporary).map(|d| d.id))?;
+                self.note_new_contents(
+                    defs.iter().filter(|d| !d.temporary).flat_map(|d| d.indexes.iter().map(|i| i.id)),
+                )?;
             }
             Err(_) => {
                 for target in made {

@@ -318,7 +318,9 @@ impl Catalog {
             self.give_index_ids(def, old.indexes.iter().map(|i| i.spec), auto)?;
             self.store_auto_increment(def, auto.then_some(auto_increment_next))
         })?;
-        self.contents_replaced(&changed.old)?;
+        if let Some(new) = &changed.new {
+            self.contents_replaced(new)?;
+        }
         Ok(changed)
     }
 
@@ -388,8 +390,12 @@ impl Catalog {
             Ok(())
         })?;
         self.foreign_keys_changed(name, keys)?;
-        if sources.iter().any(|s| matches!(s, IndexSource::Built(_))) {
-            self.contents_replaced(&changed.old)?;
+        let built = |source: &IndexSource| match source {
+            IndexSource::Built(built) => Some(built.id),
+            IndexSource::Old(_) => None,
+        };
+        if sources.iter().any(|s| built(s).is_some()) {
+            self.note_new_contents(sources.iter().filter_map(built))?;
         }
         Ok(changed)
     }
@@ -399,7 +405,7 @@ impl Catalog {
         if def.temporary {
             return Ok(());
         }
-        self.note_new_contents(std::iter::once(def.id))
+        self.note_new_contents(def.indexes.iter().map(|i| i.id))
     }
 
     /// An id for an index to be built for a table. What is built is reclaimed unless it is adopted by

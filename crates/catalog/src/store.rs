@@ -8,7 +8,7 @@ use crate::rows::{self, SpaceRow};
 use crate::spaces::Turns;
 use myriad_base::clock::Clock;
 use myriad_base::random::Random;
-use myriad_base::{Csn, Error, IndexId, Result, ShapeId, SpaceId, TableId};
+use myriad_base::{Csn, Error, IndexId, Result, ShapeId, SpaceId};
 use myriad_btree::Tree;
 use myriad_buffer::BufferPool;
 use myriad_space::SpaceRegistry;
@@ -75,8 +75,9 @@ impl Counter {
 /// See [`Catalog::contents_since`].
 #[derive(Default)]
 struct Contents {
-    tables: HashMap<u32, Csn>,
-    /// Number of tables at which those that no snapshot is too old for are looked for again.
+    /// By index id.
+    indexes: HashMap<u32, Csn>,
+    /// Number of indexes at which those that no snapshot is too old for are looked for again.
     prune_at: usize,
 }
 
@@ -95,7 +96,7 @@ pub struct Catalog {
     batches: [Mutex<Batch>; 3],
     placement: AtomicU8,
     readers: Mutex<Vec<Trx>>,
-    /// Tables whose contents were replaced as a whole, and the first snapshot that may read them, see
+    /// Indexes that were filled as a whole, and the first snapshot that may read them, see
     /// [`Catalog::contents_since`].
     contents: Mutex<Contents>,
     /// Indexes being built: noted as pending, not to be reclaimed yet.
@@ -113,7 +114,7 @@ pub struct Catalog {
 /// Longest wait of a definition change for another one, in seconds.
 const DDL_LOCK_WAIT_S: u64 = 50;
 const READERS_MAX: usize = 64;
-/// Tables with new contents that may be remembered without need.
+/// Indexes with new contents that may be remembered without need.
 const CONTENTS_MIN: usize = 64;
 
 impl Catalog {
@@ -256,29 +257,30 @@ impl Catalog {
         Ok(Some(def))
     }
 
-    /// The tables' contents are new as a whole (created, emptied, copied, an index built): entries without versions, which
-    /// every snapshot would see. So older snapshots must not read them. Called after the change was committed; kept while
-    /// there are such snapshots, so in memory only.
-    pub(crate) fn note_new_contents(&self, ids: impl Iterator<Item = TableId>) -> Result<()> {
+    /// The indexes' contents are new as a whole (created, emptied, copied, built): entries without versions, which every
+    /// snapshot would see. So older snapshots must not read them. Called after the change was committed; kept while there
+    /// are such snapshots, so in memory only.
+    pub(crate) fn note_new_contents(&self, ids: impl Iterator<Item = IndexId>) -> Result<()> {
         let since = self.read(|trx| {
             trx.open_snapshot();
             Ok(trx.snapshot_csn().expect("just opened"))
         })?;
         let oldest = self.trx.oldest_snapshot();
         let mut contents = self.contents.lock();
-        contents.tables.extend(ids.map(|id| (id.0, since)));
+        contents.indexes.extend(ids.map(|id| (id.0, since)));
         // Only when it has doubled: looking through all of them at each change would be quadratic while a snapshot stays.
-        if contents.tables.len() > contents.prune_at {
-            contents.tables.retain(|_, since| *since > oldest);
-            contents.tables.shrink_to_fit();
-            contents.prune_at = (2 * contents.tables.len()).max(CONTENTS_MIN);
+        if contents.indexes.len() > contents.prune_at {
+            contents.indexes.retain(|_, since| *since > oldest);
+            contents.indexes.shrink_to_fit();
+            contents.prune_at = (2 * contents.indexes.len()).max(CONTENTS_MIN);
         }
         Ok(())
     }
 
-    /// The oldest snapshot that may read the table.
-    pub fn contents_since(&self, id: TableId) -> Csn {
-        self.contents.lock().tables.get(&id.0).copied().unwrap_or_default()
+    /// For each of the table's indexes the oldest snapshot that may read it.
+    pub fn contents_since(&self, def: &TableDef) -> Box<[Csn]> {
+        let contents = self.contents.lock();
+        def.indexes.iter().map(|i| contents.indexes.get(&i.id.0).copied().unwrap_or_default()).collect()
     }
 
     /// Forgets a cached definition; call after its change was committed or rolled back.

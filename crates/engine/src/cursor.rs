@@ -42,6 +42,7 @@ impl CursorOptions {
 pub struct Cursor {
     inner: myriad_txn::Cursor,
     locks: bool,
+    index_no: usize,
     /// Keeps the table open.
     share: Arc<TableShare>,
 }
@@ -54,7 +55,7 @@ impl Cursor {
     pub fn open(_session: &mut Session, table: &Table, index_no: usize, options: CursorOptions) -> Result<Cursor> {
         let index = *table.share.index(index_no)?;
         let inner = myriad_txn::Cursor::new(index, options.convert());
-        Ok(Cursor { inner, locks: options.lock != Lock::None, share: Arc::clone(&table.share) })
+        Ok(Cursor { inner, locks: options.lock != Lock::None, index_no, share: Arc::clone(&table.share) })
     }
 
     /// Changes how it reads from now on.
@@ -80,7 +81,7 @@ impl Cursor {
     pub fn seek(&mut self, session: &mut Session, seek: Seek, key: &[u8]) -> Result<Option<Row<'_>>> {
         session.engine().check_usable(&self.share)?;
         if !self.locks {
-            self.share.check_snapshot(&session.trx)?;
+            self.share.check_snapshot(&session.trx, self.index_no)?;
         }
         let found = self.inner.seek(&mut session.trx, seek, key)?;
         Ok(self.row(found))

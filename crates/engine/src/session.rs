@@ -301,10 +301,19 @@ impl Session {
         self.engine.check_usable(&table.share)?;
         let index = table.share.index(index_no)?;
         if lock == Lock::None {
-            table.share.check_snapshot(&self.trx)?;
+            table.share.check_snapshot(&self.trx, index_no)?;
         }
         let found = self.trx.get(index, key, prefix, lock.strength(), wait.lock_wait(), &mut self.row)?;
         Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
+    }
+
+    /// Whether the open snapshot, if there is one, may read the index. Reads without locks check it themselves; a program may
+    /// want to refuse locking ones as well, which would give the newest rows.
+    ///
+    /// # Errors
+    /// [`Error::DefinitionChanged`] if it is older than the index's contents.
+    pub fn check_snapshot(&self, table: &Table, index_no: usize) -> Result<()> {
+        table.share.check_snapshot(&self.trx, index_no)
     }
 
     /// Whether the last [`Session::get`] stored a lock for the row it found.
@@ -396,7 +405,7 @@ impl Session {
     /// Those of reading pages.
     pub fn count_rows(&mut self, table: &Table) -> Result<u64> {
         self.engine.check_usable(&table.share)?;
-        table.share.check_snapshot(&self.trx)?;
+        table.share.check_snapshot(&self.trx, 0)?;
         self.trx.count(table.share.index(0)?)
     }
 

@@ -26,8 +26,8 @@ pub(crate) struct TableShare {
     /// The next hidden row id; 0 = not yet known.
     row_id: AtomicU64,
     current: AtomicBool,
-    /// The oldest snapshot that may read it.
-    contents_since: Csn,
+    /// For each index the oldest snapshot that may read it.
+    contents_since: Box<[Csn]>,
     pub(crate) stats: crate::stats::CachedStats,
     /// See [`crate::TableStats::update_time_s`].
     update_time_s: AtomicU64,
@@ -35,7 +35,7 @@ pub(crate) struct TableShare {
 
 impl TableShare {
     /// Opens a definition.
-    pub(crate) fn open(trx: &TrxSystem, def: TableRef, contents_since: Csn) -> Result<TableShare> {
+    pub(crate) fn open(trx: &TrxSystem, def: TableRef, contents_since: Box<[Csn]>) -> Result<TableShare> {
         let indexes: Box<[Index]> = def.indexes.iter().map(|i| open_index(def.space, i, def.indexes[0].id)).collect();
         let auto_increment =
             def.auto_increment.map(|i| AutoIncrement::open(trx, open_index(def.space, &i, i.id))).transpose()?;
@@ -58,14 +58,14 @@ impl TableShare {
         self.indexes.get(no).ok_or_else(|| no_index(&self.def.name, no))
     }
 
-    /// Whether the transaction may read it without locks.
+    /// Whether the transaction may read one of its indexes without locks.
     ///
     /// # Errors
-    /// [`Error::DefinitionChanged`] if its snapshot is older than the table's contents.
+    /// [`Error::DefinitionChanged`] if its snapshot is older than the index's contents.
     #[inline]
-    pub(crate) fn check_snapshot(&self, trx: &Trx) -> Result<()> {
-        match trx.snapshot_csn() {
-            Some(csn) if csn < self.contents_since => Err(Error::DefinitionChanged { name: self.def.name.clone() }),
+    pub(crate) fn check_snapshot(&self, trx: &Trx, index_no: usize) -> Result<()> {
+        match (trx.snapshot_csn(), self.contents_since.get(index_no)) {
+            (Some(csn), Some(since)) if csn < *since => Err(Error::DefinitionChanged { name: self.def.name.clone() }),
             _ => Ok(()),
         }
     }

@@ -32,7 +32,7 @@ impl Shares {
         }
         // Without the latch, because it reads pages. Who comes second takes what the first has put there: two counters
         // for one table must not be.
-        let opened = Arc::new(TableShare::open(trx, Arc::clone(def), catalog.contents_since(def.id))?);
+        let opened = Arc::new(TableShare::open(trx, Arc::clone(def), catalog.contents_since(def))?);
         let mut shard = self.shard(id).lock();
         if let Some(share) = shard.get(&id).and_then(Weak::upgrade) {
             if fits(&share) {

@@ -581,6 +581,17 @@ fn a_snapshot_does_not_read_what_was_made_after_it() {
     engine.truncate_table("d/new", 1).unwrap();
     let new = engine.open_table("d/new").unwrap();
     assert!(matches!(session.find(&new, &0u32.to_be_bytes()), Err(Error::DefinitionChanged { .. })));
+    // Of an index that was added only this one.
+    let dir = tempfile::tempdir().unwrap();
+    build_index(&engine, "d/renamed", 1 << 20, dir.path(), false).unwrap();
+    let indexed = engine.open_table("d/renamed").unwrap();
+    assert!(session.find(&indexed, &0u32.to_be_bytes()).unwrap().is_some());
+    session.check_snapshot(&indexed, 0).unwrap();
+    let refused = session.get(&indexed, 1, b"", true, Lock::None, Wait::Wait).map(|row| row.is_some());
+    assert!(matches!(refused, Err(Error::DefinitionChanged { .. })));
+    assert!(matches!(session.check_snapshot(&indexed, 1), Err(Error::DefinitionChanged { .. })));
+    session.commit().unwrap();
+    session.check_snapshot(&indexed, 1).unwrap();
 }
 
 /// Where the file system has `O_DIRECT`, data files are opened with it; the log is not.
