@@ -87,7 +87,7 @@ typedef struct {
   void (*about_to_wait)(void *waiter_thd, void *holder_thd);
   /* 0 if the commits of the two have an order already, which locks need not bring about: thd_need_ordering_with. */
   int (*need_ordering)(void *waiter_thd, void *holder_thd);
-  /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either: thd_deadlock_victim_preference. */
+  /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either. */
   int (*victim_preference)(void *first_thd, void *second_thd);
 } myriad_config;
 

@@ -4,11 +4,12 @@
 #include "transaction.h"
 #include <vector>
 
-/* The server's services for parallel replication; declared nowhere in its headers. */
+/* The server's services for parallel replication and deadlocks; declared nowhere in its headers. */
 extern "C" {
 int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 int thd_need_ordering_with(const MYSQL_THD thd, const MYSQL_THD other);
 int thd_deadlock_victim_preference(const MYSQL_THD first, const MYSQL_THD second);
+int thd_non_transactional_update(const MYSQL_THD thd);
 }
 
 namespace {
@@ -278,7 +279,11 @@ int myriad_need_ordering(void *waiter, void *holder) {
 }
 
 int myriad_victim_preference(void *first, void *second) {
-  return thd_deadlock_victim_preference(static_cast<MYSQL_THD>(first), static_cast<MYSQL_THD>(second));
+  if (!first || !second) return 0;
+  const THD *a = static_cast<THD *>(first), *b = static_cast<THD *>(second);
+  if (int preference = thd_deadlock_victim_preference(a, b)) return preference;
+  /* What was changed in tables without transactions stays after a rollback. */
+  return int(thd_non_transactional_update(a) != 0) - int(thd_non_transactional_update(b) != 0);
 }
 
 Session *Session::of(THD *thd, bool create) {
