@@ -14,30 +14,50 @@ namespace {
 constexpr alter_table_operations METADATA_ONLY =
     ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_CHANGE_COLUMN | ALTER_CHANGE_COLUMN_DEFAULT | ALTER_OPTIONS |
     ALTER_RENAME | ALTER_RENAME_INDEX | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT | ALTER_COLUMN_OPTION |
-    ALTER_COLUMN_COLUMN_FORMAT | ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_PARTITIONED;
+    ALTER_COLUMN_COLUMN_FORMAT | ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_PARTITIONED |
+    ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
 constexpr alter_table_operations ADD_INDEX =
     ALTER_ADD_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 constexpr alter_table_operations DROP_INDEX =
     ALTER_DROP_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
 
-bool same_column_layout(const Field *a, const TABLE *at, const Field *b, const TABLE *bt) {
-  if (a->real_type() != b->real_type() || a->pack_length() != b->pack_length() || a->charset() != b->charset() ||
-      a->stored_in_db() != b->stored_in_db() || (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG) ||
-      a->field_length != b->field_length)
+/* A longer VARCHAR is stored as it was, as long as its length has no more bytes. */
+bool is_longer(const Field &a, uint32 new_length) {
+  return a.real_type() == MYSQL_TYPE_VARCHAR && a.stored_in_db() && a.field_length < new_length &&
+         HA_VARCHAR_PACKLENGTH(a.field_length) == HA_VARCHAR_PACKLENGTH(new_length);
+}
+
+bool same_column_layout(const Field *a, const TABLE *at, const Field *b, const TABLE *bt, bool longer) {
+  if (a->real_type() != b->real_type() || a->charset() != b->charset() || a->stored_in_db() != b->stored_in_db() ||
+      (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG))
     return false;
-  if (a->ptr - at->record[0] != b->ptr - bt->record[0]) return false;
+  if (a->field_length != b->field_length || a->pack_length() != b->pack_length())
+    if (!longer || !is_longer(*a, b->field_length)) return false;
+  if (!longer && a->ptr - at->record[0] != b->ptr - bt->record[0]) return false;
   if (a->real_maybe_null() != b->real_maybe_null()) return false;
   return !a->real_maybe_null() ||
          (a->null_bit == b->null_bit && a->null_ptr - at->record[0] == b->null_ptr - bt->record[0]);
 }
 
-/* Rows of the one can be read as rows of the other. */
-bool same_layout(const TABLE *a, const TABLE *b) {
+/* Rows of the one can be read as rows of the other; as records too, unless `longer`: some VARCHAR columns may have
+   become longer. */
+bool same_layout(const TABLE *a, const TABLE *b, bool longer) {
   if (a->s->fields != b->s->fields || a->s->null_bytes != b->s->null_bytes || a->s->null_fields != b->s->null_fields)
     return false;
   for (uint i = 0; i < a->s->fields; i++)
-    if (!same_column_layout(a->field[i], a, b->field[i], b)) return false;
+    if (!same_column_layout(a->field[i], a, b->field[i], b, longer)) return false;
   return true;
+}
+
+/* The column itself: the field of a key's part may be one of the prefix's length. */
+const Field *column_of(const KEY_PART_INFO &part) { return part.field->table->field[part.fieldnr - 1]; }
+
+/* Whether a key's part is encoded as before when its column becomes longer: the whole column stays the whole column, a
+   prefix the same prefix. There are collations whose weights are stored with the length of the column. */
+bool same_part(const KEY_PART_INFO &part, uint new_part_length, uint32 new_length) {
+  const Field *column = column_of(part);
+  if (part.length != column->key_length() || !is_longer(*column, new_length)) return part.length == new_part_length;
+  return new_part_length == new_length && !myriad::make_key_part(part.field->table, part).fixed_length;
 }
 
 bool same_key_parts(const KEY &a, const KEY &b) {
@@ -46,7 +66,7 @@ bool same_key_parts(const KEY &a, const KEY &b) {
     return false;
   for (uint i = 0; i < a.user_defined_key_parts; i++) {
     const KEY_PART_INFO &x = a.key_part[i], &y = b.key_part[i];
-    if (x.fieldnr != y.fieldnr || x.length != y.length ||
+    if (x.fieldnr != y.fieldnr || !same_part(x, y.length, column_of(y)->field_length) ||
         (x.key_part_flag & HA_REVERSE_SORT) != (y.key_part_flag & HA_REVERSE_SORT))
       return false;
   }
@@ -77,6 +97,11 @@ uint old_key_of(const TABLE *old, const Alter_inplace_info *info, const KEY &key
   return MAX_KEY;
 }
 
+bool is_kept(const TABLE *old, const Alter_inplace_info *info, const KEY &key) {
+  const uint no = old_key_of(old, info, key);
+  return no < MAX_KEY && same_key_parts(old->key_info[no], key);
+}
+
 bool has_virtual_column(const TABLE *table, const KEY &key) {
   for (uint i = 0; i < key.user_defined_key_parts; i++)
     if (!table->field[key.key_part[i].fieldnr - 1]->stored_in_db()) return true;
@@ -99,6 +124,26 @@ public:
   myriad::ForeignKeyChange foreign_keys;
 };
 
+bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &new_type) const {
+  return is_longer(field, uint32(new_type.length)) && new_type.type_handler() == field.type_handler() &&
+         new_type.charset == field.charset();
+}
+
+Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_definition &new_type,
+                                          const KEY_PART_INFO &old_part, const KEY_PART_INFO &new_part) const {
+  if (!can_convert_nocopy(old_field, new_type))
+    return handler::compare_key_parts(old_field, new_type, old_part, new_part);
+  if (!same_part(old_part, new_part.length, uint32(new_type.length))) return Compare_keys::NotEqual;
+  return old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::EqualButKeyPartLength;
+}
+
+/* New indexes are built from records of the old table, generated columns may depend on a longer one, and whether a
+   foreign key's column may become longer the server says when it copies. */
+bool ha_myriad::can_make_longer(alter_table_operations flags) {
+  if ((flags & ADD_INDEX) || table->vfield) return false;
+  return !referenced_by_foreign_key() && !is_fk_defined_on_table_or_index(MAX_KEY);
+}
+
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
   const alter_table_operations flags = info->handler_flags;
   if (flags & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
@@ -114,10 +159,13 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
       (table->s->option_struct->tablespace_per != altered->s->option_struct->tablespace_per ||
        table->s->option_struct->in_memory != altered->s->option_struct->in_memory))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (!same_layout(table, altered) || !same_clustered_key(table, altered)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  const bool longer = flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
+  if (longer && !can_make_longer(flags)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!same_layout(table, altered, longer) || !same_clustered_key(table, altered))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(flags & (ADD_INDEX | DROP_INDEX))) {
     for (uint no = 0; no < altered->s->keys; no++)
-      if (old_key_of(table, info, altered->key_info[no]) >= MAX_KEY) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      if (const KEY &key = altered->key_info[no]; !is_kept(table, info, key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
     return altered->s->keys == table->s->keys ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   bool adds = false;
@@ -129,8 +177,7 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
       adds = true;
       continue;
     }
-    uint old = old_key_of(table, info, key);
-    if (old >= MAX_KEY || !same_key_parts(table->key_info[old], key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    if (!is_kept(table, info, key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   return adds ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }

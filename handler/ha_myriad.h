@@ -112,6 +112,9 @@ public:
   int discard_or_import_tablespace(my_bool discard) override;
 
   /* alter.cc */
+  bool can_convert_nocopy(const Field &field, const Column_definition &new_type) const override;
+  Compare_keys compare_key_parts(const Field &old_field, const Column_definition &new_type,
+                                 const KEY_PART_INFO &old_part, const KEY_PART_INFO &new_part) const override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) override;
   bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
   bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
@@ -155,6 +158,7 @@ private:
   void set_cursor_options();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
+  bool can_make_longer(alter_table_operations flags);
   void find_auto_increment_floor();
   /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
      server has not asked for. */
