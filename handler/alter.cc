@@ -165,7 +165,7 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(flags & (ADD_INDEX | DROP_INDEX))) {
     for (uint no = 0; no < altered->s->keys; no++)
-      if (const KEY &key = altered->key_info[no]; !is_kept(table, info, key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      if (!is_kept(table, info, altered->key_info[no])) return HA_ALTER_INPLACE_NOT_SUPPORTED;
     return altered->s->keys == table->s->keys ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   bool adds = false;

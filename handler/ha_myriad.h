@@ -132,7 +132,7 @@ public:
 
   /* references.cc: what a change of a parent does to this table's rows. Undone by whoever began. */
   int read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, myriad::Buffer *blobs);
-  void clustered_key_of(const uchar *record, myriad::Buffer *out) const;
+  int current_clustered_key(const uchar *record, myriad::Buffer *out) const;
   int remove_cascading(THD *thd, const uchar *pk, size_t pk_length, myriad::Cascade *cascade);
   int change_cascading(THD *thd, const uchar *new_record, const uchar *pk, size_t pk_length,
                        const myriad::ForeignKey &cause, myriad::Cascade *cascade);
@@ -214,7 +214,6 @@ private:
   bool change_foreign_keys(TABLE *altered, Alter_inplace_info *info, const myriad::TablePlan &plan,
                            myriad::ForeignKeyChange *change);
   void add_op(const PendingOp &op) { m_pending.push_back(op); }
-  int current_clustered_key(const uchar *record, size_t *begin, size_t *length);
   void add_entry_insert(const myriad::IndexPlan &, const uchar *record, size_t pk, size_t pk_length);
   void add_entry_delete(const myriad::IndexPlan &, const uchar *record, size_t pk, size_t pk_length);
   void add_entry_update(const myriad::IndexPlan &, const uchar *old_record, const uchar *new_record, size_t old_pk,

@@ -292,7 +292,8 @@ int References::check_parents(THD *thd, const uchar *old_record, const uchar *ne
       const bool itself = refers_to_itself(link, key, new_record);
       if (itself && link.index->core_no < link.own_index) continue;
       Buffer own;
-      if (itself && is_stored) m_file->clustered_key_of(new_record, &own);
+      if (itself && is_stored)
+        if (int error = m_file->current_clustered_key(new_record, &own)) return error;
       if (int error = exists(thd, link, key, lock, own.size() ? &own : nullptr, &found)) return error;
     }
     if (!found) return violated(thd, link.key, HA_ERR_NO_REFERENCED_ROW);
@@ -551,15 +552,6 @@ int ha_myriad::delete_checked(const uchar *record) {
   Cascade cascade{nullptr, &m_name, true, 1, record};
   error = m_references->row_deleted(thd, &cascade);
   return error ? undo_to(before, error) : 0;
-}
-
-/* Of the row that is being changed. */
-void ha_myriad::clustered_key_of(const uchar *record, Buffer *out) const {
-  out->clear();
-  if (m_plan->hidden_row_id())
-    out->assign(m_pk.data(), m_pk.size());
-  else
-    m_plan->pack_clustered_key(record, out);
 }
 
 /* The row with this clustered key, locked, into record[0]. */

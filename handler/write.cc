@@ -78,16 +78,14 @@ int ha_myriad::end_autonomous(int error) {
   return failed ? failed : error;
 }
 
-/* The clustered key of the row that is being changed, into m_keys. */
-int ha_myriad::current_clustered_key(const uchar *record, size_t *begin, size_t *length) {
-  *begin = m_keys.size();
+/* Appends the clustered key of the row that is being changed. */
+int ha_myriad::current_clustered_key(const uchar *record, Buffer *out) const {
   if (m_plan->hidden_row_id()) {
     if (m_pk.size() != 8) return HA_ERR_KEY_NOT_FOUND;
-    m_keys.append(m_pk.data(), 8);
+    out->append(m_pk.data(), 8);
   } else {
-    m_plan->pack_clustered_key(record, &m_keys);
+    m_plan->pack_clustered_key(record, out);
   }
-  *length = m_keys.size() - *begin;
   return 0;
 }
 
@@ -182,10 +180,9 @@ int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
 int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
   m_pending.clear();
   m_keys.clear();
-  size_t old_pk, old_length, new_pk, new_length;
-  if (int error = current_clustered_key(old_record, &old_pk, &old_length)) return error;
-  new_pk = old_pk;
-  new_length = old_length;
+  if (int error = current_clustered_key(old_record, &m_keys)) return error;
+  const size_t old_pk = 0, old_length = m_keys.size();
+  size_t new_pk = old_pk, new_length = old_length;
   bool pk_changed = false;
   if (!m_plan->hidden_row_id()) {
     new_pk = m_keys.size();
@@ -215,8 +212,8 @@ int ha_myriad::delete_row(const uchar *record) {
 int ha_myriad::remove(const uchar *record) {
   m_pending.clear();
   m_keys.clear();
-  size_t pk, pk_length;
-  if (int error = current_clustered_key(record, &pk, &pk_length)) return error;
+  if (int error = current_clustered_key(record, &m_keys)) return error;
+  const size_t pk = 0, pk_length = m_keys.size();
   add_op({MYRIAD_OP_DELETE, 0, pk, pk_length, 0, 0, 0, false});
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_delete(m_plan->indexes()[no], record, pk, pk_length);

@@ -205,15 +205,21 @@ pub fn redo(op: u8, page: &mut [u8], payload: &[u8]) -> Result<()> {
 
 /// What [`OP_APPEND`] does.
 pub fn append(page: &mut [u8], body: &[u8]) -> Result<()> {
-    let at = end(page)?;
-    if body.is_empty() || !fits(page.len(), at, body.len()) {
-        return Err(bad("no room"));
-    }
+    let at = place_for(page, body)?;
     append_at(page, at, body);
     Ok(())
 }
 
-/// The same at the page's end, `at`, for a record that is known to fit.
+/// Where a record with this body goes: the page's end, if it fits there.
+pub fn place_for(page: &[u8], body: &[u8]) -> Result<usize> {
+    let at = end(page)?;
+    if body.is_empty() || !fits(page.len(), at, body.len()) {
+        return Err(bad("no room"));
+    }
+    Ok(at)
+}
+
+/// [`append`] at the record's place, see [`place_for`].
 pub fn append_at(page: &mut [u8], at: usize, body: &[u8]) {
     let total = body.len() + FRAME_BYTES;
     put_u16(page, at, total as u16);

@@ -410,11 +410,8 @@ impl UndoLog {
             self.tail.end += record::LOG_HEADER_BYTES + record::FRAME_BYTES;
         }
         let at = RollPtr::new(self.tail.page, self.tail.end as u16);
-        let end = page::end(mtr.page(p))?;
-        if body.is_empty() || !page::fits(mtr.page(p).len(), end, body.len()) {
-            return Err(Error::invalid("the undo record does not fit its page"));
-        }
-        mtr.log_applied(p, page::OP_APPEND, body, |p| page::append_at(p, end, body));
+        let place = page::place_for(mtr.page(p), body)?;
+        mtr.log_applied(p, page::OP_APPEND, body, |p| page::append_at(p, place, body));
         self.tail.end += body.len() + record::FRAME_BYTES;
         Ok(at)
     }
