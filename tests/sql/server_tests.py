@@ -502,7 +502,10 @@ def test_engine_stats(_where):
         c = where.connect(database="d")
         rows(c, "SELECT COUNT(*) FROM s WHERE id = 1")
         cold = engine_stats(c, "SELECT COUNT(pad) FROM s")
-        expect("pages read", cold["pages_read_count"] + cold.get("pages_prefetch_read_count", 0) >= 250, True)
+        # There are 248 leaves to read; one that is asked for again while it waits counts twice.
+        read = cold["pages_read_count"] + cold.get("pages_prefetch_read_count", 0)
+        if not 200 <= read <= cold["pages_accessed"]:
+            raise AssertionError(f"pages read: {cold}")
         expect("time for them", cold["pages_read_time_ms"] > 0, True)
         # Its entry in the slow log is complete when the next statement begins.
         rows(c, "SELECT 1")
