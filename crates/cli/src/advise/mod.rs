@@ -147,7 +147,7 @@ fn advise(args: &AdviseArgs) -> Result<Advice, String> {
     let blocks = device::blocks(dir).map_err(|e| format!("cannot look at {}: {e}", dir.display()))?;
     // Files that cannot be looked at are the check's findings, not ours.
     let files = check::find_files(dir, check::Format::Auto, &mut Report::default())?;
-    let paths: Vec<PathBuf> = files.iter().map(|file| dir.join(file)).collect();
+    let paths: Vec<PathBuf> = files.iter().map(|file| dir.join(&file.path)).collect();
     let quiet = args.json || !std::io::stderr().is_terminal();
     if !quiet && !args.existing {
         eprintln!("writing a temporary file of {} MiB, which has no name and goes with this process", args.size_mib);

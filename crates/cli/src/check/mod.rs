@@ -8,9 +8,11 @@ use crate::report::Report;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use myriad_base::limits;
-use myriad_space::check::{judge_head, read_heads, thread_count, uring_available, Head, HeadOptions};
+use myriad_space::check::{
+    device_of, judge_head, read_head, read_heads, thread_count, uring_available, Head, HeadOptions, Named,
+};
 use myriad_space::HEADER_READ_BYTES;
-use std::io::IsTerminal;
+use std::io::{ErrorKind, IsTerminal};
 use std::os::unix::fs::DirEntryExt;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -72,6 +74,17 @@ pub struct CheckArgs {
     pub json: bool,
 }
 
+impl CheckArgs {
+    /// Bytes that are read of each file.
+    fn head_bytes(&self) -> usize {
+        if self.light {
+            LIGHT_BYTES
+        } else {
+            PAGE_BYTES
+        }
+    }
+}
+
 const LIGHT_BYTES: usize = HEADER_READ_BYTES;
 /// Files that are found one after another have names in the same blocks of their folder, mostly: this many are opened in
 /// the order of their inodes, so that both blocks and inodes are at hand.
@@ -105,21 +118,25 @@ pub fn run(args: &CheckArgs) -> Result<bool, String> {
     let next = || queue.lock().expect("no panic while taking").next();
     read_heads(&args.dir, &next, options, &|head| {
         let family = family_of(&head.path, args.format).expect("only such files were listed");
-        let verdict = judge(family, &args.dir, &head, args.light);
+        let verdict = match judge(family, &args.dir, &head, args.light) {
+            Err(_) => judge_again(family, args, &head.path),
+            right => Some(right),
+        };
         bar.inc(1);
         let mut guard = found.lock().expect("no panic while noting");
         let (report, claims) = &mut *guard;
         report.files += 1;
         report.bytes += head.bytes.as_ref().map_or(0, |b| b.len() as u64);
         match verdict {
-            Ok(space_id) => claims.push((family, space_id, head.path)),
-            Err(what) => report.add(&head.path.to_string_lossy(), Some(0), what),
+            Some(Ok(space_id)) => claims.push((family, space_id, head.path)),
+            Some(Err(what)) => report.add(&head.path.to_string_lossy(), Some(0), what),
+            None => {}
         }
     })
     .map_err(|e| format!("io_uring failed: {e}; try --io threads"))?;
     bar.finish_and_clear();
     let (mut report, claims) = found.into_inner().expect("no panic while noting");
-    report_duplicates(claims, &mut report);
+    report_duplicates(claims, args, &mut report);
     report.findings.sort_by(|a, b| a.file.cmp(&b.file));
     report.pages = report.files;
     report.seconds = start.elapsed().as_secs_f64();
@@ -138,7 +155,7 @@ fn head_options(args: &CheckArgs, files: u64) -> Result<HeadOptions, String> {
         n @ (-1 | 1..=1024) => thread_count(n, uring, files),
         n => return Err(format!("--threads {n}: -1 or 1 to 1024")),
     };
-    let bytes = if args.light { LIGHT_BYTES } else { PAGE_BYTES };
+    let bytes = args.head_bytes();
     Ok(HeadOptions { bytes, fadvise: args.fadvise, direct: !args.cached, threads, uring, second: None })
 }
 
@@ -154,8 +171,9 @@ fn progress(len: u64, quiet: bool) -> ProgressBar {
 
 /// Tablespace files under `dir`, relative to it and in the order in which the system finds them fastest (see [`BATCH`]):
 /// `*.ibd` there and one folder down, `*.myr` under `#myriad`. Symbolic links are reported and not followed below `dir`.
-pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<Named>, String> {
     let mut files = Vec::new();
+    let device = device_of(dir);
     let mut folders = vec![PathBuf::new()];
     for entry in std::fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?.flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
@@ -170,6 +188,7 @@ pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Res
                 continue;
             }
         };
+        let same = device.is_some() && device_of(&dir.join(&folder)) == device;
         for entry in entries.flatten() {
             let path = folder.join(entry.file_name());
             if family_of(&path, format).is_none() {
@@ -181,7 +200,8 @@ pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Res
                 }
                 Ok(t) if t.is_file() => {
                     let (inode, batch) = (entry.ino(), files.len() / BATCH);
-                    files.push(((inode >> REACH_BITS, batch, inode), path));
+                    let named = Named { path, inode: same.then_some(inode) };
+                    files.push(((inode >> REACH_BITS, batch, inode), named));
                 }
                 _ => {}
             }
@@ -211,6 +231,19 @@ fn judge(family: Family, dir: &Path, head: &Head<'_>, light: bool) -> Result<u32
         (Family::Innodb, Err(e)) => Err(format!("cannot be read: {e}")),
         (Family::Myriad, bytes) => judge_myriad(bytes.as_deref(), head.file_bytes, light, whole),
     }
+}
+
+/// The second look at what seems wrong, by the file's name: its inode may be another file's since it was listed, and a
+/// running server may have been writing the page. `None`: the file is gone.
+fn judge_again(family: Family, args: &CheckArgs, path: &Path) -> Option<Result<u32, String>> {
+    let read = read_head(&args.dir.join(path), args.head_bytes());
+    let (file_bytes, bytes) = match &read {
+        Ok((file_bytes, bytes)) => (*file_bytes, Ok(bytes.as_slice())),
+        Err(e) if e.kind() == ErrorKind::NotFound => return None,
+        Err(e) => return Some(Err(format!("cannot be read: {e}"))),
+    };
+    let head = Head { path: path.into(), file_bytes, bytes, second: &[] };
+    Some(judge(family, &args.dir, &head, args.light))
 }
 
 fn judge_innodb(
@@ -267,11 +300,13 @@ fn judge_myriad(
 }
 
 /// `claims`: who claims which space id, in any order.
-fn report_duplicates(mut claims: Vec<Claim>, report: &mut Report) {
+fn report_duplicates(mut claims: Vec<Claim>, args: &CheckArgs, report: &mut Report) {
     claims.sort_unstable();
     for same in claims.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1)).filter(|same| same.len() > 1) {
-        let names: Vec<String> = same.iter().map(|claim| claim.2.to_string_lossy().into_owned()).collect();
-        for name in &names {
+        let holds = |claim: &&Claim| judge_again(claim.0, args, &claim.2) == Some(Ok(claim.1));
+        let names: Vec<String> =
+            same.iter().filter(holds).map(|claim| claim.2.to_string_lossy().into_owned()).collect();
+        for name in names.iter().filter(|_| names.len() > 1) {
             let others: Vec<&str> = names.iter().filter(|n| *n != name).map(String::as_str).take(3).collect();
             report.add(name, Some(0), format!("claims space id {} as does {}", same[0].1, others.join(", ")));
         }

@@ -5,6 +5,7 @@
 //! needed: each thread asks the source for the next one. Reads the operating system's files directly, not through
 //! [`myriad_io::Io`]: opening is the larger part of the work, and that trait has no batched open.
 
+mod handle;
 mod ring;
 
 use myriad_io::AlignedBuf;
@@ -14,7 +15,7 @@ use rustix::fs::{fcntl_getfl, fcntl_setfl, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// How to read.
@@ -69,10 +70,24 @@ pub struct Head<'a> {
     pub second: &'a [u8],
 }
 
-/// Gives the files one by one, to any thread, as paths relative to the folder; `None` when there are no more, and from then
-/// on. Best in the order of their inodes, which most file systems keep together: an open that waits for an inode then
-/// brings hundreds of the next ones.
-pub type NextFile<'a> = &'a (dyn Fn() -> Option<PathBuf> + Sync);
+/// A file to be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Named {
+    /// Where it is, relative to the folder.
+    pub path: PathBuf,
+    /// The number of its inode, as its folder's listing had it, where that is in the same file system as the folder. If
+    /// the file is replaced after that, either is read: what is found wrong has to be looked at again by its name.
+    pub inode: Option<u64>,
+}
+
+/// Gives the files one by one, to any thread; `None` when there are no more, and from then on. Best in the order of their
+/// inodes, which most file systems keep together: an open that waits for an inode then brings hundreds of the next ones.
+pub type NextFile<'a> = &'a (dyn Fn() -> Option<Named> + Sync);
+
+/// The device of a folder's file system, within which inodes have their numbers. `None` if the folder is gone.
+pub fn device_of(folder: &Path) -> Option<u64> {
+    folder.metadata().ok().map(|meta| meta.dev())
+}
 
 /// Blocking threads where the caller leaves it to us: 64,000 reads a second at 0.5 ms take 32.
 const THREADS_DEFAULT: usize = 32;
@@ -99,7 +114,7 @@ pub fn read_heads(
     options: HeadOptions,
     f: &(dyn Fn(Head<'_>) + Sync),
 ) -> std::io::Result<()> {
-    let folder = rustix::fs::open(folder, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let folder = rustix::fs::open(folder, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
     // Where the kernel gives no ring after all (no memory for it), the thread reads by itself.
     let work = || match options.uring.then(|| Ring::new(&folder, next, options)) {
         Some(Ok(mut ring)) => ring.run(f),
@@ -126,6 +141,7 @@ pub fn read_heads(
 /// Those of opening and reading; a symbolic link is not followed.
 pub fn read_head(path: &Path, bytes: usize) -> std::io::Result<(u64, Vec<u8>)> {
     let file = File::options().read(true).custom_flags(PLAIN_FLAGS.bits() as i32).open(path)?;
+    advise_random(&file);
     let mut head = vec![0; bytes];
     let mut done = 0;
     while done < bytes {
@@ -140,6 +156,11 @@ pub fn read_head(path: &Path, bytes: usize) -> std::io::Result<(u64, Vec<u8>)> {
     Ok((file.metadata()?.len(), head))
 }
 
+/// Keeps the kernel from reading ahead. A file system that refuses the advice loses nothing but speed.
+fn advise_random(file: &File) {
+    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
+}
+
 /// A symbolic link is not followed, and a pipe does not wait for its other end.
 const PLAIN_FLAGS: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -148,18 +169,20 @@ struct Opener<'a> {
     folder: &'a OwnedFd,
     flags: OFlags,
     fadvise: bool,
+    /// Whether files can be opened by their inodes; `None` until it was tried.
+    by_inode: Option<bool>,
 }
 
 impl<'a> Opener<'a> {
     fn new(folder: &'a OwnedFd, options: HeadOptions) -> Opener<'a> {
         let direct = if options.direct { OFlags::DIRECT } else { OFlags::empty() };
-        Opener { folder, flags: PLAIN_FLAGS | OFlags::NOATIME | direct, fadvise: options.fadvise }
+        Opener { folder, flags: PLAIN_FLAGS | OFlags::NOATIME | direct, fadvise: options.fadvise, by_inode: None }
     }
 
     /// The file and its length in bytes.
-    fn open(&mut self, path: &Path) -> std::io::Result<(File, u64)> {
+    fn open(&mut self, named: &Named) -> std::io::Result<(File, u64)> {
         let file = loop {
-            match rustix::fs::openat(self.folder, path, self.flags, Mode::empty()) {
+            match self.open_with_flags(named) {
                 Err(Errno::INTR) => {}
                 // The one is for the files' owner, the other is the file system's to refuse.
                 Err(Errno::PERM) if self.give_up(OFlags::NOATIME) => {}
@@ -175,6 +198,19 @@ impl<'a> Opener<'a> {
         Ok((file, file_bytes))
     }
 
+    fn open_with_flags(&mut self, named: &Named) -> rustix::io::Result<OwnedFd> {
+        if let Some(inode) = named.inode {
+            if *self.by_inode.get_or_insert_with(|| handle::can_open(self.folder, &named.path, inode)) {
+                match handle::open(self.folder, inode, self.flags) {
+                    // Removed, perhaps replaced.
+                    Err(Errno::STALE) => {}
+                    other => return other,
+                }
+            }
+        }
+        rustix::fs::openat(self.folder, &named.path, self.flags, Mode::empty())
+    }
+
     /// Opens without `flag` from now on; false if it did already.
     fn give_up(&mut self, flag: OFlags) -> bool {
         let had = self.flags.contains(flag);
@@ -184,8 +220,7 @@ impl<'a> Opener<'a> {
 
     fn advise(&self, file: &File) {
         if self.fadvise {
-            // Advice: a file system that refuses it loses nothing but speed.
-            let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Random);
+            advise_random(file);
         }
     }
 
@@ -205,9 +240,9 @@ fn read_blocking(folder: &OwnedFd, next: NextFile<'_>, options: HeadOptions, f: 
     let mut buffer = AlignedBuf::new(options.buffer_bytes());
     let (first, second) = buffer.split_at_mut(options.bytes);
     let mut opener = Opener::new(folder, options);
-    while let Some(path) = next() {
+    while let Some(named) = next() {
         let (mut file_bytes, mut again) = (0, 0);
-        let result = opener.open(&path).and_then(|(file, len)| {
+        let result = opener.open(&named).and_then(|(file, len)| {
             file_bytes = len;
             let n = match file.read_at(first, 0) {
                 Err(e) if e.raw_os_error() == Some(libc::EINVAL) && opener.make_plain(&file) => {
@@ -220,7 +255,7 @@ fn read_blocking(folder: &OwnedFd, next: NextFile<'_>, options: HeadOptions, f: 
             }
             Ok(n)
         });
-        f(Head { path, file_bytes, bytes: result.map(|n| &first[..n]), second: &second[..again] });
+        f(Head { path: named.path, file_bytes, bytes: result.map(|n| &first[..n]), second: &second[..again] });
     }
 }
 
@@ -240,6 +275,14 @@ mod tests {
         }
         std::os::unix::fs::symlink(dir.path().join(&files[3]), dir.path().join("link")).unwrap();
         files.extend(["missing".into(), "link".into(), "nul\0".into()]);
+        // Some by their inodes' numbers, where the system lets us; one with the number of a file that is gone.
+        let gone = tempfile::NamedTempFile::new_in(dir.path()).unwrap().as_file().metadata().unwrap().ino();
+        let inode = |path: &Path| dir.path().join(path).symlink_metadata().map_or(gone, |meta| meta.ino());
+        let named = |(i, path): (usize, &PathBuf)| Named {
+            path: path.clone(),
+            inode: (i % 3 > 0 && i != 502).then(|| if i == 7 { gone } else { inode(path) }),
+        };
+        let named: Vec<Named> = files.iter().enumerate().map(named).collect();
         // No direct read takes 4,000 bytes.
         let ways = [(4096, true, 1), (4096, true, 4), (4096, false, 2), (4000, true, 1)];
         for ((bytes, direct, threads), uring) in ways.into_iter().flat_map(|w| [(w, false), (w, true)]) {
@@ -249,7 +292,7 @@ mod tests {
             let second = Some(SecondRead { at: 4096, bytes: 4096, beyond: 6000 });
             let options = HeadOptions { bytes, fadvise: true, direct, threads, uring, second };
             let seen = Mutex::new(vec![0; files.len()]);
-            let queue = Mutex::new(files.clone());
+            let queue = Mutex::new(named.clone());
             read_heads(dir.path(), &|| queue.lock().unwrap().pop(), options, &|head| {
                 let index = files.iter().position(|f| *f == head.path).unwrap();
                 seen.lock().unwrap()[index] += 1;

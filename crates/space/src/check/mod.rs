@@ -17,7 +17,9 @@ mod expected;
 mod heads;
 mod walk;
 
-pub use heads::{read_head, read_heads, thread_count, uring_available, Head, HeadOptions, NextFile, SecondRead};
+pub use heads::{
+    device_of, read_head, read_heads, thread_count, uring_available, Head, HeadOptions, Named, NextFile, SecondRead,
+};
 pub use walk::EXTENSION;
 
 use crate::header::{SpaceHeader, HEADER_READ_BYTES};
@@ -286,7 +288,7 @@ pub fn check_tablespaces(
     confirm.failure.into_inner().map_or(Ok(()), Err)
 }
 
-fn next_file(walk: &Mutex<Walk>, progress: &Progress, confirm: &Confirm<'_>) -> Option<PathBuf> {
+fn next_file(walk: &Mutex<Walk>, progress: &Progress, confirm: &Confirm<'_>) -> Option<Named> {
     loop {
         if progress.stopped() {
             return None;
@@ -294,7 +296,7 @@ fn next_file(walk: &Mutex<Walk>, progress: &Progress, confirm: &Confirm<'_>) -> 
         // In a statement of its own, so that the latch is not held while a finding is looked into.
         let step = walk.lock().next()?;
         match step {
-            Step::File(path) => return Some(path),
+            Step::File(named) => return Some(named),
             Step::Odd(finding) => confirm.odd(finding),
         }
     }

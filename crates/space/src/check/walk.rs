@@ -1,6 +1,6 @@
 //! The files under a folder, one by one: some thousands of names are in memory, never all.
 
-use super::{text_of, Problem};
+use super::{device_of, text_of, Named, Problem};
 use crate::check::Finding;
 use std::fs::ReadDir;
 use std::os::unix::fs::DirEntryExt;
@@ -18,18 +18,27 @@ const BATCH: usize = 8192;
 /// Walks a folder and those below it. Symbolic links are not followed.
 pub(super) struct Walk {
     root: PathBuf,
-    /// Folders being read, each in the one before it, relative to the root.
-    open: Vec<(PathBuf, ReadDir)>,
+    device: Option<u64>,
+    /// Folders being read, each in the one before it.
+    open: Vec<Folder>,
     /// Files come upon, with their inodes' numbers.
-    batch: Vec<(u64, PathBuf)>,
+    batch: Vec<(u64, Named)>,
     /// Whether the batch is being given, the last of it first.
     giving: bool,
 }
 
+struct Folder {
+    /// Relative to the root.
+    path: PathBuf,
+    entries: ReadDir,
+    /// Whether it is in the root's file system.
+    same: bool,
+}
+
 /// What [`Walk::next`] comes upon.
 pub(super) enum Step {
-    /// A file with the extension, relative to the root.
-    File(PathBuf),
+    /// A file with the extension.
+    File(Named),
     /// Something that cannot be a tablespace, or could not be looked at.
     Odd(Finding),
 }
@@ -40,8 +49,8 @@ impl Walk {
     /// # Errors
     /// If it cannot be listed.
     pub(super) fn new(root: &Path) -> std::io::Result<Walk> {
-        let open = vec![(PathBuf::new(), std::fs::read_dir(root)?)];
-        Ok(Walk { root: root.into(), open, batch: Vec::new(), giving: false })
+        let open = vec![Folder { path: PathBuf::new(), entries: std::fs::read_dir(root)?, same: true }];
+        Ok(Walk { root: root.into(), device: device_of(root), open, batch: Vec::new(), giving: false })
     }
 
     fn odd(&self, path: &Path, problem: Problem, detail: String) -> Option<Finding> {
@@ -65,20 +74,19 @@ impl Walk {
 
     /// Reads on in the innermost folder: a file goes to the batch, what is odd to the caller.
     fn read_entry(&mut self) -> Option<Finding> {
-        let (folder, entries) = self.open.last_mut()?;
-        let entry = match entries.next() {
+        let folder = self.open.last_mut()?;
+        let entry = match folder.entries.next() {
             None => {
                 self.open.pop();
                 return None;
             }
             Some(Ok(entry)) => entry,
             Some(Err(e)) => {
-                let folder = folder.clone();
-                self.open.pop();
+                let folder = self.open.pop()?.path;
                 return self.odd(&folder, Problem::Unreadable, format!("the folder cannot be listed: {e}"));
             }
         };
-        let path = folder.join(entry.file_name());
+        let (path, same) = (folder.path.join(entry.file_name()), folder.same);
         let named = path.extension().is_some_and(|x| x == EXTENSION);
         let kind = match entry.file_type() {
             Ok(kind) => kind,
@@ -92,12 +100,16 @@ impl Walk {
                 return self.odd(&path, Problem::Unreadable, "the folder lies too deep: not looked into".into());
             }
             match std::fs::read_dir(self.root.join(&path)) {
-                Ok(entries) => self.open.push((path, entries)),
+                Ok(entries) => {
+                    let same = self.device.is_some() && device_of(&self.root.join(&path)) == self.device;
+                    self.open.push(Folder { path, entries, same });
+                }
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
                 Err(e) => return self.odd(&path, Problem::Unreadable, format!("the folder cannot be listed: {e}")),
             }
         } else if named && kind.is_file() {
-            self.batch.push((entry.ino(), path));
+            let inode = entry.ino();
+            self.batch.push((inode, Named { path, inode: same.then_some(inode) }));
         } else if named && kind.is_symlink() {
             return self.odd(&path, Problem::Link, "is a symbolic link: not followed".into());
         } else if named {
@@ -124,14 +136,15 @@ mod tests {
         std::fs::write(dir.path().join("no"), []).unwrap();
         let mut walk = Walk::new(dir.path()).unwrap();
         let mut files = Vec::new();
-        while let Some(Step::File(path)) = walk.next() {
-            files.push(path);
+        while let Some(Step::File(named)) = walk.next() {
+            assert_eq!(named.inode, Some(dir.path().join(&named.path).metadata().unwrap().ino()));
+            files.push(named);
         }
         assert!(walk.next().is_none());
         for batch in files.chunks(BATCH) {
-            assert!(batch.is_sorted_by_key(|path| dir.path().join(path).metadata().unwrap().ino()));
+            assert!(batch.is_sorted_by_key(|named| named.inode));
         }
-        files.sort();
+        files.sort_by(|a, b| a.path.cmp(&b.path));
         files.dedup();
         assert_eq!(files.len(), BATCH / 2 * 3);
     }

@@ -87,16 +87,16 @@ impl<'a> Ring<'a> {
 
     /// Gives the slot the next file that can be opened, if there is one, and begins to read it.
     fn take_file(&mut self, slot: usize, f: &(dyn Fn(Head<'_>) + Sync)) {
-        while let Some(path) = (self.next)() {
-            match self.opener.open(&path) {
+        while let Some(named) = (self.next)() {
+            match self.opener.open(&named) {
                 Ok((file, file_bytes)) => {
                     let s = &mut self.slots[slot];
-                    (s.path, s.file, s.file_bytes, s.first) = (path, Some(file), file_bytes, None);
+                    (s.path, s.file, s.file_bytes, s.first) = (named.path, Some(file), file_bytes, None);
                     self.busy += 1;
                     self.read(slot);
                     return;
                 }
-                Err(e) => f(Head { path, file_bytes: 0, bytes: Err(e), second: &[] }),
+                Err(e) => f(Head { path: named.path, file_bytes: 0, bytes: Err(e), second: &[] }),
             }
         }
     }
