@@ -531,6 +531,40 @@ def test_tablespace_check(where):
                                 "myriad_tablespace_duplicate_check_light": "ON", "myriad_tablespace_duplicate_check_fadvise": "ON"})
 
 
+def test_check_command(_where):
+    """`myriad check-tablespaces` finds nothing wrong beside tables that come, grow and go, each with a file of its own."""
+    with server.Server("MYRIAD", options=["--loose-myriad-tablespace-per=TABLE"]) as where:
+        c = database(where)
+        for number in range(300):
+            rows(c, f"CREATE TABLE stays{number} (a INT PRIMARY KEY)")
+        stop, problems = threading.Event(), []
+
+        def churn(client):
+            try:
+                connection, number = where.connect(database="d"), 0
+                while not stop.is_set():
+                    number += 1
+                    rows(connection, f"CREATE TABLE t{client}_{number} (a INT PRIMARY KEY, b VARCHAR(1000))")
+                    rows(connection, f"INSERT INTO t{client}_{number} SELECT seq, REPEAT('x', 900) FROM seq_1_to_200")
+                    rows(connection, f"DROP TABLE t{client}_{number}")
+                connection.close()
+            except pymysql.err.Error as problem:
+                problems.append(problem)
+        clients = [threading.Thread(target=churn, args=(client,)) for client in range(3)]
+        for client in clients:
+            client.start()
+        try:
+            command = [os.path.join(server.BUILD, "myriad"), "check-tablespaces", where.datadir, "--json"]
+            for options in [["--light"], ["--page"], ["--io", "threads"], ["--cached"]] * 10:
+                done = subprocess.run(command + options, capture_output=True, text=True)
+                expect(f"{options}: {done.stdout[:2000]}{done.stderr}", (done.returncode, problems), (0, []))
+                expect("files", json.loads(done.stdout)["files"] >= 300, True)
+        finally:
+            stop.set()
+            for client in clients:
+                client.join()
+
+
 def status(connection, name):
     return int(rows(connection, f"SHOW GLOBAL STATUS LIKE 'Myriad_{name}'")[0][1])
 

@@ -277,9 +277,12 @@ impl Catalog {
         Ok(())
     }
 
-    /// For each of the table's indexes the oldest snapshot that may read it.
+    /// For each of the table's indexes the oldest snapshot that may read it; of those left out any may.
     pub fn contents_since(&self, def: &TableDef) -> Box<[Csn]> {
         let contents = self.contents.lock();
+        if contents.indexes.is_empty() {
+            return Box::default();
+        }
         def.indexes.iter().map(|i| contents.indexes.get(&i.id.0).copied().unwrap_or_default()).collect()
     }
 

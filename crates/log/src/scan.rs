@@ -8,7 +8,8 @@ use myriad_io::{AlignedBuf, File};
 
 /// Bytes read at a time.
 const WINDOW_BYTES: u64 = 1 << 20;
-/// Bytes that the kernel is asked to read ahead of the window.
+/// Bytes that the kernel is asked to read ahead of the window, at most: nothing ahead of the first window, since after a
+/// clean stop that holds all there is, then twice as much each time.
 const AHEAD_BYTES: u64 = 16 << 20;
 
 /// The ring in the file, read through a window.
@@ -19,14 +20,16 @@ pub(crate) struct FileRing<'a> {
     /// What the window holds: `[window_start, window_end)`.
     window_start: u64,
     window_end: u64,
-    /// Up to where the kernel has been asked to read.
+    /// How far ahead the kernel is asked to read at the next window.
+    ahead: u64,
+    /// Up to where it has been asked.
     announced: u64,
 }
 
 impl<'a> FileRing<'a> {
     pub(crate) fn new(file: &'a dyn File, header: &'a Header) -> FileRing<'a> {
         let window = AlignedBuf::new(WINDOW_BYTES as usize);
-        FileRing { file, header, window, window_start: 0, window_end: 0, announced: 0 }
+        FileRing { file, header, window, window_start: 0, window_end: 0, ahead: 0, announced: 0 }
     }
 
     /// Makes the window begin with the block of `lsn`. A file that was cut short reads as zeros.
@@ -34,14 +37,15 @@ impl<'a> FileRing<'a> {
         let capacity = self.header.capacity;
         let start = lsn - lsn % BLOCK;
         let len = WINDOW_BYTES.min(capacity - start % capacity) as usize;
-        if start + AHEAD_BYTES / 2 >= self.announced {
+        if self.ahead > 0 && start + self.ahead / 2 >= self.announced {
             let from = self.announced.max(start);
-            let to = start + AHEAD_BYTES;
+            let to = start + self.ahead;
             // A range that goes round the ring's end is announced up to there; the rest comes with a later window.
             let len_ahead = (to - from).min(capacity - from % capacity);
             self.file.will_need(RING_START + from % capacity, len_ahead);
             self.announced = from + len_ahead;
         }
+        self.ahead = (2 * self.ahead).clamp(2 * WINDOW_BYTES, AHEAD_BYTES);
         let n = self.file.read_at(&mut self.window[..len], RING_START + start % capacity)?;
         self.window[n..len].fill(0);
         (self.window_start, self.window_end) = (start, start + len as u64);
