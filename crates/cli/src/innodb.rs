@@ -56,8 +56,8 @@ pub enum Fault {
     /// Fewer bytes than a header has.
     #[error("is {0} bytes long: too short for a tablespace")]
     Short(usize),
-    /// Nothing but zeros.
-    #[error("page 0 is all zero")]
+    /// Nothing but zeros: damage, or a file whose page 0 waits in a running server's memory.
+    #[error("page 0 is all zero, as in a table that a running server made since its last checkpoint")]
     Zero,
     /// The header's fields contradict each other.
     #[error("{0}")]
