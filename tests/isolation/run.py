@@ -41,7 +41,8 @@ import server  # noqa: E402
 ASLEEP_SAMPLES = 12      # consecutive samples asleep that make a wait
 ASLEEP_SAMPLES_AGAIN = 100   # the same, where the engines differed in who waited
 SAMPLE_SECONDS = 0.012
-STEP_SECONDS_MAX = 40    # a step that has not finished by then has hung
+LOCK_WAIT_SECONDS = 100  # where a spec says nothing: longer than a busy device stands still
+STEP_SECONDS_MAX = 120   # a step that has not finished by then has hung
 PERMUTATIONS_MAX = 80
 WAIT_VARIABLE = {"INNODB": "innodb_lock_wait_timeout", "MYRIAD": "myriad_lock_wait_timeout",
                  "ROCKSDB": "rocksdb_lock_wait_timeout"}
@@ -309,9 +310,11 @@ def main():
     names = args.specs or sorted(name[:-5] for name in os.listdir(folder) if name.endswith(".spec"))
     specs = [Spec(os.path.join(folder, name + ".spec")) for name in names] * args.repeat
     passed, failed = 0, 0
-    common = ["--innodb-status-file=0", "--lock-wait-timeout=30", "--innodb-stats-auto-recalc=0"]
-    with server.Server("InnoDB", options=common + server.wait_timeout_options("InnoDB", 30), flush=0) as reference, \
-            server.Server(args.engine, options=common + server.wait_timeout_options(args.engine, 30), flush=0) as ours:
+    common = ["--innodb-status-file=0", f"--lock-wait-timeout={LOCK_WAIT_SECONDS}", "--innodb-stats-auto-recalc=0"]
+    reference_options, our_options = (common + server.wait_timeout_options(engine, LOCK_WAIT_SECONDS)
+                                      for engine in ("InnoDB", args.engine))
+    with server.Server("InnoDB", options=reference_options, flush=0) as reference, \
+            server.Server(args.engine, options=our_options, flush=0) as ours:
         runners = [Runner(reference, "InnoDB"), Runner(ours, args.engine)]
 
         def one(spec):
