@@ -151,6 +151,11 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   alter_table_operations possible = METADATA_ONLY | ADD_INDEX | DROP_INDEX | ALTER_DROP_FOREIGN_KEY;
   /* Otherwise the rows have to be looked at. */
   if (!myriad::checks_foreign_keys(ha_thd())) possible |= ALTER_ADD_FOREIGN_KEY;
+  /* The copy checks that a table which becomes a sequence holds one row, and what is in it. */
+  if (info->create_info->used_fields & HA_CREATE_USED_SEQUENCE) {
+    info->unsupported_reason = "SEQUENCE";
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
   if (m_own_session || (flags & ~possible)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (info->ignore || info->error_if_not_empty) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;

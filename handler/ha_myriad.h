@@ -55,6 +55,7 @@ public:
   int rnd_end() override;
   int rnd_next(uchar *record) override;
   int rnd_pos(uchar *record, uchar *position) override;
+  int rnd_pos_by_record(uchar *record) override;
   void position(const uchar *record) override;
   int write_row(const uchar *record) override;
   int update_row(const uchar *old_record, const uchar *new_record) override;

@@ -614,6 +614,12 @@ int ha_myriad::rnd_pos(uchar *record, uchar *position) {
   return deliver_clustered(record, row);
 }
 
+/* The record is not the one that was read last: a replica asks for a row of its log. */
+int ha_myriad::rnd_pos_by_record(uchar *record) {
+  m_from_entry = false;
+  return handler::rnd_pos_by_record(record);
+}
+
 void ha_myriad::position(const uchar *record) {
   if (m_plan->hidden_row_id()) {
     if (m_pk.size() == 8)

@@ -237,6 +237,31 @@ def foreign_keys_statement():
     foreign_keys("STATEMENT")
 
 
+def rows_after_covering_scans():
+    """A replica that finds the row of an event by its primary key is not led astray by what its clients read before."""
+    source = start_source("ROW")
+    replica = None
+    try:
+        connection = source.connect(database="rep")
+        cursor = connection.cursor()
+        cursor.execute("CREATE TABLE whole (a INT PRIMARY KEY, b INT, UNIQUE (b)) ENGINE=MYRIAD")
+        cursor.execute("CREATE TABLE parts (a INT PRIMARY KEY, b INT, KEY (b)) ENGINE=MYRIAD PARTITION BY HASH(a) PARTITIONS 2")
+        for table in ("whole", "parts"):
+            cursor.execute(f"INSERT INTO {table} SELECT seq, seq * 10 FROM seq_1_to_20")
+        replica = start_replica(source)
+        for text in ("UPDATE {} SET b = 31 WHERE a = 3", "DELETE FROM {} WHERE a = 4", "UPDATE {} SET a = 40 WHERE a = 5",
+                     "REPLACE INTO {} VALUES (6, 70)"):
+            for table in ("whole", "parts"):
+                compare(source, replica)
+                replica.query(f"SELECT a, b FROM {table} FORCE INDEX (b) WHERE b > 0", "rep")
+                cursor.execute(text.format(table))
+        compare(source, replica)
+    finally:
+        for one in (replica, source):
+            if one:
+                one.close()
+
+
 def unsafe_statements():
     """Only statements whose AUTO_INCREMENT values a replica cannot know beforehand are called unsafe."""
     source = start_source("STATEMENT")
@@ -378,7 +403,8 @@ def replica_from_dump():
 def main():
     passed = failed = 0
     wanted = sys.argv[1:]
-    for function in (row, statement, mixed, foreign_keys_row, foreign_keys_statement, unsafe_statements, killed_replica_row,
+    for function in (row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans,
+                     unsafe_statements, killed_replica_row,
                      killed_replica_mixed, killed_create, killed_create_select, replica_from_dump):
         if wanted and function.__name__ not in wanted:
             continue
