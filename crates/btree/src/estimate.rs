@@ -113,7 +113,6 @@ impl Tree {
         if !hi.is_empty() && lo >= hi {
             return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
         }
-        self.load_together(pool, lo, hi)?;
         let mut sample = Sample::default();
         let (low_path, leaf) = self.path(pool, Target::At(lo))?;
         sample.add(&leaf);

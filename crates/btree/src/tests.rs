@@ -395,28 +395,6 @@ fn estimates_read_the_ends_alone() {
 }
 
 #[test]
-fn leaves_of_a_narrow_range_are_read_together_where_memory_is_short() {
-    let rig = rig(256);
-    let pool = &rig.pool;
-    let tree = Tree::create(pool, SPACE).unwrap();
-    let key = |i: u64| (i * 10).to_be_bytes();
-    for i in 0..60_000u64 {
-        put(pool, tree, &key(i), &[1; 30]).unwrap();
-    }
-    let (mut random, mut together) = (Random::from_seed(9), 0);
-    for _ in 0..100 {
-        let from = random.below(59_000);
-        let before = pool.stats();
-        tree.estimate_range(pool, &key(from), &key(from + 150)).unwrap();
-        let after = pool.stats();
-        // A page that somebody waits for is a miss, one that was read with others is none.
-        together += u64::from(after.reads - before.reads >= 2 && after.misses == before.misses);
-    }
-    // Not where the next free frames are still being made.
-    assert!(together >= 10, "{together} of 100 ranges were read together");
-}
-
-#[test]
 fn long_values_round_trip() {
     let rig = rig(256);
     let pool = &rig.pool;

@@ -288,21 +288,6 @@ impl BufferPool {
         self.background.reader.signal();
     }
 
-    /// Whether pages have to make room for those that are read.
-    #[inline]
-    pub fn is_short(&self) -> bool {
-        self.free_frames.load(Ordering::Relaxed) < 2 * self.background.free.target()
-    }
-
-    /// Reads those of a few pages that are not in memory, all at once, and waits for them; leaves them out where frames are
-    /// scarce. Failures are left to whoever fixes the page.
-    pub fn load_together(&self, ids: &[PageId]) {
-        let start = Instant::now();
-        let loaded = self.load_batch(ids, USAGE_COLD);
-        work::count(|w| &w.pages_read, loaded as u64);
-        work::count(|w| &w.read_ns, start.elapsed().as_nanos() as u64);
-    }
-
     fn prefetch_turn(&self) {
         loop {
             let ids: Vec<PageId> = {

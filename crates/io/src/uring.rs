@@ -13,8 +13,8 @@ use std::sync::Arc;
 
 /// Requests in flight in one ring at most.
 const RING_ENTRIES: u32 = 128;
-/// Rings kept for later, of 16 KiB each: to make one takes longer than to read, and as many clients may read together.
-const IDLE_RINGS_MAX: usize = 256;
+/// Rings kept for later.
+const IDLE_RINGS_MAX: usize = 16;
 /// Bytes that one request moves at most; the rest of a larger one follows by plain calls.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
 
