@@ -275,8 +275,9 @@ mod tests {
         }
         std::os::unix::fs::symlink(dir.path().join(&files[3]), dir.path().join("link")).unwrap();
         files.extend(["missing".into(), "link".into(), "nul\0".into()]);
-        // Some by their inodes' numbers, where the system lets us; one with the number of a file that is gone.
-        let gone = tempfile::NamedTempFile::new_in(dir.path()).unwrap().as_file().metadata().unwrap().ino();
+        // Some by their inodes' numbers, where the system lets us; some with the number of a file that is gone,
+        // one that no file gets.
+        let gone = u64::from(u32::MAX);
         let inode = |path: &Path| dir.path().join(path).symlink_metadata().map_or(gone, |meta| meta.ino());
         let named = |(i, path): (usize, &PathBuf)| Named {
             path: path.clone(),
