@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressStyle};
 use myriad_base::limits;
 use myriad_space::check::{
-    device_of, judge_head, read_head, read_heads, thread_count, uring_available, Head, HeadOptions, Named,
+    judge_head, read_head, read_heads, thread_count, uring_available, FileSystem, Head, HeadOptions, Named,
 };
 use myriad_space::HEADER_READ_BYTES;
 use std::io::{ErrorKind, IsTerminal};
@@ -173,7 +173,7 @@ fn progress(len: u64, quiet: bool) -> ProgressBar {
 /// `*.ibd` there and one folder down, `*.myr` under `#myriad`. Symbolic links are reported and not followed below `dir`.
 pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Result<Vec<Named>, String> {
     let mut files = Vec::new();
-    let device = device_of(dir);
+    let file_system = FileSystem::of(dir);
     let mut folders = vec![PathBuf::new()];
     for entry in std::fs::read_dir(dir).map_err(|e| format!("cannot list {}: {e}", dir.display()))?.flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
@@ -188,7 +188,7 @@ pub(crate) fn find_files(dir: &Path, format: Format, report: &mut Report) -> Res
                 continue;
             }
         };
-        let same = device.is_some() && device_of(&dir.join(&folder)) == device;
+        let same = file_system.holds(&dir.join(&folder));
         for entry in entries.flatten() {
             let path = folder.join(entry.file_name());
             if family_of(&path, format).is_none() {
@@ -236,11 +236,14 @@ fn judge(family: Family, dir: &Path, head: &Head<'_>, light: bool) -> Result<u32
 /// The second look at what seems wrong, by the file's name: its inode may be another file's since it was listed, and a
 /// running server may have been writing the page. `None`: the file is gone.
 fn judge_again(family: Family, args: &CheckArgs, path: &Path) -> Option<Result<u32, String>> {
-    let read = read_head(&args.dir.join(path), args.head_bytes());
-    let (file_bytes, bytes) = match &read {
-        Ok((file_bytes, bytes)) => (*file_bytes, Ok(bytes.as_slice())),
+    let read;
+    let (file_bytes, bytes) = match read_head(&args.dir.join(path), args.head_bytes()) {
+        Ok((file_bytes, bytes)) => {
+            read = bytes;
+            (file_bytes, Ok(&read[..]))
+        }
         Err(e) if e.kind() == ErrorKind::NotFound => return None,
-        Err(e) => return Some(Err(format!("cannot be read: {e}"))),
+        Err(e) => (0, Err(e)),
     };
     let head = Head { path: path.into(), file_bytes, bytes, second: &[] };
     Some(judge(family, &args.dir, &head, args.light))

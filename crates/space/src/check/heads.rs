@@ -84,9 +84,19 @@ pub struct Named {
 /// inodes, which most file systems keep together: an open that waits for an inode then brings hundreds of the next ones.
 pub type NextFile<'a> = &'a (dyn Fn() -> Option<Named> + Sync);
 
-/// The device of a folder's file system, within which inodes have their numbers. `None` if the folder is gone.
-pub fn device_of(folder: &Path) -> Option<u64> {
-    folder.metadata().ok().map(|meta| meta.dev())
+/// The file system of a folder, by its device: inodes have their numbers within it. Of a folder that is gone, none.
+pub struct FileSystem(Option<u64>);
+
+impl FileSystem {
+    /// That of `folder`.
+    pub fn of(folder: &Path) -> FileSystem {
+        FileSystem(folder.metadata().ok().map(|meta| meta.dev()))
+    }
+
+    /// Whether `folder` is in it.
+    pub fn holds(&self, folder: &Path) -> bool {
+        self.0.is_some() && FileSystem::of(folder).0 == self.0
+    }
 }
 
 /// Blocking threads where the caller leaves it to us: 64,000 reads a second at 0.5 ms take 32.

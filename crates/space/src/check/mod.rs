@@ -18,7 +18,7 @@ mod heads;
 mod walk;
 
 pub use heads::{
-    device_of, read_head, read_heads, thread_count, uring_available, Head, HeadOptions, Named, NextFile, SecondRead,
+    read_head, read_heads, thread_count, uring_available, FileSystem, Head, HeadOptions, Named, NextFile, SecondRead,
 };
 pub use walk::EXTENSION;
 

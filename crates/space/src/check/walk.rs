@@ -1,6 +1,6 @@
 //! The files under a folder, one by one: some thousands of names are in memory, never all.
 
-use super::{device_of, text_of, Named, Problem};
+use super::{text_of, FileSystem, Named, Problem};
 use crate::check::Finding;
 use std::fs::ReadDir;
 use std::os::unix::fs::DirEntryExt;
@@ -18,7 +18,7 @@ const BATCH: usize = 8192;
 /// Walks a folder and those below it. Symbolic links are not followed.
 pub(super) struct Walk {
     root: PathBuf,
-    device: Option<u64>,
+    file_system: FileSystem,
     /// Folders being read, each in the one before it.
     open: Vec<Folder>,
     /// Files come upon, with their inodes' numbers.
@@ -50,7 +50,7 @@ impl Walk {
     /// If it cannot be listed.
     pub(super) fn new(root: &Path) -> std::io::Result<Walk> {
         let open = vec![Folder { path: PathBuf::new(), entries: std::fs::read_dir(root)?, same: true }];
-        Ok(Walk { root: root.into(), device: device_of(root), open, batch: Vec::new(), giving: false })
+        Ok(Walk { root: root.into(), file_system: FileSystem::of(root), open, batch: Vec::new(), giving: false })
     }
 
     fn odd(&self, path: &Path, problem: Problem, detail: String) -> Option<Finding> {
@@ -101,7 +101,7 @@ impl Walk {
             }
             match std::fs::read_dir(self.root.join(&path)) {
                 Ok(entries) => {
-                    let same = self.device.is_some() && device_of(&self.root.join(&path)) == self.device;
+                    let same = self.file_system.holds(&self.root.join(&path));
                     self.open.push(Folder { path, entries, same });
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}

@@ -32,9 +32,8 @@ impl Handle {
 /// Whether files of `folder`'s file system can be opened by their inodes alone, tried with the one at `path`.
 pub(super) fn can_open(folder: &OwnedFd, path: &Path, inode: u64) -> bool {
     let tried = || -> Option<bool> {
-        let number = u32::try_from(inode).ok()?;
         let named = name_to_handle(folder, path).ok()?;
-        if (named.kind, named.bytes, named.inode) != (INODE_AND_GENERATION, 8, number) {
+        if (named.kind, named.bytes, u64::from(named.inode)) != (INODE_AND_GENERATION, 8, inode) {
             return None;
         }
         let file = open(folder, inode, OFlags::NONBLOCK | OFlags::CLOEXEC).ok()?;
