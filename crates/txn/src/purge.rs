@@ -281,8 +281,6 @@ impl TrxSystem {
         body: &mut Vec<u8>,
     ) -> Result<bool> {
         body.clear();
-        // Before the page: the logs counted so far are on it or have been passed.
-        let pending = slot.pending.load(Ordering::Acquire);
         let id = undo_page(position.page);
         let p = self.pool().fix_shared(id)?;
         if page::slot(&p) != slot.no {
@@ -305,17 +303,15 @@ impl TrxSystem {
             }
             position.offset += bytes.len() + record::FRAME_BYTES;
         }
-        let tail = page::next(&p) == PageNo::NONE;
-        drop(p);
-        if tail {
-            if position.catching_up || position.log.is_none() {
-                slot.pending.fetch_sub(pending, Ordering::Relaxed);
-                position.log = None;
-                position.catching_up = false;
-            }
-            Self::log_done(slot, position);
+        if page::next(&p) == PageNo::NONE {
+            // All logs have been passed, and while the page is latched none begins. The last one may have been passed
+            // before it was counted: it stays counted until purge is here again.
+            slot.pending.store(0, Ordering::Relaxed);
+            position.log = None;
+            position.catching_up = false;
             return Ok(false);
         }
+        drop(p);
         position.page = self.undo.drop_head(slot.no, position.page)?;
         position.offset = page::BODY;
         Ok(true)
