@@ -277,21 +277,31 @@ impl HybridLatch {
     /// Takes the latch in shared mode.
     #[inline]
     pub fn lock_shared(&self, part: impl Into<LatchPart>) {
-        let part = part.into();
-        count_acquired(part);
-        if !self.try_shared() {
-            self.wait(part.class, HybridLatch::try_shared);
-        }
+        self.lock_shared_while(part, || true);
     }
 
     /// Takes the latch in exclusive mode.
     #[inline]
     pub fn lock_exclusive(&self, part: impl Into<LatchPart>) {
+        self.lock_exclusive_while(part, || true);
+    }
+
+    /// Takes the latch in shared mode, or gives up waiting (`false`) because what it guards is no longer `wanted`. That may
+    /// change under an exclusive hold only; the answer is asked for while others wait, so it must be a plain look. Latched
+    /// does not mean wanted: ask again then.
+    #[inline]
+    pub fn lock_shared_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
         let part = part.into();
         count_acquired(part);
-        if !self.try_exclusive() {
-            self.wait(part.class, HybridLatch::try_exclusive);
-        }
+        self.try_shared() || self.wait(part.class, HybridLatch::try_shared, &wanted)
+    }
+
+    /// As [`HybridLatch::lock_shared_while`], in exclusive mode.
+    #[inline]
+    pub fn lock_exclusive_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
+        let part = part.into();
+        count_acquired(part);
+        self.try_exclusive() || self.wait(part.class, HybridLatch::try_exclusive, &wanted)
     }
 
     /// Gives back a shared hold.
@@ -345,12 +355,15 @@ impl HybridLatch {
     }
 
     #[cold]
-    fn wait(&self, class: LatchClass, take: fn(&HybridLatch) -> bool) {
+    fn wait(&self, class: LatchClass, take: fn(&HybridLatch) -> bool, wanted: &dyn Fn() -> bool) -> bool {
         let start = Instant::now();
         let mut spins = 0;
-        loop {
+        let taken = loop {
             if take(self) {
-                break;
+                break true;
+            }
+            if !wanted() {
+                break false;
             }
             if spins < SPINS {
                 spins += 1;
@@ -376,7 +389,7 @@ impl HybridLatch {
                     self.address(),
                     || {
                         let s = self.state.load(Ordering::Relaxed);
-                        s & PARKED != 0 && s & (EXCLUSIVE | SHARED) != 0
+                        s & PARKED != 0 && s & (EXCLUSIVE | SHARED) != 0 && wanted()
                     },
                     || {},
                     |_, _| {},
@@ -384,8 +397,9 @@ impl HybridLatch {
                     None,
                 );
             }
-        }
+        };
         count_contended(class, start);
+        taken
     }
 
     #[cold]

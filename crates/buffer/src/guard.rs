@@ -283,15 +283,19 @@ impl<'p> OptimisticPage<'p> {
         len.cmp(&other.len())
     }
 
+    fn is_current(&self) -> bool {
+        let frame = self.descriptor();
+        frame.latch.version() == self.version && frame.holds(self.id.to_u64())
+    }
+
     /// Latches the page shared, if it is still the same page with the same contents.
     #[inline]
     pub fn lock_shared(self) -> Option<SharedPage<'p>> {
         let frame = self.descriptor();
-        // Asked first, so that nobody waits for whoever has the frame now, perhaps with another page in it.
-        if frame.latch.version() != self.version {
+        // Asked first, and while waiting: nobody waits for whoever has the frame now, perhaps with another page in it.
+        if !self.is_current() || !frame.latch.lock_shared_while(self.pool.latch_part(self.frame), || self.is_current()) {
             return None;
         }
-        frame.latch.lock_shared(self.pool.latch_part(self.frame));
         let held = SharedPage::from_held(self.pool, self.frame, self.id);
         (frame.latch.version() == self.version).then_some(held)
     }
@@ -300,11 +304,10 @@ impl<'p> OptimisticPage<'p> {
     #[inline]
     pub fn lock_exclusive(self) -> Option<ExclusivePage<'p>> {
         let frame = self.descriptor();
-        // Asked first, so that nobody waits for whoever has the frame now, perhaps with another page in it.
-        if frame.latch.version() != self.version {
+        if !self.is_current() || !frame.latch.lock_exclusive_while(self.pool.latch_part(self.frame), || self.is_current())
+        {
             return None;
         }
-        frame.latch.lock_exclusive(self.pool.latch_part(self.frame));
         let held = ExclusivePage::from_held(self.pool, self.frame, self.id);
         (frame.latch.version() == self.version).then_some(held)
     }

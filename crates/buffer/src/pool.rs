@@ -211,7 +211,11 @@ impl BufferPool {
     fn lock_resident_shared(&self, id: PageId) -> Option<u32> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
-            frame.latch.lock_shared(self.latch_part(at));
+            // Nobody waits for a frame that has been given to another page: whoever has that may wait for a page that the
+            // caller holds.
+            if !frame.latch.lock_shared_while(self.latch_part(at), || frame.holds(id.to_u64())) {
+                continue;
+            }
             if frame.holds(id.to_u64()) {
                 frame.touch();
                 self.count_hit();
@@ -227,7 +231,9 @@ impl BufferPool {
     fn lock_resident(&self, id: PageId) -> Option<u32> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
-            frame.latch.lock_exclusive(self.latch_part(at));
+            if !frame.latch.lock_exclusive_while(self.latch_part(at), || frame.holds(id.to_u64())) {
+                continue;
+            }
             if frame.holds(id.to_u64()) {
                 frame.touch();
                 self.count_hit();

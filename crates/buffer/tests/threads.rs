@@ -289,3 +289,27 @@ fn optimistic_reads_equal_latched_reads() {
     }
     assert!(seen.validate());
 }
+
+/// Threads that latch pages in one order never wait for each other, though the frame of a page that one of them is about to
+/// latch is given to another page meanwhile.
+#[test]
+fn a_frame_that_changes_hands_leads_nobody_into_a_deadlock() {
+    let rig = create(4, &PoolConfig { background_threads: true, ..small(24) });
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        mtr.init(id(page as u32), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    std::thread::scope(|scope| {
+        for t in 0..8 {
+            let rig = &rig;
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                for _ in 0..4_000 {
+                    add(&rig.pool, &mut random);
+                }
+            });
+        }
+    });
+    assert_eq!(sum(&rig.pool), 2 * 8 * 4_000);
+}
