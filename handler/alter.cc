@@ -5,6 +5,7 @@
 #include "foreign_keys.h"
 #include "options.h"
 #include "variables.h"
+#include <algorithm>
 
 using myriad::IndexPlan;
 using myriad::TablePlan;
@@ -16,6 +17,9 @@ constexpr alter_table_operations METADATA_ONLY =
     ALTER_RENAME | ALTER_RENAME_INDEX | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT | ALTER_COLUMN_OPTION |
     ALTER_COLUMN_COLUMN_FORMAT | ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_PARTITIONED |
     ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
+/* Rows stay as they are, with the layout that they were written in (layouts.h). */
+constexpr alter_table_operations NEW_LAYOUT = ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN |
+                                              ALTER_STORED_COLUMN_ORDER | ALTER_COLUMN_ORDER | ALTER_COLUMN_NULLABLE;
 constexpr alter_table_operations ADD_INDEX =
     ALTER_ADD_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 constexpr alter_table_operations DROP_INDEX =
@@ -27,13 +31,16 @@ bool is_longer(const Field &a, uint32 new_length) {
          HA_VARCHAR_PACKLENGTH(a.field_length) == HA_VARCHAR_PACKLENGTH(new_length);
 }
 
-bool same_column_layout(const Field *a, const TABLE *at, const Field *b, const TABLE *bt, bool longer) {
+/* Whether a column's image in a row means the same in both. */
+bool same_image(const Field *a, const Field *b, bool longer) {
   if (a->real_type() != b->real_type() || a->charset() != b->charset() || a->stored_in_db() != b->stored_in_db() ||
       (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG))
     return false;
-  if (a->field_length != b->field_length || a->pack_length() != b->pack_length())
-    if (!longer || !is_longer(*a, b->field_length)) return false;
-  if (!longer && a->ptr - at->record[0] != b->ptr - bt->record[0]) return false;
+  return (a->field_length == b->field_length && a->pack_length() == b->pack_length()) ||
+         (longer && is_longer(*a, b->field_length));
+}
+
+bool same_null_bit(const Field *a, const TABLE *at, const Field *b, const TABLE *bt) {
   if (a->real_maybe_null() != b->real_maybe_null()) return false;
   return !a->real_maybe_null() ||
          (a->null_bit == b->null_bit && a->null_ptr - at->record[0] == b->null_ptr - bt->record[0]);
@@ -44,9 +51,64 @@ bool same_column_layout(const Field *a, const TABLE *at, const Field *b, const T
 bool same_layout(const TABLE *a, const TABLE *b, bool longer) {
   if (a->s->fields != b->s->fields || a->s->null_bytes != b->s->null_bytes || a->s->null_fields != b->s->null_fields)
     return false;
-  for (uint i = 0; i < a->s->fields; i++)
-    if (!same_column_layout(a->field[i], a, b->field[i], b, longer)) return false;
+  for (uint i = 0; i < a->s->fields; i++) {
+    if (!same_image(a->field[i], b->field[i], longer) || !same_null_bit(a->field[i], a, b->field[i], b)) return false;
+    if (!longer && a->field[i]->ptr - a->record[0] != b->field[i]->ptr - b->record[0]) return false;
+  }
   return true;
+}
+
+/* For each field of the altered table the number of the old table's field that it was, -1 if it is new. Empty: not
+   known, since the server has added some of its own. */
+std::vector<int> origins_of(const TABLE *altered, const Alter_inplace_info *info) {
+  std::vector<int> origins;
+  if (!(info->handler_flags & NEW_LAYOUT)) {
+    for (uint i = 0; i < altered->s->fields; i++) origins.push_back(int(i));
+    return origins;
+  }
+  for (const Create_field &column : const_cast<List<Create_field> &>(info->alter_info->create_list))
+    origins.push_back(column.field ? int(column.field->field_index) : -1);
+  if (origins.size() != altered->s->fields) origins.clear();
+  return origins;
+}
+
+/* A value that all the rows there are can have. */
+bool has_one_default(const Field &field) {
+  constexpr uint of_the_statement = VCOL_SESSION_FUNC | VCOL_TIME_FUNC;
+  if (field.vcol_info || field.check_constraint || field.unireg_check == Field::NEXT_NUMBER ||
+      (field.flags & (AUTO_INCREMENT_FLAG | VERS_SYSTEM_FIELD)))
+    return false;
+  if (field.type() == MYSQL_TYPE_GEOMETRY && !field.real_maybe_null()) return false;
+  return !field.default_value || !(field.default_value->flags & ~of_the_statement);
+}
+
+bool is_in_key(const TABLE *table, uint field) {
+  for (uint no = 0; no < table->s->keys; no++)
+    for (uint i = 0; i < table->key_info[no].user_defined_key_parts; i++)
+      if (table->key_info[no].key_part[i].fieldnr == field + 1) return true;
+  return false;
+}
+
+/* Old rows can be read by their layouts. A change of nullability would change keys. */
+bool can_keep_rows(const TABLE *old, const TABLE *altered, const std::vector<int> &origins, bool longer) {
+  if (old->vfield || altered->vfield || old->versioned() || altered->versioned()) return false;
+  for (uint i = 0; i < origins.size(); i++) {
+    const Field *to = altered->field[i];
+    if (origins[i] < 0) {
+      if (!has_one_default(*to)) return false;
+      continue;
+    }
+    const Field *from = old->field[origins[i]];
+    if (!same_image(from, to, longer)) return false;
+    if (from->real_maybe_null() == to->real_maybe_null()) continue;
+    if (from->real_maybe_null() || is_in_key(old, uint(origins[i])) || is_in_key(altered, i)) return false;
+  }
+  return true;
+}
+
+bool drops_auto_increment(const TABLE *old, const std::vector<int> &origins) {
+  const Field *field = old->found_next_number_field;
+  return field && std::find(origins.begin(), origins.end(), int(field->field_index)) == origins.end();
 }
 
 /* The column itself: the field of a key's part may be one of the prefix's length. */
@@ -60,23 +122,24 @@ bool same_part(const KEY_PART_INFO &part, uint new_part_length, uint32 new_lengt
   return new_part_length == new_length && !myriad::make_key_part(part.field->table, part).fixed_length;
 }
 
-bool same_key_parts(const KEY &a, const KEY &b) {
+/* `origins`: see origins_of(). */
+bool same_key_parts(const KEY &a, const KEY &b, const std::vector<int> &origins) {
   if (a.user_defined_key_parts != b.user_defined_key_parts || a.algorithm != b.algorithm ||
       (a.flags & HA_NOSAME) != (b.flags & HA_NOSAME))
     return false;
   for (uint i = 0; i < a.user_defined_key_parts; i++) {
     const KEY_PART_INFO &x = a.key_part[i], &y = b.key_part[i];
-    if (x.fieldnr != y.fieldnr || !same_part(x, y.length, column_of(y)->field_length) ||
+    if (int(x.fieldnr) - 1 != origins[y.fieldnr - 1] || !same_part(x, y.length, column_of(y)->field_length) ||
         (x.key_part_flag & HA_REVERSE_SORT) != (y.key_part_flag & HA_REVERSE_SORT))
       return false;
   }
   return true;
 }
 
-bool same_clustered_key(const TABLE *a, const TABLE *b) {
+bool same_clustered_key(const TABLE *a, const TABLE *b, const std::vector<int> &origins) {
   uint x = a->s->primary_key, y = b->s->primary_key;
   if (x >= MAX_KEY || y >= MAX_KEY) return x >= MAX_KEY && y >= MAX_KEY;
-  return same_key_parts(a->key_info[x], b->key_info[y]);
+  return same_key_parts(a->key_info[x], b->key_info[y], origins);
 }
 
 bool is_added(const Alter_inplace_info *info, const KEY &key) {
@@ -97,9 +160,9 @@ uint old_key_of(const TABLE *old, const Alter_inplace_info *info, const KEY &key
   return MAX_KEY;
 }
 
-bool is_kept(const TABLE *old, const Alter_inplace_info *info, const KEY &key) {
+bool is_kept(const TABLE *old, const Alter_inplace_info *info, const KEY &key, const std::vector<int> &origins) {
   const uint no = old_key_of(old, info, key);
-  return no < MAX_KEY && same_key_parts(old->key_info[no], key);
+  return no < MAX_KEY && same_key_parts(old->key_info[no], key, origins);
 }
 
 bool has_virtual_column(const TABLE *table, const KEY &key) {
@@ -122,7 +185,17 @@ public:
   std::vector<uint32_t> added; /* core numbers of the indexes to build, as in `builds` */
   std::vector<myriad_index_build *> builds;
   myriad::ForeignKeyChange foreign_keys;
+  bool has_layouts = false; /* new ones for the catalog: */
+  std::string layouts;
 };
+
+/* What rows get that have no value of their own. */
+static void set_default(Field *field) {
+  if (field->default_value)
+    field->set_default();
+  else if (field->has_default_now_unireg_check())
+    field->set_time();
+}
 
 bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &new_type) const {
   return is_longer(field, uint32(new_type.length)) && new_type.type_handler() == field.type_handler() &&
@@ -137,18 +210,26 @@ Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_d
   return old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::EqualButKeyPartLength;
 }
 
-/* New indexes are built from records of the old table, generated columns may depend on a longer one, and whether a
-   foreign key's column may become longer the server says when it copies. */
-bool ha_myriad::can_make_longer(alter_table_operations flags) {
-  if ((flags & ADD_INDEX) || table->vfield) return false;
-  return !referenced_by_foreign_key() && !is_fk_defined_on_table_or_index(MAX_KEY);
+/* Generated columns may depend on a longer one, and whether a foreign key's column may become longer or go the server
+   says when it copies. */
+bool ha_myriad::has_dependents() {
+  return table->vfield || referenced_by_foreign_key() || is_fk_defined_on_table_or_index(MAX_KEY);
+}
+
+/* Whether the rows can stay as they are. The table's partitions could not change all at once. */
+bool ha_myriad::can_change_layout(const TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
+  if (origins.empty() || table->s->partition_info_str || altered->s->partition_info_str) return false;
+  if (m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX) return false;
+  if ((flags & ALTER_DROP_STORED_COLUMN) && has_dependents()) return false;
+  return !drops_auto_increment(table, origins) &&
+         can_keep_rows(table, altered, origins, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
 }
 
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
   const alter_table_operations flags = info->handler_flags;
   if (flags & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
     info->unsupported_reason = my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  alter_table_operations possible = METADATA_ONLY | ADD_INDEX | DROP_INDEX | ALTER_DROP_FOREIGN_KEY;
+  alter_table_operations possible = METADATA_ONLY | NEW_LAYOUT | ADD_INDEX | DROP_INDEX | ALTER_DROP_FOREIGN_KEY;
   /* Otherwise the rows have to be looked at. */
   if (!myriad::checks_foreign_keys(ha_thd())) possible |= ALTER_ADD_FOREIGN_KEY;
   /* The copy checks that a table which becomes a sequence holds one row, and what is in it. */
@@ -165,12 +246,14 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
        table->s->option_struct->in_memory != altered->s->option_struct->in_memory))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool longer = flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
-  if (longer && !can_make_longer(flags)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (!same_layout(table, altered, longer) || !same_clustered_key(table, altered))
+  if (longer && has_dependents()) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  const std::vector<int> origins = origins_of(altered, info);
+  if (flags & NEW_LAYOUT ? !can_change_layout(altered, origins, flags) : !same_layout(table, altered, longer))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (!same_clustered_key(table, altered, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(flags & (ADD_INDEX | DROP_INDEX))) {
     for (uint no = 0; no < altered->s->keys; no++)
-      if (!is_kept(table, info, altered->key_info[no])) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      if (!is_kept(table, info, altered->key_info[no], origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
     return altered->s->keys == table->s->keys ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   bool adds = false;
@@ -182,7 +265,7 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
       adds = true;
       continue;
     }
-    if (!is_kept(table, info, key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    if (!is_kept(table, info, key, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   return adds ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
@@ -206,11 +289,32 @@ void ha_myriad::find_auto_increment_floor() {
   tmp_restore_column_map(&table->read_set, saved);
 }
 
+/* The rows' layouts after the change. */
+bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Index_builder *builder) {
+  myriad::RowLayouts layouts = m_plan->layouts();
+  if (info->handler_flags & NEW_LAYOUT) {
+    const std::vector<int> origins = origins_of(altered, info);
+    restore_record(altered, s->default_values);
+    MY_BITMAP *saved = tmp_use_all_columns(altered, &altered->write_set);
+    for (uint i = 0; i < origins.size(); i++)
+      if (origins[i] < 0) set_default(altered->field[i]);
+    tmp_restore_column_map(&altered->write_set, saved);
+    if (ha_thd()->is_error()) return true;
+    layouts = m_plan->layouts_for(*builder->plan, origins, altered->record[0]);
+    builder->layouts = layouts.encode();
+    builder->has_layouts = !layouts.layouts.empty();
+  }
+  if (builder->plan->set_layouts(std::move(layouts))) return false;
+  print_error(HA_ERR_CRASHED, MYF(0));
+  return true;
+}
+
 bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   if (info->create_info->used_fields & HA_CREATE_USED_AUTO) find_auto_increment_floor();
   auto *builder = new Index_builder;
   info->handler_ctx = builder;
   builder->plan.reset(new TablePlan(altered));
+  if (lay_out(altered, info, builder)) return true;
   if (change_foreign_keys(altered, info, *builder->plan, &builder->foreign_keys)) return true;
   for (const IndexPlan &index : builder->plan->indexes()) {
     builder->specs.push_back({index.unique, index.hash});
@@ -230,8 +334,8 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
 }
 
 /* Reports a duplicate with the values of the row that has it. */
-static void report_duplicate(ha_myriad *file, TABLE *table, TABLE *altered, const IndexPlan &index,
-                             const TablePlan &plan, myriad_session *session, const uchar *key, size_t key_length) {
+static void report_duplicate(ha_myriad *file, TABLE *altered, const IndexPlan &index, const TablePlan &plan,
+                             myriad_session *session, const uchar *key, size_t key_length) {
   const uchar *at = key, *end = key + key_length;
   for (const auto &part : index.parts)
     if (at) at = skip_part(part, at, end);
@@ -239,7 +343,7 @@ static void report_duplicate(ha_myriad *file, TABLE *table, TABLE *altered, cons
   myriad::Template all;
   myriad::Buffer pk, blobs;
   if (at) pk.assign(at, size_t(end - at));
-  plan.make_template(table, true, &all);
+  plan.make_template(altered, true, &all);
   if (at &&
       myriad_get(session, file->core_table(), 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row,
                  nullptr) == MYRIAD_OK &&
@@ -269,7 +373,7 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   }
   /* One pass over the rows for all indexes. */
   myriad::Template all;
-  m_plan->make_template(table, true, &all);
+  builder->plan->make_template(altered, true, &all);
   myriad_cursor *cursor = nullptr;
   myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, true};
   if (status == MYRIAD_OK) status = myriad_cursor_open(core(), m_table, 0, &options, &cursor);
@@ -279,8 +383,8 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   ulonglong done = 0;
   if (status == MYRIAD_OK) status = myriad_cursor_seek(cursor, MYRIAD_SEEK_FIRST, nullptr, 0, &row);
   while (status == MYRIAD_OK) {
-    uchar *record = table->record[0];
-    if (!m_plan->unpack_row(all, row, record, &m_blobs)) {
+    uchar *record = altered->record[0];
+    if (!builder->plan->unpack_row(all, row, record, &m_blobs)) {
       error = HA_ERR_CRASHED;
       break;
     }
@@ -312,7 +416,7 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
     if (status == MYRIAD_ERR_DUPLICATE_KEY) {
       myriad::Buffer copy;
       copy.assign(duplicate, duplicate_length);
-      report_duplicate(this, table, altered, builder->plan->indexes()[builder->added[i]], *m_plan, core(), copy.data(),
+      report_duplicate(this, altered, builder->plan->indexes()[builder->added[i]], *builder->plan, core(), copy.data(),
                        copy.size());
       thd_progress_end(thd);
       return true;
@@ -341,13 +445,15 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   for (const std::string &name : keys.new_names) new_names.push_back(name.c_str());
   const myriad_foreign_key_change change{keys.replace,     specs.data(),     specs.size(),
                                          old_names.data(), new_names.data(), uint32_t(old_names.size())};
+  const uchar *layouts = builder->has_layouts ? reinterpret_cast<const uchar *>(builder->layouts.data()) : nullptr;
+  const myriad_new_definition definition{frm, frm_length, layouts, builder->layouts.size(), &change};
   myriad_status status;
   if (info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER))
-    status = myriad_alter_indexes(myriad_core, m_name.c_str(), frm, frm_length, builder->specs.data(),
+    status = myriad_alter_indexes(myriad_core, m_name.c_str(), &definition, builder->specs.data(),
                                   builder->old_of_new.data(), uint32_t(builder->specs.size()), builder->builds.data(),
-                                  uint32_t(builder->builds.size()), &change);
+                                  uint32_t(builder->builds.size()));
   else
-    status = frm ? myriad_replace_frm(myriad_core, m_name.c_str(), frm, frm_length, &change) : MYRIAD_OK;
+    status = frm ? myriad_redefine_table(myriad_core, m_name.c_str(), &definition) : MYRIAD_OK;
   if (status != MYRIAD_OK) {
     print_error(myriad_error_noted(status, ha_thd()), MYF(0));
     return true;

@@ -168,12 +168,12 @@ bool judge_table(void *arg, const char *table, const uint8_t *image, size_t leng
   return true;
 }
 
-/* A copied sequence begins where the template's was told to begin. The row is the format's version and the columns
+/* A copied sequence begins where the template's was told to begin. The row is its layout and the columns
    next_not_cached_value, minimum_value, maximum_value, start_value, increment, cache_size, cycle_option (one byte) and
    cycle_count; see rows.h. */
 bool restart_sequence(void *arg, const char *table, uint8_t *row, size_t length) {
   constexpr size_t wide = 8, next = 1, start = next + 3 * wide, cycle_count = next + 6 * wide + 1;
-  if (length != cycle_count + wide || row[0] != ROW_FORMAT_VERSION) {
+  if (length != cycle_count + wide || row[0] != FIRST_LAYOUT) {
     static_cast<Judge *>(arg)->refused = std::string("sequence '") + table + "' cannot be read";
     return false;
   }

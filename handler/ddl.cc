@@ -177,9 +177,9 @@ int ha_myriad::exchange_definition(const std::string &old_name, const std::strin
   }
   std::string image;
   if (new_name != m_exchanged.name || !myriad_read_frm(m_exchanged.aside.c_str(), &image)) return 0;
-  return myriad_error_noted(myriad_replace_frm(myriad_core, new_name.c_str(),
-                                               reinterpret_cast<const uchar *>(image.data()), image.size(), nullptr),
-                            ha_thd());
+  const myriad_new_definition definition{reinterpret_cast<const uchar *>(image.data()), image.size(), nullptr, 0,
+                                         nullptr};
+  return myriad_error_noted(myriad_redefine_table(myriad_core, new_name.c_str(), &definition), ha_thd());
 }
 
 int ha_myriad::truncate() {
@@ -222,7 +222,8 @@ int ha_myriad::adopt_definition() {
   const uchar *bytes = nullptr;
   size_t length = 0;
   if (table->s->read_frm_image(&bytes, &length) || !bytes) return 0;
-  myriad_status status = myriad_replace_frm(myriad_core, m_name.c_str(), bytes, length, nullptr);
+  const myriad_new_definition definition{bytes, length, nullptr, 0, nullptr};
+  myriad_status status = myriad_redefine_table(myriad_core, m_name.c_str(), &definition);
   table->s->free_frm_image(bytes);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   myriad_table_close(m_table);

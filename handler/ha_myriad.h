@@ -19,6 +19,8 @@ public:
   std::vector<std::vector<ulong>> rows_per_key; /* by server key number and part */
 };
 
+class Index_builder;
+
 class ha_myriad final : public handler {
 public:
   ha_myriad(handlerton *hton, TABLE_SHARE *share);
@@ -159,7 +161,9 @@ private:
   void set_cursor_options();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
-  bool can_make_longer(alter_table_operations flags);
+  bool has_dependents();
+  bool can_change_layout(const TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
+  bool lay_out(TABLE *altered, Alter_inplace_info *, Index_builder *);
   void find_auto_increment_floor();
   /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
      server has not asked for. */

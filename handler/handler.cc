@@ -68,6 +68,14 @@ int ha_myriad::open(const char *name, int, uint) {
   if (myriad_table_take_emptied(m_table)) table->file->implicit_emptied = true;
   implicit_emptied = table->file->implicit_emptied;
   m_plan.reset(new TablePlan(table));
+  size_t layouts_length;
+  const uchar *layouts_bytes = myriad_table_row_layouts(m_table, &layouts_length);
+  myriad::RowLayouts layouts;
+  if (layouts_length && !(layouts.decode(layouts_bytes, layouts_length) && m_plan->set_layouts(std::move(layouts)))) {
+    sql_print_error("MYRIAD: the row layouts of table %s do not fit its definition", m_name.c_str());
+    close();
+    return HA_ERR_CRASHED;
+  }
   ref_length = m_plan->ref_length();
   key_used_on_scan = table->s->primary_key;
   lock_shared_ha_data();

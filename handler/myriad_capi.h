@@ -197,6 +197,12 @@ typedef struct {
   const myriad_foreign_key *keys; uint32_t key_count;
   const char *const *old_names, *const *new_names; uint32_t renamed_count;   /* columns: foreign keys of others follow */
 } myriad_foreign_key_change;
+/* What a change in place makes of a table's definition. */
+typedef struct {
+  const uint8_t *frm; size_t frm_len;                   /* the server's image */
+  const uint8_t *row_layouts; size_t row_layouts_len;   /* how rows written before are read; null: as it was */
+  const myriad_foreign_key_change *keys;                /* may be null */
+} myriad_new_definition;
 typedef struct {
   const uint8_t *frm; size_t frm_len;      /* MariaDB's image of the table, may be empty (partitions) */
   const myriad_index_spec *indexes; uint32_t index_count;
@@ -252,16 +258,14 @@ myriad_status myriad_unfinished_clones(myriad_engine *,
                                        void (*)(void *arg, uint32_t note, const char *db, const myriad_folder_file *files,
                                                 size_t file_count),
                                        void *arg);
-/* New image, same indexes: instant ALTER. `keys` may be null. */
-myriad_status myriad_replace_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len,
-                                 const myriad_foreign_key_change *keys);
-/* In-place ADD/DROP INDEX: new image and new list of indexes in one step. old_index_of_new[i] = number the index i has today,
+/* New definition, same indexes: instant ALTER. */
+myriad_status myriad_redefine_table(myriad_engine *, const char *name, const myriad_new_definition *);
+/* In-place ADD/DROP INDEX: new definition and new list of indexes in one step. old_index_of_new[i] = number the index i has today,
    or -1 for one just built under `build` handles (see below). */
 typedef struct myriad_index_build myriad_index_build;
-myriad_status myriad_alter_indexes(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len,
+myriad_status myriad_alter_indexes(myriad_engine *, const char *name, const myriad_new_definition *,
                                    const myriad_index_spec *indexes, const int32_t *old_index_of_new, uint32_t index_count,
-                                   myriad_index_build *const *builds, uint32_t build_count,
-                                   const myriad_foreign_key_change *keys);
+                                   myriad_index_build *const *builds, uint32_t build_count);
 bool myriad_table_exists(myriad_engine *, const char *name);
 myriad_status myriad_get_frm(myriad_engine *, const char *name, myriad_text_fn, void *arg);
 /* Table part of each name in a database (file name encoding), in order; stops when the callback returns false. */
@@ -270,6 +274,7 @@ myriad_status myriad_list_tables(myriad_engine *, const char *db, bool (*)(void 
 /* ---- open tables ----------------------------------------------------------------------------------------------------- */
 myriad_status myriad_table_open(myriad_engine *, const char *name, myriad_table **out);
 void myriad_table_close(myriad_table *);
+const uint8_t *myriad_table_row_layouts(const myriad_table *, size_t *len);   /* empty if never given; valid while open */
 bool myriad_table_is_current(const myriad_table *);    /* false once dropped or redefined since it was opened */
 bool myriad_table_take_emptied(const myriad_table *);  /* true once for an in-memory table that the start has emptied */
 typedef struct {

@@ -129,14 +129,18 @@ const uchar *unpack_step(const Step &step, const uchar *at, const uchar *end, uc
 }
 
 /* The end of one column's image without reading it. */
-const uchar *skip_step(const Step &step, const uchar *at, const uchar *end) {
-  size_t length = step.length;
-  if (step.kind != StepKind::Copy) {
-    if (size_t(end - at) < step.length_bytes) return nullptr;
-    length = get_length(at, step.length_bytes);
-    at += step.length_bytes;
+inline const uchar *skip_image(unsigned length_bytes, size_t width, const uchar *at, const uchar *end) {
+  size_t length = width;
+  if (length_bytes) {
+    if (size_t(end - at) < length_bytes) return nullptr;
+    length = get_length(at, length_bytes);
+    at += length_bytes;
   }
   return size_t(end - at) < length ? nullptr : at + length;
+}
+
+const uchar *skip_step(const Step &step, const uchar *at, const uchar *end) {
+  return skip_image(step.length_bytes, step.length, at, end);
 }
 
 }  // namespace
@@ -241,6 +245,7 @@ void TablePlan::plan_rows(TABLE *table) {
     if (!field->stored_in_db() || in_key[i]) continue;
     Step step = make_step(field);
     m_fixed_length += step.length_bytes + (step.kind == StepKind::Blob ? 0 : step.length);
+    m_columns.push_back(step);
     if (!m_steps.empty() && step.kind == StepKind::Copy && !step.null_bit) {
       Step &last = m_steps.back();
       if (last.kind == StepKind::Copy && !last.null_bit && last.offset + last.length == step.offset &&
@@ -280,7 +285,7 @@ void TablePlan::pack_row(const uchar *record, Buffer *out) const {
   out->clear();
   out->room(m_fixed_length);
   uchar *to = out->data();
-  *to = ROW_FORMAT_VERSION;
+  *to = m_layout;
   memcpy(to + 1, record, m_null_bytes);
   out->set_size(1 + m_null_bytes);
   for (const Step &step : m_steps)
@@ -390,7 +395,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
 
 bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
   const uchar *at = row.value, *end = row.value + row.value_len;
-  if (row.value_len < 1 + m_null_bytes || *at != ROW_FORMAT_VERSION) return false;
+  if (row.value_len < 1 + m_null_bytes || *at != m_layout) return unpack_old_row(what, row, record, blobs);
   copy_bytes(record, m_null_bytes ? at + 1 : what.defaults, m_null_bytes_record);
   at += 1 + m_null_bytes;
   if (what.blobs) {
@@ -420,6 +425,11 @@ bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *r
       break;
     }
   }
+  return finish_row(what, row, record);
+}
+
+/* What does not depend on the row's layout. */
+bool TablePlan::finish_row(const Template &what, const myriad_row &row, uchar *record) const {
   /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
   for (NullBit null : what.unread) record[null.offset] |= null.bit;
   const uchar *key = row.key, *key_end = row.key + row.key_len;
@@ -428,6 +438,139 @@ bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *r
     if (!key) return false;
   }
   return true;
+}
+
+RowLayout TablePlan::own_layout() const {
+  RowLayout layout;
+  layout.null_bytes = m_null_bytes;
+  for (const Step &step : m_columns) {
+    uint32_t position = 0;
+    if (step.null_bit) position = 8 * step.null_offset + my_find_first_bit(step.null_bit) + 1;
+    layout.columns.push_back({uint32_t(layout.columns.size()), position});
+  }
+  return layout;
+}
+
+bool TablePlan::set_layouts(RowLayouts &&layouts) {
+  if (layouts.layouts.empty()) return true;
+  const RowLayout own = own_layout(), &last = layouts.layouts.back();
+  if (own.null_bytes != last.null_bytes || own.columns.size() != last.columns.size()) return false;
+  for (size_t i = 0; i < own.columns.size(); i++)
+    if (own.columns[i].null_position != last.columns[i].null_position) return false;
+  m_layouts = std::move(layouts);
+  m_layout = uchar(m_layouts.layouts.size());
+  m_old_layouts.resize(m_layout - 1);
+  for (size_t i = 0; i < m_old_layouts.size(); i++)
+    if (!plan_old_layout(m_layouts.layouts[i], &m_old_layouts[i])) return false;
+  return true;
+}
+
+bool TablePlan::plan_old_layout(const RowLayout &layout, OldLayout *out) const {
+  std::vector<const Step *> step_of(m_layouts.columns.size(), nullptr);
+  const std::vector<LayoutColumn> &today = m_layouts.layouts.back().columns;
+  for (size_t i = 0; i < m_columns.size(); i++) step_of[today[i].column] = &m_columns[i];
+  out->null_bytes = layout.null_bytes;
+  std::vector<bool> there(m_layouts.columns.size(), false);
+  for (const LayoutColumn &c : layout.columns) {
+    const LaidOutColumn &stored = m_layouts.columns[c.column];
+    OldColumn column;
+    column.step = step_of[c.column];
+    column.length_bytes = stored.length_bytes;
+    column.width = stored.width;
+    if (c.null_position) {
+      column.null_offset = (c.null_position - 1) / 8;
+      column.null_bit = uint8_t(1 << (c.null_position - 1) % 8);
+      if (column.step && !column.step->null_bit) return false;
+    }
+    there[c.column] = true;
+    out->columns.push_back(column);
+  }
+  for (size_t i = 0; i < m_columns.size(); i++) {
+    if (there[today[i].column]) continue;
+    const LaidOutColumn &stored = m_layouts.columns[today[i].column];
+    if (stored.is_null && !m_columns[i].null_bit) return false;
+    out->missing.push_back({&m_columns[i], &stored});
+    out->default_bytes += stored.default_image.size();
+  }
+  return true;
+}
+
+bool TablePlan::unpack_old_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
+  if (!row.value_len || *row.value == 0 || *row.value >= m_layout) return false;
+  const OldLayout &layout = m_old_layouts[*row.value - 1];
+  const uchar *at = row.value + 1, *end = row.value + row.value_len;
+  if (size_t(end - at) < layout.null_bytes) return false;
+  const uchar *nulls = at;
+  at += layout.null_bytes;
+  memcpy(record, what.defaults, m_null_bytes_record);
+  blobs->clear();
+  blobs->room(row.value_len + layout.default_bytes);
+  auto set_null = [&](const Step &step) {
+    record[step.null_offset] |= step.null_bit;
+    clear_null(step, what.defaults, record);
+  };
+  for (const OldColumn &column : layout.columns) {
+    if (column.null_bit && (nulls[column.null_offset] & column.null_bit)) {
+      if (column.step) set_null(*column.step);
+      continue;
+    }
+    if (column.step) {
+      if (column.step->null_bit) record[column.step->null_offset] &= uchar(~column.step->null_bit);
+      at = unpack_step(*column.step, at, end, record, blobs);
+    } else {
+      at = skip_image(column.length_bytes, column.width, at, end);
+    }
+    if (!at) return false;
+  }
+  for (const MissingColumn &missing : layout.missing) {
+    const Step &step = *missing.step;
+    if (missing.column->is_null) {
+      set_null(step);
+      continue;
+    }
+    if (step.null_bit) record[step.null_offset] &= uchar(~step.null_bit);
+    const auto *image = reinterpret_cast<const uchar *>(missing.column->default_image.data());
+    if (!unpack_step(step, image, image + missing.column->default_image.size(), record, blobs)) return false;
+  }
+  return finish_row(what, row, record);
+}
+
+RowLayouts TablePlan::layouts_for(const TablePlan &to, const std::vector<int> &origins, const uchar *record) const {
+  auto describe = [](const Step &step) {
+    LaidOutColumn column;
+    column.length_bytes = step.length_bytes;
+    column.width = step.length_bytes ? 0 : step.length;
+    return column;
+  };
+  RowLayouts next = m_layouts;
+  if (next.layouts.empty()) {
+    next.layouts.push_back(own_layout());
+    for (const Step &step : m_columns) next.columns.push_back(describe(step));
+  }
+  const RowLayout today = next.layouts.back();
+  RowLayout layout = to.own_layout();
+  for (size_t i = 0; i < to.m_columns.size(); i++) {
+    const Step &step = to.m_columns[i];
+    const int origin = origins[step.first_field];
+    size_t no = 0;
+    while (no < m_columns.size() && m_columns[no].first_field != origin) no++;
+    if (no < m_columns.size()) {
+      layout.columns[i].column = today.columns[no].column;
+      continue;
+    }
+    layout.columns[i].column = uint32_t(next.columns.size());
+    LaidOutColumn added = describe(step);
+    added.is_null = is_null(step, record);
+    if (!added.is_null) {
+      Buffer image;
+      pack_step(step, record, &image);
+      added.default_image.assign(reinterpret_cast<const char *>(image.data()), image.size());
+    }
+    next.columns.push_back(std::move(added));
+  }
+  if (layout == today) return m_layouts;
+  next.layouts.push_back(std::move(layout));
+  return next;
 }
 
 bool TablePlan::clustered_part(const IndexPlan &index, const uchar *key, size_t key_length, const uchar *value,

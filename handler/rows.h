@@ -1,7 +1,7 @@
 /* A table's plan: how records become the core's keys and values and back. Made once for each table definition in use.
 
    Row (value of the clustered index):
-     byte 0: format version, 1;
+     byte 0: number of its layout (layouts.h), 1 for a table whose columns never changed in place;
      the record's NULL bytes, if the table has nullable columns;
      the stored columns that cannot be read back from the clustered key, in column order:
        fixed-width columns: their image (nothing if NULL);
@@ -15,10 +15,9 @@
 #ifndef MYRIAD_ROWS_H
 #define MYRIAD_ROWS_H
 #include "keys.h"
+#include "layouts.h"
 
 namespace myriad {
-
-constexpr uchar ROW_FORMAT_VERSION = 1;
 
 enum class StepKind : uint8_t { Copy, Char, WideChar, Variable, Blob };
 
@@ -78,6 +77,25 @@ struct KeyAction {
   bool need;
 };
 
+/* How rows of an older layout become records. */
+struct OldColumn {
+  const Step *step; /* null: it was dropped */
+  uint8_t length_bytes = 0;
+  uint32_t width = 0;
+  uint32_t null_offset = 0; /* in the row's NULL bytes */
+  uint8_t null_bit = 0;     /* 0: never NULL */
+};
+struct MissingColumn {
+  const Step *step;
+  const LaidOutColumn *column;
+};
+struct OldLayout {
+  uint32_t null_bytes = 0;
+  size_t default_bytes = 0;
+  std::vector<OldColumn> columns;
+  std::vector<MissingColumn> missing;
+};
+
 /* What of a row a statement needs. */
 struct Template {
   bool valid = false;
@@ -110,6 +128,13 @@ public:
   uint32_t ref_length() const { return m_ref_length; }
   uint32_t clustered_width() const { return hidden_row_id() ? 8 : clustered().fixed_width; }
 
+  /* Takes the layouts that the catalog has of the table. False: they are of another one. */
+  bool set_layouts(RowLayouts &&);
+  const RowLayouts &layouts() const { return m_layouts; }
+  /* The layouts once the table's columns are those of `to`: `origins` has for each of its fields the number of the
+     field that it was, or -1; those added have `record`'s values in the rows there are. */
+  RowLayouts layouts_for(const TablePlan &to, const std::vector<int> &origins, const uchar *record) const;
+
   /* Replaces `out` by the row's value. */
   void pack_row(const uchar *record, Buffer *out) const;
   /* Appends key and value of a secondary entry; the clustered key is given. Returns the length of the columns' part. */
@@ -139,13 +164,21 @@ private:
   void plan_indexes(TABLE *table);
   void plan_rows(TABLE *table);
   void plan_entry_values(TABLE *table);
+  RowLayout own_layout() const;
+  bool plan_old_layout(const RowLayout &, OldLayout *) const;
+  bool unpack_old_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
+  bool finish_row(const Template &, const myriad_row &, uchar *record) const;
 
   uint m_primary;
   uint32_t m_null_bytes = 0, m_null_bytes_record = 0;
   uint32_t m_ref_length = 0;
   uint32_t m_fixed_length = 0;      /* upper bound of all non-blob parts of a row */
   std::vector<IndexPlan> m_indexes; /* by core number */
-  std::vector<Step> m_steps;
+  std::vector<Step> m_steps;        /* adjacent columns may be one */
+  std::vector<Step> m_columns;      /* each column by itself */
+  RowLayouts m_layouts;
+  uchar m_layout = FIRST_LAYOUT; /* of new rows */
+  std::vector<OldLayout> m_old_layouts;
 };
 
 /* Appends one column's image. */

@@ -293,7 +293,8 @@ impl<'p> OptimisticPage<'p> {
     pub fn lock_shared(self) -> Option<SharedPage<'p>> {
         let frame = self.descriptor();
         // Asked first, and while waiting: nobody waits for whoever has the frame now, perhaps with another page in it.
-        if !self.is_current() || !frame.latch.lock_shared_while(self.pool.latch_part(self.frame), || self.is_current()) {
+        if !self.is_current() || !frame.latch.lock_shared_while(self.pool.latch_part(self.frame), || self.is_current())
+        {
             return None;
         }
         let held = SharedPage::from_held(self.pool, self.frame, self.id);
@@ -304,7 +305,8 @@ impl<'p> OptimisticPage<'p> {
     #[inline]
     pub fn lock_exclusive(self) -> Option<ExclusivePage<'p>> {
         let frame = self.descriptor();
-        if !self.is_current() || !frame.latch.lock_exclusive_while(self.pool.latch_part(self.frame), || self.is_current())
+        if !self.is_current()
+            || !frame.latch.lock_exclusive_while(self.pool.latch_part(self.frame), || self.is_current())
         {
             return None;
         }

@@ -5,10 +5,10 @@ use crate::engine::placement;
 use crate::error::guard;
 use crate::foreign_keys::{change, foreign_keys};
 use crate::types::{
-    bytes, name, CCloneCalls, CCloneVerdict, CFolderFile, CForeignKeyChange, CIndexSpec, CTableSpec, EngineHandle,
-    Status, TextFn,
+    bytes, maybe_bytes, name, CCloneCalls, CCloneVerdict, CFolderFile, CIndexSpec, CNewDefinition, CTableSpec,
+    EngineHandle, Status, TextFn,
 };
-use myriad::{Error, FolderFile, IndexSpec, Judge, Result, TableSpec, Verdict};
+use myriad::{Error, FolderFile, IndexSpec, Judge, NewDefinition, Result, TableSpec, Verdict};
 use std::ffi::{c_char, c_void, CString};
 
 /// # Safety
@@ -240,21 +240,34 @@ pub unsafe extern "C" fn myriad_unfinished_clones(
     })
 }
 
-/// New image, same indexes.
+/// # Safety
+/// `c` must be valid, and what it points at.
+unsafe fn with_definition<T>(c: *const CNewDefinition, run: impl FnOnce(&NewDefinition<'_>) -> Result<T>) -> Result<T> {
+    // SAFETY: valid by contract.
+    unsafe {
+        let c = &*c;
+        let keys = change(c.keys)?;
+        let row_layouts = maybe_bytes(c.row_layouts, c.row_layouts_len);
+        run(&NewDefinition { frm: bytes(c.frm, c.frm_len), row_layouts, keys: keys.as_change() })
+    }
+}
+
+/// New definition, same indexes.
 #[no_mangle]
-pub unsafe extern "C" fn myriad_replace_frm(
+pub unsafe extern "C" fn myriad_redefine_table(
     e: *mut EngineHandle,
     table: *const c_char,
-    frm: *const u8,
-    frm_len: usize,
-    keys: *const CForeignKeyChange,
+    to: *const CNewDefinition,
 ) -> Status {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
     guard(Some(&e.engine), || {
-        // SAFETY: a valid name, image and change by contract.
-        let (table, frm, keys) = unsafe { (name(table)?, bytes(frm, frm_len), change(keys)?) };
-        e.engine.replace_frm(table, frm, keys.as_change()).map(|()| Status::Ok)
+        // SAFETY: a valid name and definition by contract.
+        unsafe {
+            let table = name(table)?;
+            with_definition(to, |to| e.engine.redefine(table, to))?;
+        }
+        Ok(Status::Ok)
     })
 }
 
@@ -287,23 +300,21 @@ unsafe fn alter(
 pub unsafe extern "C" fn myriad_alter_indexes(
     e: *mut EngineHandle,
     table: *const c_char,
-    frm: *const u8,
-    frm_len: usize,
+    to: *const CNewDefinition,
     indexes: *const CIndexSpec,
     old_index_of_new: *const i32,
     index_count: u32,
     builds: *const *mut BuildHandle,
     build_count: u32,
-    keys: *const CForeignKeyChange,
 ) -> Status {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
     guard(Some(&e.engine), || {
-        // SAFETY: a valid name, image and arrays by contract.
+        // SAFETY: a valid name, definition and arrays by contract.
         unsafe {
-            let (table, frm, keys) = (name(table)?, bytes(frm, frm_len), change(keys)?);
+            let table = name(table)?;
             alter(indexes, old_index_of_new, index_count, builds, build_count, |specs, old, builds| {
-                e.engine.alter_indexes(table, frm, specs, old, builds, keys.as_change())
+                with_definition(to, |to| e.engine.alter_indexes(table, to, specs, old, builds))
             })?;
         }
         Ok(Status::Ok)

@@ -128,6 +128,17 @@ pub unsafe extern "C" fn myriad_records_in_range(
     })
 }
 
+/// What `myriad_new_definition` said of row layouts last; valid while the table is open.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_row_layouts(t: *const TableHandle, len: *mut usize) -> *const u8 {
+    // SAFETY: a live table and a valid `len` by contract.
+    unsafe {
+        let layouts = (*t).table.row_layouts();
+        *len = layouts.len();
+        layouts.as_ptr()
+    }
+}
+
 /// Reserves AUTO_INCREMENT values.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_auto_increment_reserve(

@@ -139,6 +139,17 @@ pub struct CForeignKeyChange {
     pub renamed_count: u32,
 }
 
+/// `myriad_new_definition`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CNewDefinition {
+    pub frm: *const u8,
+    pub frm_len: usize,
+    pub row_layouts: *const u8,
+    pub row_layouts_len: usize,
+    pub keys: *const CForeignKeyChange,
+}
+
 /// `myriad_table_spec`.
 #[repr(C)]
 #[allow(missing_docs)]

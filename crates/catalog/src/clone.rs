@@ -155,6 +155,8 @@ impl Catalog {
                 let mut row = self.first_row(no, def)?;
                 judge.first_row(table, &mut row.value)?;
                 rows.push(row);
+            } else {
+                def.row_layouts = Box::default();
             }
             (def.shape, def.frm_len) = (verdict.shape, verdict.frm_len);
         }

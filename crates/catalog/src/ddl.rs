@@ -1,6 +1,6 @@
 //! Changes of definitions. Each is one transaction, committed durably before the call returns.
 
-use crate::def::{IndexDef, IndexSpec, Placement, TableDef, TableRef, TableSpec};
+use crate::def::{IndexDef, IndexSpec, NewDefinition, Placement, TableDef, TableRef, TableSpec};
 use crate::references::{is_followed, renamed_keys, ForeignKeyChange};
 use crate::rows::{self, Pending, SpaceState};
 use crate::spaces::{add_pending, apply_one, get_locked, space_number};
@@ -82,6 +82,7 @@ impl Catalog {
                 max: u32::MAX as usize,
             })?,
             foreign_keys: spec.foreign_keys.into(),
+            row_layouts: Box::default(),
         };
         let auto_increment = spec.auto_increment_next.is_some();
         self.give_index_ids(&mut def, spec.indexes.iter().copied(), auto_increment)?;
@@ -324,18 +325,18 @@ impl Catalog {
         Ok(changed)
     }
 
-    /// Replaces the server's image, and what `keys` says.
+    /// Replaces what the definition says, not the indexes.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
-    pub fn replace_frm(&self, name: &str, frm: &[u8], keys: ForeignKeyChange<'_>) -> Result<Changed> {
-        let (shape, patch) = self.intern(frm)?;
+    pub fn redefine(&self, name: &str, to: &NewDefinition<'_>) -> Result<Changed> {
+        let (shape, patch) = self.intern(to.frm)?;
         let changed = self.alter(name, |trx, def| {
-            self.change_foreign_keys(trx, def, keys)?;
-            def.set_image(shape, patch, frm.len());
+            self.change_foreign_keys(trx, def, to.keys)?;
+            def.set(to, shape, patch);
             Ok(())
         })?;
-        self.foreign_keys_changed(name, keys)?;
+        self.foreign_keys_changed(name, to.keys)?;
         Ok(changed)
     }
 
@@ -347,19 +348,18 @@ impl Catalog {
         Ok(())
     }
 
-    /// Replaces the server's image and the list of indexes. Indexes left out are dropped; those built are adopted.
+    /// Replaces what the definition says and the list of indexes. Indexes left out are dropped; those built are adopted.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; [`Error::Invalid`] for a list that does not fit the table; those of writing.
     pub fn alter_indexes(
         &self,
         name: &str,
-        frm: &[u8],
+        to: &NewDefinition<'_>,
         specs: &[IndexSpec],
         sources: &[IndexSource],
-        keys: ForeignKeyChange<'_>,
     ) -> Result<Changed> {
-        let (shape, patch) = self.intern(frm)?;
+        let (shape, patch) = self.intern(to.frm)?;
         let changed = self.alter(name, |trx, def| {
             check_hash(specs, def.is_in_memory())?;
             let old = std::mem::take(&mut def.indexes);
@@ -385,11 +385,11 @@ impl Catalog {
                 return Err(Error::invalid(format!("list of indexes of {name}")));
             }
             self.release_indexes(trx, def, old.iter().zip(&kept).filter(|(_, kept)| !**kept).map(|(i, _)| i))?;
-            self.change_foreign_keys(trx, def, keys)?;
-            def.set_image(shape, patch, frm.len());
+            self.change_foreign_keys(trx, def, to.keys)?;
+            def.set(to, shape, patch);
             Ok(())
         })?;
-        self.foreign_keys_changed(name, keys)?;
+        self.foreign_keys_changed(name, to.keys)?;
         let built = |source: &IndexSource| match source {
             IndexSource::Built(built) => Some(built.id),
             IndexSource::Old(_) => None,

@@ -1,5 +1,6 @@
 //! Table definitions as the rest of the engine sees them.
 
+use crate::references::ForeignKeyChange;
 use myriad_base::{IndexId, PageNo, ShapeId, SpaceId, TableId};
 use std::sync::Arc;
 
@@ -158,6 +159,9 @@ pub struct TableDef {
     pub frm_len: u32,
     /// Its foreign keys, in order of their names. They may change without the version.
     pub foreign_keys: Box<[ForeignKey]>,
+    /// How rows written under earlier definitions are read; the server's plug-in alone knows. Empty if all rows are of
+    /// today's.
+    pub row_layouts: Box<[u8]>,
 }
 
 impl TableDef {
@@ -177,17 +181,32 @@ impl TableDef {
             + self.name.capacity()
             + self.indexes.capacity() * std::mem::size_of::<IndexDef>()
             + self.foreign_keys.iter().map(ForeignKey::memory_bytes).sum::<usize>()
+            + self.row_layouts.len()
     }
+}
+
+/// What a change in place makes of a table's definition.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NewDefinition<'a> {
+    /// The server's image.
+    pub frm: &'a [u8],
+    /// [`TableDef::row_layouts`]; `None` = as they are.
+    pub row_layouts: Option<&'a [u8]>,
+    /// Foreign keys.
+    pub keys: ForeignKeyChange<'a>,
 }
 
 /// A shared definition.
 pub type TableRef = Arc<TableDef>;
 
 impl TableDef {
-    pub(crate) fn set_image(&mut self, shape: ShapeId, patch: [u8; 16], len: usize) {
+    pub(crate) fn set(&mut self, new: &NewDefinition<'_>, shape: ShapeId, patch: [u8; 16]) {
         self.shape = shape;
         self.frm_patch = patch;
         // Interning has accepted the image, and values are shorter than 4 GiB.
-        self.frm_len = u32::try_from(len).unwrap_or(u32::MAX);
+        self.frm_len = u32::try_from(new.frm.len()).unwrap_or(u32::MAX);
+        if let Some(layouts) = new.row_layouts {
+            self.row_layouts = layouts.into();
+        }
     }
 }

@@ -28,7 +28,9 @@ mod store;
 
 pub use clone::{Cloned, Judge, Verdict};
 pub use ddl::{Changed, IndexSource, INDEXES_MAX};
-pub use def::{ForeignKey, IndexDef, IndexSpec, Placement, ReferenceAction, TableDef, TableRef, TableSpec};
+pub use def::{
+    ForeignKey, IndexDef, IndexSpec, NewDefinition, Placement, ReferenceAction, TableDef, TableRef, TableSpec,
+};
 pub use references::ForeignKeyChange;
 pub use rows::{CloneNote, FolderFile};
 pub use store::{Catalog, CatalogConfig};

@@ -1,12 +1,12 @@
 //! The catalog's rows on disk.
 //!
 //! The catalog is a few indexes in the pack tree of tablespace 0. Their ids are reserved (below [`FIRST_INDEX`]); keys are
-//! memcmp-ordered; every value begins with the version of its row format, 1 (of a table with foreign keys 2). Integers in values are LEB128 unless a
+//! memcmp-ordered; every value begins with the version of its row format, 1 (of a table with foreign keys 2, with row layouts 3). Integers in values are LEB128 unless a
 //! width is given; byte strings have their length (LEB128) in front.
 //!
 //! | index | holds | key | value after the version byte |
 //! |---|---|---|---|
-//! | 1 | tables | database, 0, table, 0 | flags u8, table id, definition version, tablespace, shape, image length, \[patch 16 bytes\], creation time (s), number of indexes, for each: id, root page, flags u8; \[AUTO_INCREMENT index id, root page\]; \[number of foreign keys, for each: name, parent's database, parent, ON DELETE u8, ON UPDATE u8, number of columns, for each: column, parent's column\] |
+//! | 1 | tables | database, 0, table, 0 | flags u8, table id, definition version, tablespace, shape, image length, \[patch 16 bytes\], creation time (s), number of indexes, for each: id, root page, flags u8; \[AUTO_INCREMENT index id, root page\]; \[number of foreign keys, for each: name, parent's database, parent, ON DELETE u8, ON UPDATE u8, number of columns, for each: column, parent's column\]; \[row layouts\] |
 //! | 2 | shapes | shape id u32 | image, bytes 66..82 zeroed if it has them |
 //! | 3 | tablespaces | tablespace id u32 | state u8, UUID 16 bytes, guests, path, database |
 //! | 4 | databases | database, 0 | tablespace |
@@ -48,6 +48,8 @@ const ROW_VERSION: u8 = 1;
 const CLONE_VERSION: u8 = 2;
 /// A table's row with foreign keys, which older programs would lose without a word.
 const ROW_VERSION_FOREIGN_KEYS: u8 = 2;
+/// One with row layouts, whose rows older programs would misread.
+const ROW_VERSION_LAYOUTS: u8 = 3;
 
 const TABLE_HIDDEN_ROW_ID: u8 = 1;
 const TABLE_TEMPORARY: u8 = 2;
@@ -55,6 +57,7 @@ const TABLE_OWN_SPACE: u8 = 4;
 const TABLE_AUTO_INCREMENT: u8 = 8;
 const TABLE_PATCH: u8 = 16;
 const TABLE_FOREIGN_KEYS: u8 = 32;
+const TABLE_LAYOUTS: u8 = 64;
 const INDEX_UNIQUE: u8 = 1;
 const INDEX_HASH: u8 = 2;
 
@@ -201,12 +204,17 @@ pub fn encode_table(def: &TableDef) -> Vec<u8> {
         (TABLE_AUTO_INCREMENT, def.auto_increment.is_some()),
         (TABLE_PATCH, has_patch),
         (TABLE_FOREIGN_KEYS, !def.foreign_keys.is_empty()),
+        (TABLE_LAYOUTS, !def.row_layouts.is_empty()),
     ] {
         if set {
             flags |= bit;
         }
     }
-    let version = if def.foreign_keys.is_empty() { ROW_VERSION } else { ROW_VERSION_FOREIGN_KEYS };
+    let version = match (def.row_layouts.is_empty(), def.foreign_keys.is_empty()) {
+        (false, _) => ROW_VERSION_LAYOUTS,
+        (true, false) => ROW_VERSION_FOREIGN_KEYS,
+        (true, true) => ROW_VERSION,
+    };
     let mut out = vec![version, flags];
     for v in [def.id.0, def.version, def.space.0, def.shape.0, def.frm_len] {
         push_varint(&mut out, u64::from(v));
@@ -229,6 +237,9 @@ pub fn encode_table(def: &TableDef) -> Vec<u8> {
     if !def.foreign_keys.is_empty() {
         push_foreign_keys(&mut out, &def.foreign_keys);
     }
+    if !def.row_layouts.is_empty() {
+        push_bytes(&mut out, &def.row_layouts);
+    }
     out
 }
 
@@ -238,7 +249,7 @@ pub fn encode_table(def: &TableDef) -> Vec<u8> {
 /// [`Error::Format`] for a row of another version, [`Error::CorruptFile`] for one that cannot be read.
 pub fn decode_table(name: String, value: &[u8]) -> Result<TableDef> {
     let r = match value.split_first() {
-        Some((&ROW_VERSION_FOREIGN_KEYS, rest)) => Reader::new(rest),
+        Some((&(ROW_VERSION_FOREIGN_KEYS | ROW_VERSION_LAYOUTS), rest)) => Reader::new(rest),
         _ => versioned(value, "table")?,
     };
     table_fields(name, r).ok_or_else(|| corrupt("table"))
@@ -275,6 +286,7 @@ fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
         None
     };
     let foreign_keys = if flags & TABLE_FOREIGN_KEYS != 0 { foreign_key_fields(&mut r)? } else { Box::default() };
+    let row_layouts = if flags & TABLE_LAYOUTS != 0 { r.bytes()?.into() } else { Box::default() };
     Some(TableDef {
         name,
         id,
@@ -290,6 +302,7 @@ fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
         frm_patch,
         frm_len,
         foreign_keys,
+        row_layouts,
     })
 }
 
@@ -609,7 +622,7 @@ mod tests {
         fn table_rows_round_trip(
             ids in proptest::collection::vec(any::<u32>(), 1..70),
             numbers: [u32; 4], frm_len in 0u32..200, flags: [bool; 3], auto: Option<u32>, time: u64, patch: [u8; 16],
-            keys in proptest::collection::vec(foreign_key(), 0..4),
+            keys in proptest::collection::vec(foreign_key(), 0..4), layouts in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
             let def = TableDef {
                 name: "d/t".into(),
@@ -626,6 +639,7 @@ mod tests {
                 frm_patch: if frm_len >= 82 { patch } else { [0; 16] },
                 frm_len,
                 foreign_keys: keys.into(),
+                row_layouts: layouts.into(),
             };
             prop_assert_eq!(decode_table("d/t".into(), &encode_table(&def)).unwrap(), def);
         }
@@ -671,6 +685,7 @@ mod tests {
             frm_patch: [7; 16],
             frm_len: 700,
             foreign_keys: Box::default(),
+            row_layouts: Box::default(),
         };
         let mut key = Vec::new();
         push_table_key(&mut key, &def.name).unwrap();

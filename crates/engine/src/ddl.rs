@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::table::Table;
 use myriad_base::{Error, Result};
 use myriad_catalog::{
-    Changed, CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSource, IndexSpec, Judge, TableSpec,
+    Changed, CloneNote, Cloned, FolderFile, ForeignKey, IndexSource, IndexSpec, Judge, NewDefinition, TableSpec,
 };
 use std::sync::Arc;
 
@@ -112,28 +112,26 @@ impl Engine {
         self.catalog().unfinished_clones()
     }
 
-    /// New image, same indexes; foreign keys as `keys` says.
+    /// New definition, same indexes.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
-    pub fn replace_frm(&self, name: &str, frm: &[u8], keys: ForeignKeyChange<'_>) -> Result<()> {
+    pub fn redefine(&self, name: &str, to: &NewDefinition<'_>) -> Result<()> {
         self.pool().check_poison()?;
-        self.outdate(self.catalog().replace_frm(name, frm, keys))
+        self.outdate(self.catalog().redefine(name, to))
     }
 
-    /// New image and indexes: `old_index_of_new[i]` is the number index i has today, `None` for the next one of `builds`.
-    /// Foreign keys as `keys` says.
+    /// New definition and indexes: `old_index_of_new[i]` is the number index i has today, `None` for the next one of `builds`.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::DefinitionChanged`]; [`Error::Invalid`] for lists that do not fit; those of writing.
     pub fn alter_indexes(
         &self,
         name: &str,
-        frm: &[u8],
+        to: &NewDefinition<'_>,
         indexes: &[IndexSpec],
         old_index_of_new: &[Option<u32>],
         builds: &mut [&mut IndexBuild],
-        keys: ForeignKeyChange<'_>,
     ) -> Result<()> {
         self.pool().check_poison()?;
         let table_id = self.catalog().table(name)?.id.0;
@@ -154,7 +152,7 @@ impl Engine {
         if built.next().is_some() {
             return Err(Error::invalid("more indexes were built than are used"));
         }
-        self.outdate(self.catalog().alter_indexes(name, frm, indexes, &sources, keys))?;
+        self.outdate(self.catalog().alter_indexes(name, to, indexes, &sources))?;
         for build in builds {
             build.adopted = true;
         }

@@ -55,7 +55,8 @@ pub use engine::Engine;
 pub use inspect::Inspection;
 pub use myriad_base::{work, Error, Result};
 pub use myriad_catalog::{
-    CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSpec, Judge, ReferenceAction, TableSpec, Verdict,
+    CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction,
+    TableSpec, Verdict,
 };
 pub use reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};

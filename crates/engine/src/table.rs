@@ -41,6 +41,11 @@ impl Table {
         &self.share.def.name
     }
 
+    /// What [`NewDefinition::row_layouts`](crate::NewDefinition::row_layouts) said last; empty if never.
+    pub fn row_layouts(&self) -> &[u8] {
+        &self.share.def.row_layouts
+    }
+
     /// False once dropped or redefined since it was opened.
     pub fn is_current(&self) -> bool {
         self.share.is_current()

@@ -168,8 +168,15 @@ fn definitions_change_atomically_and_survive() {
     engine.truncate_table("b/t", 1).unwrap();
     assert_eq!(rows(&engine, "b/t").len(), 0);
     fill(&engine, "b/t", 5);
-    engine.replace_frm("b/t", &other, Default::default()).unwrap();
+    engine.redefine("b/t", &NewDefinition { frm: &other, ..Default::default() }).unwrap();
     assert_eq!(engine.frm("b/t").unwrap(), other);
+    assert_eq!(engine.open_table("b/t").unwrap().row_layouts(), b"");
+    let with_layouts = NewDefinition { frm: &other, row_layouts: Some(b"layouts"), ..Default::default() };
+    engine.redefine("b/t", &with_layouts).unwrap();
+    engine.redefine("b/t", &NewDefinition { frm: &other, ..Default::default() }).unwrap();
+    let io = io.crash(4);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(engine.open_table("b/t").unwrap().row_layouts(), b"layouts");
     assert_eq!(rows(&engine, "b/t").len(), 5);
     let mut names = Vec::new();
     engine
@@ -285,7 +292,8 @@ fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, dup: b
     session.commit()?;
     let specs = [IndexSpec::UNIQUE, IndexSpec::PLAIN];
     build.finish()?;
-    engine.alter_indexes(name, b"new image", &specs, &[Some(0), None], &mut [&mut build], Default::default())
+    let to = NewDefinition { frm: b"new image", ..Default::default() };
+    engine.alter_indexes(name, &to, &specs, &[Some(0), None], &mut [&mut build])
 }
 
 #[test]

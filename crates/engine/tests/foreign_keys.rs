@@ -1,6 +1,8 @@
 //! Foreign keys in the catalog: kept, found by their parents, and in step with every change of a definition.
 
-use myriad::{Engine, ForeignKey, ForeignKeyChange, IndexSpec, Judge, ReferenceAction, Result, TableSpec, Verdict};
+use myriad::{
+    Engine, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction, Result, TableSpec, Verdict,
+};
 use std::sync::Arc;
 
 const INDEXES: &[IndexSpec] = &[IndexSpec::UNIQUE, IndexSpec::PLAIN];
@@ -93,12 +95,15 @@ fn alter_and_drop_keep_both_sides_in_step() {
     let (_dir, engine) = place();
     create(&engine, "d/p", &[]);
     create(&engine, "d/c", &[key("one", "d/p"), key("two", "d/p")]);
+    let alter = |name: &str, keys| {
+        engine.redefine(name, &NewDefinition { frm: b"new", keys, ..Default::default() }).expect("altered");
+    };
     let keys = [key("three", "d/x"), key("two", "d/p")];
-    engine.replace_frm("d/c", b"new", ForeignKeyChange { keys: Some(&keys), renamed: &[] }).expect("altered");
+    alter("d/c", ForeignKeyChange { keys: Some(&keys), renamed: &[] });
     assert_eq!(parents(&engine, "d/c"), ["three>d/x", "two>d/p"]);
     assert_eq!(references(&engine, "d/p"), ["d/c:two"]);
     let renamed = [("id".to_string(), "number".to_string())];
-    engine.replace_frm("d/p", b"new", ForeignKeyChange { keys: None, renamed: &renamed }).expect("altered");
+    alter("d/p", ForeignKeyChange { keys: None, renamed: &renamed });
     let columns = |name: &str| {
         let keys = engine.foreign_keys("d/c").expect("read");
         keys.into_iter().find(|k| k.name == name).expect("key").columns[0].clone()
