@@ -328,6 +328,49 @@ def test_xa_disconnected(where):
     expect("committed", rows(c, "SELECT * FROM x"), ((1,),))
 
 
+def test_layouts(_where):
+    """Columns changed in place: by SIGKILL, in a copied database, in a partition; what is refused."""
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a VARCHAR(20) NOT NULL, b INT) STATS_PERSISTENT=0")
+        rows(c, "INSERT INTO t SELECT seq, CONCAT('row', seq), seq FROM seq_1_to_1000")
+        before = metric(c, "log_written_bytes")
+        rows(c, "ALTER TABLE t ADD COLUMN c INT NOT NULL DEFAULT 7 FIRST, DROP COLUMN b, MODIFY a VARCHAR(20) NULL, ALGORITHM=INSTANT")
+        expect("log of an instant change", metric(c, "log_written_bytes") - before < 16384, True)
+        rows(c, "UPDATE t SET a=NULL, c=c+1 WHERE id % 3 = 0")
+        sums = "SELECT COUNT(*), SUM(c), COUNT(a), SUM(CRC32(a)) FROM t"
+        wanted = rows(c, sums)
+        expect("rows of both layouts", wanted[0][:3], (1000, 7333, 667))
+        other = where.connect(database="d")
+        rows(other, "BEGIN")
+        rows(other, "UPDATE t SET c=0")
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        expect("after a kill", rows(c, sums), wanted)
+        rows(c, "XA START 'kept'")
+        rows(c, "DELETE FROM t WHERE id > 500")
+        rows(c, "XA END 'kept'")
+        rows(c, "XA PREPARE 'kept'")
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        rows(c, "ALTER TABLE t ADD COLUMN d INT, ALGORITHM=INSTANT")
+        rows(c, "XA ROLLBACK 'kept'")
+        expect("after a rollback of older rows", rows(c, sums), wanted)
+        expect("check", rows(c, "CHECK TABLE t EXTENDED")[0][3], "OK")
+        expect("copy", rows(c, "SELECT myriad_clone_database('d', 'e')")[0][0], 1)
+        rows(c, "INSERT INTO e.t SELECT * FROM t")
+        expect("copied", rows(c, sums.replace("FROM t", "FROM e.t")), wanted)
+        rows(c, "DROP DATABASE e")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2")
+        rows(c, "CREATE TABLE g (id INT PRIMARY KEY, v INT AS (id + 1) VIRTUAL)")
+        for refused in ("p ADD COLUMN x INT", "g ADD COLUMN x INT", "t ADD COLUMN x INT CHECK (x > 0)", "t ADD COLUMN y INT DEFAULT (id)",
+                        "t MODIFY c INT NOT NULL AUTO_INCREMENT UNIQUE"):
+            expect(refused, code_of(c, f"ALTER TABLE {refused}, ALGORITHM=INSTANT") in (1845, 1846), True)
+            rows(c, f"ALTER TABLE {refused}") if " c INT" not in refused else None
+
+
 def metric(c, name):
     return int(rows(c, f"SELECT value FROM information_schema.myriad_metrics WHERE name='{name}'")[0][0])
 
