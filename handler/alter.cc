@@ -18,8 +18,9 @@ constexpr alter_table_operations METADATA_ONLY =
     ALTER_COLUMN_COLUMN_FORMAT | ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_PARTITIONED |
     ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
 /* Rows stay as they are, with the layout that they were written in (layouts.h). */
-constexpr alter_table_operations NEW_LAYOUT = ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN |
-                                              ALTER_STORED_COLUMN_ORDER | ALTER_COLUMN_ORDER | ALTER_COLUMN_NULLABLE;
+constexpr alter_table_operations NEW_LAYOUT =
+    ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
+    ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_COLUMN_ORDER | ALTER_COLUMN_NULLABLE;
 constexpr alter_table_operations ADD_INDEX =
     ALTER_ADD_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 constexpr alter_table_operations DROP_INDEX =
@@ -72,9 +73,10 @@ std::vector<int> origins_of(const TABLE *altered, const Alter_inplace_info *info
   return origins;
 }
 
-/* A value that all the rows there are can have. */
+/* Whether all the rows there are can have one value in a new column, or need none. */
 bool has_one_default(const Field &field) {
   constexpr uint of_the_statement = VCOL_SESSION_FUNC | VCOL_TIME_FUNC;
+  if (field.vcol_info && !field.stored_in_db() && !field.check_constraint) return true;
   if (field.vcol_info || field.check_constraint || field.unireg_check == Field::NEXT_NUMBER ||
       (field.flags & (AUTO_INCREMENT_FLAG | VERS_SYSTEM_FIELD)))
     return false;
@@ -89,9 +91,17 @@ bool is_in_key(const TABLE *table, uint field) {
   return false;
 }
 
-/* Old rows can be read by their layouts. A change of nullability would change keys. */
+/* Its key has a column that the server keeps to itself. */
+bool has_long_unique(const TABLE *table) {
+  for (uint no = 0; no < table->s->keys; no++)
+    if (table->key_info[no].algorithm == HA_KEY_ALG_LONG_HASH) return true;
+  return false;
+}
+
+/* Old rows can be read by their layouts. A change of nullability would change keys, and what generated columns can be.
+ */
 bool can_keep_rows(const TABLE *old, const TABLE *altered, const std::vector<int> &origins, bool longer) {
-  if (old->vfield || altered->vfield || old->versioned() || altered->versioned()) return false;
+  if (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)) return false;
   for (uint i = 0; i < origins.size(); i++) {
     const Field *to = altered->field[i];
     if (origins[i] < 0) {
@@ -101,14 +111,14 @@ bool can_keep_rows(const TABLE *old, const TABLE *altered, const std::vector<int
     const Field *from = old->field[origins[i]];
     if (!same_image(from, to, longer)) return false;
     if (from->real_maybe_null() == to->real_maybe_null()) continue;
-    if (from->real_maybe_null() || is_in_key(old, uint(origins[i])) || is_in_key(altered, i)) return false;
+    if (from->real_maybe_null() || old->vfield || is_in_key(old, uint(origins[i])) || is_in_key(altered, i))
+      return false;
   }
   return true;
 }
 
-bool drops_auto_increment(const TABLE *old, const std::vector<int> &origins) {
-  const Field *field = old->found_next_number_field;
-  return field && std::find(origins.begin(), origins.end(), int(field->field_index)) == origins.end();
+bool is_dropped(const Field &field, const std::vector<int> &origins) {
+  return std::find(origins.begin(), origins.end(), int(field.field_index)) == origins.end();
 }
 
 /* The column itself: the field of a key's part may be one of the prefix's length. */
@@ -210,19 +220,17 @@ Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_d
   return old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::EqualButKeyPartLength;
 }
 
-/* Generated columns may depend on a longer one, and whether a foreign key's column may become longer or go the server
-   says when it copies. */
-bool ha_myriad::has_dependents() {
-  return table->vfield || referenced_by_foreign_key() || is_fk_defined_on_table_or_index(MAX_KEY);
-}
+/* Whether a foreign key's column may become longer the server says when it copies. */
+bool ha_myriad::has_foreign_keys() { return referenced_by_foreign_key() || is_fk_defined_on_table_or_index(MAX_KEY); }
 
 /* Whether the rows can stay as they are. The table's partitions could not change all at once. */
 bool ha_myriad::can_change_layout(const TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
   if (origins.empty() || table->s->partition_info_str || altered->s->partition_info_str) return false;
   if (m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX) return false;
-  if ((flags & ALTER_DROP_STORED_COLUMN) && has_dependents()) return false;
-  return !drops_auto_increment(table, origins) &&
-         can_keep_rows(table, altered, origins, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
+  for (Field **field = table->field; *field; field++)
+    if (is_dropped(**field, origins) && (*field == table->found_next_number_field || is_in_foreign_key(**field)))
+      return false;
+  return can_keep_rows(table, altered, origins, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
 }
 
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
@@ -246,7 +254,8 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
        table->s->option_struct->in_memory != altered->s->option_struct->in_memory))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool longer = flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
-  if (longer && has_dependents()) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  /* Generated columns may depend on a longer one. */
+  if (longer && (table->vfield || has_foreign_keys())) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const std::vector<int> origins = origins_of(altered, info);
   if (flags & NEW_LAYOUT ? !can_change_layout(altered, origins, flags) : !same_layout(table, altered, longer))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -297,7 +306,7 @@ bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Index_builder 
     restore_record(altered, s->default_values);
     MY_BITMAP *saved = tmp_use_all_columns(altered, &altered->write_set);
     for (uint i = 0; i < origins.size(); i++)
-      if (origins[i] < 0) set_default(altered->field[i]);
+      if (origins[i] < 0 && altered->field[i]->stored_in_db()) set_default(altered->field[i]);
     tmp_restore_column_map(&altered->write_set, saved);
     if (ha_thd()->is_error()) return true;
     layouts = m_plan->layouts_for(*builder->plan, origins, altered->record[0]);

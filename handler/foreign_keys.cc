@@ -627,6 +627,21 @@ bool ha_myriad::is_fk_defined_on_table_or_index(uint) {
   return m_references && m_references->has_parents();
 }
 
+/* Whether the column belongs to a foreign key, of this table or of one that refers to it. */
+bool ha_myriad::is_in_foreign_key(const Field &field) {
+  load_references();
+  if (!m_references) return false;
+  auto has = [&field](const std::vector<std::string> &columns) {
+    return std::any_of(columns.begin(), columns.end(),
+                       [&field](const std::string &column) { return same_name(field.field_name.str, column.c_str()); });
+  };
+  for (const ForeignKey &key : foreign_keys_of(m_name))
+    if (has(key.columns)) return true;
+  for (const ForeignKey &key : references_to(m_name))
+    if (has(key.parent_columns)) return true;
+  return false;
+}
+
 char *ha_myriad::get_foreign_key_create_info() {
   const ForeignKeys keys = foreign_keys_of(m_name);
   if (keys.empty()) return nullptr;

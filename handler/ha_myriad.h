@@ -161,7 +161,8 @@ private:
   void set_cursor_options();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
-  bool has_dependents();
+  bool has_foreign_keys();
+  bool is_in_foreign_key(const Field &);
   bool can_change_layout(const TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
   bool lay_out(TABLE *altered, Alter_inplace_info *, Index_builder *);
   void find_auto_increment_floor();

@@ -155,7 +155,9 @@ create table ch (id int primary key, pid int, b int, foreign key (pid) reference
 insert into p values (1, 1);
 insert into ch values (1, 1, 1);
 alter table p add column c int default 2 first;
-alter table ch add column c int default 2 first, drop column b;
+alter table ch add column c int default 2 first, drop column b, algorithm=instant;
+alter table p drop column a, add key (c), algorithm=inplace;
+update p set id = id + 0;
 select * from ch;
 -- code
 insert into ch values (3, 2, 2);
