@@ -276,6 +276,9 @@ def unsafe_statements():
                                  ("REPLACE INTO other VALUES (1, 5), (NULL, 6)", False),
                                  ("UPDATE other SET a = a + 1", False),
                                  ("DELETE FROM other WHERE a = 3", False),
+                                 ("OPTIMIZE TABLE other", False),
+                                 ("ALTER TABLE other FORCE", False),
+                                 ("ALTER TABLE other MODIFY a BIGINT", False),
                                  ("INSERT INTO other (a) SELECT a FROM told", True),
                                  ("INSERT INTO other (id, a) VALUES (1, 1), (NULL, 2) ON DUPLICATE KEY UPDATE a = 9", True),
                                  ("INSERT INTO told VALUES (1)", True)]:
