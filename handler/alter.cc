@@ -73,15 +73,24 @@ std::vector<int> origins_of(const TABLE *altered, const Alter_inplace_info *info
   return origins;
 }
 
+/* What rows get that have no value of their own, into the record. False: it does not fit, which the server says when it
+   copies. */
+bool set_default(Field *field) {
+  if (field->default_value) return !field->set_default();
+  if (field->has_default_now_unireg_check()) field->set_time();
+  return true;
+}
+
 /* Whether all the rows there are can have one value in a new column, or need none. */
-bool has_one_default(const Field &field) {
+bool has_one_default(Field &field) {
   constexpr uint of_the_statement = VCOL_SESSION_FUNC | VCOL_TIME_FUNC;
   if (field.vcol_info && !field.stored_in_db() && !field.check_constraint) return true;
   if (field.vcol_info || field.check_constraint || field.unireg_check == Field::NEXT_NUMBER ||
       (field.flags & (AUTO_INCREMENT_FLAG | VERS_SYSTEM_FIELD)))
     return false;
   if (field.type() == MYSQL_TYPE_GEOMETRY && !field.real_maybe_null()) return false;
-  return !field.default_value || !(field.default_value->flags & ~of_the_statement);
+  if (field.default_value && (field.default_value->flags & ~of_the_statement)) return false;
+  return set_default(&field);
 }
 
 bool is_in_key(const TABLE *table, uint field) {
@@ -100,10 +109,10 @@ bool has_long_unique(const TABLE *table) {
 
 /* Old rows can be read by their layouts. A change of nullability would change keys, and what generated columns can be.
  */
-bool can_keep_rows(const TABLE *old, const TABLE *altered, const std::vector<int> &origins, bool longer) {
+bool can_keep_rows(const TABLE *old, TABLE *altered, const std::vector<int> &origins, bool longer) {
   if (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)) return false;
   for (uint i = 0; i < origins.size(); i++) {
-    const Field *to = altered->field[i];
+    Field *to = altered->field[i];
     if (origins[i] < 0) {
       if (!has_one_default(*to)) return false;
       continue;
@@ -199,14 +208,6 @@ public:
   std::string layouts;
 };
 
-/* What rows get that have no value of their own. */
-static void set_default(Field *field) {
-  if (field->default_value)
-    field->set_default();
-  else if (field->has_default_now_unireg_check())
-    field->set_time();
-}
-
 bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &new_type) const {
   return is_longer(field, uint32(new_type.length)) && new_type.type_handler() == field.type_handler() &&
          new_type.charset == field.charset();
@@ -224,7 +225,7 @@ Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_d
 bool ha_myriad::has_foreign_keys() { return referenced_by_foreign_key() || is_fk_defined_on_table_or_index(MAX_KEY); }
 
 /* Whether the rows can stay as they are. The table's partitions could not change all at once. */
-bool ha_myriad::can_change_layout(const TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
+bool ha_myriad::can_change_layout(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
   if (origins.empty() || table->s->partition_info_str || altered->s->partition_info_str) return false;
   if (m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX) return false;
   for (Field **field = table->field; *field; field++)

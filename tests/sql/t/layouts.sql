@@ -204,3 +204,15 @@ select id, aid from d order by id;
 alter table d drop column aid;
 insert into d (id) values (99);
 select id, h from d order by id;
+-- A default that does not fit is refused, as with InnoDB.
+-- code
+alter table d add column n1 char(3) default user();
+-- code
+alter table d add column n2 tinyint not null default (connection_id() * 0 + 1000);
+alter table d add column n3 char(3) default left(user(), 3), add column n4 varchar(20) compressed default 'abc', add column n5 int invisible default 3;
+select id, n3, n4, n5 from d order by id;
+show columns from d;
+-- code
+alter table d add column n6 int not null default (nullif(1, 1));
+alter table d add column n7 int default (nullif(1, 1)), add column n8 date default (cast('2020-01-01' as date));
+select id, n7, n8 from d order by id;
