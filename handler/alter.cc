@@ -107,8 +107,7 @@ bool has_long_unique(const TABLE *table) {
   return false;
 }
 
-/* Old rows can be read by their layouts. A change of nullability would change keys, and what generated columns can be.
- */
+/* Whether old rows can be read by their layouts. Nullability changes keys, and what generated columns can be. */
 bool can_keep_rows(const TABLE *old, TABLE *altered, const std::vector<int> &origins, bool longer) {
   if (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)) return false;
   for (uint i = 0; i < origins.size(); i++) {
@@ -299,7 +298,7 @@ void ha_myriad::find_auto_increment_floor() {
   tmp_restore_column_map(&table->read_set, saved);
 }
 
-/* The rows' layouts after the change. */
+/* Gives the new plan the rows' layouts after the change; true and an error if it cannot. */
 bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Index_builder *builder) {
   myriad::RowLayouts layouts = m_plan->layouts();
   if (info->handler_flags & NEW_LAYOUT) {
