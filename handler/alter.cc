@@ -203,8 +203,7 @@ public:
   std::vector<uint32_t> added; /* core numbers of the indexes to build, as in `builds` */
   std::vector<myriad_index_build *> builds;
   myriad::ForeignKeyChange foreign_keys;
-  bool has_layouts = false; /* new ones for the catalog: */
-  std::string layouts;
+  std::string layouts; /* for the catalog; empty: as they are */
 };
 
 bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &new_type) const {
@@ -310,8 +309,7 @@ bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Index_builder 
     tmp_restore_column_map(&altered->write_set, saved);
     if (ha_thd()->is_error()) return true;
     layouts = m_plan->layouts_for(*builder->plan, origins, altered->record[0]);
-    builder->layouts = layouts.encode();
-    builder->has_layouts = !layouts.layouts.empty();
+    if (!layouts.layouts.empty()) builder->layouts = layouts.encode();
   }
   if (builder->plan->set_layouts(std::move(layouts))) return false;
   print_error(HA_ERR_CRASHED, MYF(0));
@@ -454,7 +452,7 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   for (const std::string &name : keys.new_names) new_names.push_back(name.c_str());
   const myriad_foreign_key_change change{keys.replace,     specs.data(),     specs.size(),
                                          old_names.data(), new_names.data(), uint32_t(old_names.size())};
-  const uchar *layouts = builder->has_layouts ? reinterpret_cast<const uchar *>(builder->layouts.data()) : nullptr;
+  const uchar *layouts = builder->layouts.empty() ? nullptr : reinterpret_cast<const uchar *>(builder->layouts.data());
   const myriad_new_definition definition{frm, frm_length, layouts, builder->layouts.size(), &change};
   myriad_status status;
   if (info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER))

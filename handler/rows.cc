@@ -509,28 +509,25 @@ bool TablePlan::unpack_old_row(const Template &what, const myriad_row &row, ucha
     record[step.null_offset] |= step.null_bit;
     clear_null(step, what.defaults, record);
   };
+  auto set_value = [&](const Step &step, const uchar *image, const uchar *image_end) {
+    if (step.null_bit) record[step.null_offset] &= uchar(~step.null_bit);
+    return unpack_step(step, image, image_end, record, blobs);
+  };
   for (const OldColumn &column : layout.columns) {
     if (column.null_bit && (nulls[column.null_offset] & column.null_bit)) {
       if (column.step) set_null(*column.step);
       continue;
     }
-    if (column.step) {
-      if (column.step->null_bit) record[column.step->null_offset] &= uchar(~column.step->null_bit);
-      at = unpack_step(*column.step, at, end, record, blobs);
-    } else {
-      at = skip_image(column.length_bytes, column.width, at, end);
-    }
+    at = column.step ? set_value(*column.step, at, end) : skip_image(column.length_bytes, column.width, at, end);
     if (!at) return false;
   }
   for (const MissingColumn &missing : layout.missing) {
-    const Step &step = *missing.step;
     if (missing.column->is_null) {
-      set_null(step);
+      set_null(*missing.step);
       continue;
     }
-    if (step.null_bit) record[step.null_offset] &= uchar(~step.null_bit);
     const auto *image = reinterpret_cast<const uchar *>(missing.column->default_image.data());
-    if (!unpack_step(step, image, image + missing.column->default_image.size(), record, blobs)) return false;
+    if (!set_value(*missing.step, image, image + missing.column->default_image.size())) return false;
   }
   return finish_row(what, row, record);
 }

@@ -286,14 +286,20 @@ impl HybridLatch {
         self.lock_exclusive_while(part, || true);
     }
 
-    /// Takes the latch in shared mode, or gives up waiting (`false`) because what it guards is no longer `wanted`. That may
-    /// change under an exclusive hold only; the answer is asked for while others wait, so it must be a plain look. Latched
-    /// does not mean wanted: ask again then.
+    /// Takes the latch in shared mode, unless (`false`) what it guards is no longer `wanted`, now or after a while of waiting.
+    /// That may change under an exclusive hold only; it is asked while others wait, so it must be a plain look.
     #[inline]
     pub fn lock_shared_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
         let part = part.into();
         count_acquired(part);
-        self.try_shared() || self.wait(part.class, HybridLatch::try_shared, &wanted)
+        if !self.try_shared() && !self.wait(part.class, HybridLatch::try_shared, &wanted) {
+            return false;
+        }
+        let still = wanted();
+        if !still {
+            self.unlock_shared();
+        }
+        still
     }
 
     /// As [`HybridLatch::lock_shared_while`], in exclusive mode.
@@ -301,7 +307,14 @@ impl HybridLatch {
     pub fn lock_exclusive_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
         let part = part.into();
         count_acquired(part);
-        self.try_exclusive() || self.wait(part.class, HybridLatch::try_exclusive, &wanted)
+        if !self.try_exclusive() && !self.wait(part.class, HybridLatch::try_exclusive, &wanted) {
+            return false;
+        }
+        let still = wanted();
+        if !still {
+            self.unlock_exclusive_unchanged();
+        }
+        still
     }
 
     /// Gives back a shared hold.

@@ -143,8 +143,7 @@ impl BufferPool {
         if frame.0 as usize >= self.frames().len() {
             return None;
         }
-        let page = OptimisticPage::new(self, frame.0, id, version).lock_exclusive()?;
-        self.frames().get(frame.0).holds(id.to_u64()).then_some(page)
+        OptimisticPage::new(self, frame.0, id, version).lock_exclusive()
     }
 }
 
@@ -283,6 +282,7 @@ impl<'p> OptimisticPage<'p> {
         len.cmp(&other.len())
     }
 
+    #[inline]
     fn is_current(&self) -> bool {
         let frame = self.descriptor();
         frame.latch.version() == self.version && frame.holds(self.id.to_u64())
@@ -291,27 +291,16 @@ impl<'p> OptimisticPage<'p> {
     /// Latches the page shared, if it is still the same page with the same contents.
     #[inline]
     pub fn lock_shared(self) -> Option<SharedPage<'p>> {
-        let frame = self.descriptor();
-        // Asked first, and while waiting: nobody waits for whoever has the frame now, perhaps with another page in it.
-        if !self.is_current() || !frame.latch.lock_shared_while(self.pool.latch_part(self.frame), || self.is_current())
-        {
-            return None;
-        }
-        let held = SharedPage::from_held(self.pool, self.frame, self.id);
-        (frame.latch.version() == self.version).then_some(held)
+        // Nobody waits for whoever has the frame now, perhaps with another page in it.
+        let held = self.descriptor().latch.lock_shared_while(self.pool.latch_part(self.frame), || self.is_current());
+        held.then(|| SharedPage::from_held(self.pool, self.frame, self.id))
     }
 
     /// Latches the page exclusively, if it is still the same page with the same contents.
     #[inline]
     pub fn lock_exclusive(self) -> Option<ExclusivePage<'p>> {
-        let frame = self.descriptor();
-        if !self.is_current()
-            || !frame.latch.lock_exclusive_while(self.pool.latch_part(self.frame), || self.is_current())
-        {
-            return None;
-        }
-        let held = ExclusivePage::from_held(self.pool, self.frame, self.id);
-        (frame.latch.version() == self.version).then_some(held)
+        let held = self.descriptor().latch.lock_exclusive_while(self.pool.latch_part(self.frame), || self.is_current());
+        held.then(|| ExclusivePage::from_held(self.pool, self.frame, self.id))
     }
 }
 

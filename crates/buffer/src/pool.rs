@@ -213,15 +213,11 @@ impl BufferPool {
             let frame = self.frames.get(at);
             // Nobody waits for a frame that has been given to another page: whoever has that may wait for a page that the
             // caller holds.
-            if !frame.latch.lock_shared_while(self.latch_part(at), || frame.holds(id.to_u64())) {
-                continue;
-            }
-            if frame.holds(id.to_u64()) {
+            if frame.latch.lock_shared_while(self.latch_part(at), || frame.holds(id.to_u64())) {
                 frame.touch();
                 self.count_hit();
                 return Some(at);
             }
-            frame.latch.unlock_shared();
         }
         None
     }
@@ -231,15 +227,11 @@ impl BufferPool {
     fn lock_resident(&self, id: PageId) -> Option<u32> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
-            if !frame.latch.lock_exclusive_while(self.latch_part(at), || frame.holds(id.to_u64())) {
-                continue;
-            }
-            if frame.holds(id.to_u64()) {
+            if frame.latch.lock_exclusive_while(self.latch_part(at), || frame.holds(id.to_u64())) {
                 frame.touch();
                 self.count_hit();
                 return Some(at);
             }
-            frame.latch.unlock_exclusive_unchanged();
         }
         None
     }
@@ -292,13 +284,7 @@ impl BufferPool {
         if frame.0 as usize >= self.frames.len() {
             return None;
         }
-        OptimisticPage::new(self, frame.0, id, version).lock_shared().filter(|p| {
-            let same = self.frames.get(p.frame().0).holds(id.to_u64());
-            if same {
-                self.count_hit();
-            }
-            same
-        })
+        OptimisticPage::new(self, frame.0, id, version).lock_shared().inspect(|_| self.count_hit())
     }
 
     #[inline]
