@@ -33,6 +33,7 @@ section sql-tenants $python tests/sql/tenant_tests.py
 section sql-foreign-keys $python tests/sql/foreign_key_tests.py
 section isolation $python tests/isolation/run.py
 section replication $python tests/replication/run.py
+section spider $python tests/spider/run.py
 section crash $python tests/crash/run.py --loops "${CRASH_LOOPS:-8}"
 section crash-larger $python tests/crash/larger.py --loops "${CRASH_LOOPS:-4}"
 section crash-redo-log $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --switch-redo-log
