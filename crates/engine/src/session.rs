@@ -232,6 +232,7 @@ impl Session {
     pub fn commit(&mut self) -> Result<()> {
         self.store_counters()?;
         self.trx.commit(Durability::Configured)?;
+        self.trx.help_purge();
         self.stamp_changed();
         Ok(())
     }
@@ -265,6 +266,7 @@ impl Session {
     /// Those of the log.
     pub fn commit_finish(&mut self, durable: bool) -> Result<()> {
         self.trx.commit_finish(if durable { Durability::Configured } else { Durability::None })?;
+        self.trx.help_purge();
         self.stamp_changed();
         Ok(())
     }

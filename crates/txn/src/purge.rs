@@ -13,7 +13,7 @@ use crate::rollback::{index_of, is_gone, is_sparse, LeftOver};
 use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
-use crate::undo::space::{PurgePosition, PurgeSlot};
+use crate::undo::space::{PurgePosition, PurgeSlot, UndoLog};
 use crate::value::{Entry, OverflowRef};
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
@@ -27,12 +27,25 @@ use std::time::Duration;
 const RECORDS_PER_TURN: usize = 512;
 /// Finished logs of a slot, and each time as many more, at which a commit wakes a sleeping purge thread. A power of two.
 const PENDING_TO_WAKE: u64 = 256;
+/// Finished logs from which on purge threads do not keep up, and those who add to them take a share: each slot is looked at by
+/// itself, for its part of that many. Later the pages that are to be purged would have left memory.
+const PENDING_TO_SHARE: u64 = 2048;
+/// Every so many commits to such a slot one purges what so many have left, and as much again of what is older.
+const COMMITS_PER_SHARE: u64 = 8;
+/// Records of a share, at least.
+const SHARE_RECORDS_MIN: u64 = 64;
 /// Below this many records in a turn looking for them costs more than they do: let some gather first.
 const RECORDS_WORTH_A_TURN: u64 = 128;
 const GATHER_WAIT: Duration = Duration::from_millis(10);
 const IDLE_WAIT: Duration = Duration::from_millis(50);
 const RETRY_WAIT: Duration = Duration::from_secs(1);
 const ROLLBACK_RETRY: Duration = Duration::from_secs(10);
+
+/// What a session purges itself, because the threads do not keep up.
+pub(crate) struct PurgeShare {
+    slot: Arc<PurgeSlot>,
+    records: usize,
+}
 
 /// Purge's threads and figures.
 pub(crate) struct PurgeControl {
@@ -69,12 +82,13 @@ impl PurgeControl {
         Csn(self.limit.load(Ordering::Acquire))
     }
 
-    /// A transaction with a log in the slot has ended.
-    pub fn note_finished(&self, slot: &PurgeSlot) {
+    /// A transaction with a log in the slot has ended. Whether it should be asked for a share of purge's work.
+    pub fn note_finished(&self, slot: &PurgeSlot) -> bool {
         let pending = slot.pending.fetch_add(1, Ordering::Relaxed) + 1;
         if pending & (PENDING_TO_WAKE - 1) == 0 && self.sleeping.load(Ordering::Relaxed) > 0 {
             self.wake();
         }
+        pending % COMMITS_PER_SHARE == 0
     }
 
     /// Wakes the background threads.
@@ -215,17 +229,42 @@ impl TrxSystem {
         }
     }
 
-    /// A turn at every slot, or at those of one thread. How many steps it made: records, pages.
-    fn purge_turn(&self, share: Option<(usize, usize)>) -> Result<u64> {
+    /// Commits below may be purged from now on.
+    fn purge_limit(&self) -> Csn {
         let oldest = self.oldest_snapshot();
         self.purge.limit.fetch_max(oldest.0, Ordering::AcqRel);
+        oldest
+    }
+
+    /// What the transaction of the log, which has ended, should purge; nothing while purge threads keep up.
+    pub(crate) fn purge_share(&self, log: &UndoLog) -> Option<PurgeShare> {
+        let slot = &log.tail.purge;
+        if log.header.is_none() || !self.purge.note_finished(slot) {
+            return None;
+        }
+        let enough = PENDING_TO_SHARE / self.undo.purge_slot_count() as u64;
+        let records = (log.records * 2 * COMMITS_PER_SHARE).clamp(SHARE_RECORDS_MIN, RECORDS_PER_TURN as u64) as usize;
+        (slot.pending.load(Ordering::Relaxed) >= enough).then(|| PurgeShare { slot: Arc::clone(slot), records })
+    }
+
+    /// Takes a share of purge's work. Where purge is at the slot already, or something is wrong, nothing is done: its threads come
+    /// there, and tell.
+    pub(crate) fn take_share(&self, share: PurgeShare) {
+        if let Some(mut position) = share.slot.position.try_lock() {
+            let _ = self.purge_records(&share.slot, &mut position, self.purge_limit(), share.records);
+        }
+    }
+
+    /// A turn at every slot, or at those of one thread. How many steps it made: records, pages.
+    fn purge_turn(&self, share: Option<(usize, usize)>) -> Result<u64> {
+        let oldest = self.purge_limit();
         self.commits().advance(oldest, self.next_trx_id());
         let (mut steps, mut failed) = (0, None);
         for slot in self.undo.purge_slots() {
             if share.is_some_and(|(no, of)| slot.no as usize % of != no) || slot.pending.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            match self.purge_slot(&slot, oldest) {
+            match self.purge_records(&slot, &mut slot.position.lock(), oldest, RECORDS_PER_TURN) {
                 Ok(n) => steps += n,
                 // One damaged page must not keep the other slots' debt.
                 Err(e) => failed = failed.or(Some(e)),
@@ -240,12 +279,12 @@ impl TrxSystem {
         }
     }
 
-    fn purge_slot(&self, slot: &PurgeSlot, oldest: Csn) -> Result<u64> {
-        let mut position = slot.position.lock();
+    /// Goes on from the slot's position, over at most `count` records.
+    fn purge_records(&self, slot: &PurgeSlot, position: &mut PurgePosition, oldest: Csn, count: usize) -> Result<u64> {
         let mut body = Vec::new();
         let mut steps = 0;
-        for _ in 0..RECORDS_PER_TURN {
-            if position.page == PageNo::NONE || !self.next_record(slot, &mut position, oldest, &mut body)? {
+        for _ in 0..count {
+            if position.page == PageNo::NONE || !self.next_record(slot, position, oldest, &mut body)? {
                 break;
             }
             steps += 1;

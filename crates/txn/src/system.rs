@@ -4,7 +4,7 @@ use crate::commit_table::{CommitTable, ANCIENT, CHUNK_IDS};
 use crate::hash::LeafHash;
 use crate::lock::{CommitOrder, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
 use crate::promote::Promotion;
-use crate::purge::PurgeControl;
+use crate::purge::{PurgeControl, PurgeShare};
 use crate::snapshot::{SnapshotSlot, Snapshots};
 use crate::trx::{Isolation, Trx, TrxInfo, TrxShared, TrxState};
 use crate::undo::record::LogState;
@@ -353,15 +353,15 @@ impl TrxSystem {
         mtr.commit()
     }
 
-    /// The transaction has ended, its log says so: makes it visible, releases its locks and gives its slot back.
-    pub(crate) fn finish(&self, log: UndoLog, locks: &Arc<TrxLocks>) {
+    /// The transaction has ended, its log says so: makes it visible, releases its locks and gives its slot back. What it should
+    /// purge, if purge does not keep up.
+    pub(crate) fn finish(&self, log: UndoLog, locks: &Arc<TrxLocks>) -> Option<PurgeShare> {
         self.commits.commit(log.trx, self.snapshots.next_csn());
         self.remove_active(log.trx);
         self.locks.release_all(locks);
-        if !log.header.is_none() {
-            self.purge.note_finished(&log.tail.purge);
-        }
+        let share = self.purge_share(&log);
         self.undo.release(log.tail);
+        share
     }
 
     /// Makes everything up to `lsn` as durable as asked.

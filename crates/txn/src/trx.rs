@@ -4,6 +4,7 @@ use crate::index::Index;
 use crate::lock::{Inheritance, TrxLocks, WaitOutcome, WaitToken};
 use crate::overtaken::Overtaken;
 use crate::place::Place;
+use crate::purge::PurgeShare;
 use crate::read::{Versions, View};
 use crate::snapshot::SnapshotSlot;
 use crate::system::{FlushPolicy, TrxSystem, Work};
@@ -284,6 +285,8 @@ pub struct Trx {
     xid: Option<Vec<u8>>,
     /// Set by `commit_ordered`: the end of the commit's log record.
     ordered: Option<Lsn>,
+    /// What it should purge now that it has ended.
+    purge_share: Option<PurgeShare>,
     /// Whether it has changed anything that outlives a restart: in-memory tables do not.
     pub(crate) lasting_changes: bool,
     /// Grows with each change: batches read ahead before are stale.
@@ -313,6 +316,7 @@ impl Trx {
             undo: None,
             xid: None,
             ordered: None,
+            purge_share: None,
             lasting_changes: false,
             changes: 0,
             scratch: Scratch::default(),
@@ -543,7 +547,7 @@ impl Trx {
             }
         };
         match self.undo.take() {
-            Some(log) => self.sys.finish(log, &self.locks),
+            Some(log) => drop(self.sys.finish(log, &self.locks)),
             None => self.sys.locks().release_all(&self.locks),
         }
         self.become_idle();
@@ -669,7 +673,7 @@ impl Trx {
             None => Lsn(0),
         };
         match self.undo.take() {
-            Some(log) => self.sys.finish(log, &self.locks),
+            Some(log) => self.purge_share = self.sys.finish(log, &self.locks),
             None => self.sys.locks().release_all(&self.locks),
         }
         self.ordered = Some(lsn);
@@ -688,6 +692,13 @@ impl Trx {
         let policy = if self.lasting_changes { self.policy(durability) } else { FlushPolicy::EverySecond };
         self.become_idle();
         self.sys.harden(lsn, policy)
+    }
+
+    /// After a commit: takes a share of purge's work, if its threads do not keep up with the commits.
+    pub fn help_purge(&mut self) {
+        if let Some(share) = self.purge_share.take() {
+            self.sys.take_share(share);
+        }
     }
 
     /// Leaves the prepared transaction to [`crate::TrxSystem::commit_by_xid`]; this object is idle then.

@@ -38,6 +38,34 @@ fn a_row_lives_and_dies() {
     assert_eq!(rig.sys.purge_stats().history, 0);
 }
 
+/// With no purge thread at work those who commit keep the history short, but for what an open snapshot keeps; that they catch up
+/// with later.
+#[test]
+fn commits_take_their_share_of_purge() {
+    let rig = Rig::small();
+    let (mut reader, mut writers) = (rig.trx(), [rig.trx(), rig.trx()]);
+    let mut commit = |from: u32, to: u32| {
+        for n in from..to {
+            let t = &mut writers[n as usize % 2];
+            let key = (n % 50).to_be_bytes();
+            match n / 50 % 2 {
+                0 => rig.insert(t, &key, &[7; 100]).unwrap(),
+                _ => rig.delete(t, &key).unwrap(),
+            }
+            t.commit(Durability::Configured).unwrap();
+            t.help_purge();
+        }
+        rig.sys.purge_stats().history
+    };
+    assert!(commit(0, 10_000) < 2500);
+    assert!(rig.get(&mut reader, &[0; 4]).is_none());
+    assert!(commit(10_000, 20_000) >= 10_000);
+    reader.commit(Durability::Configured).unwrap();
+    assert!(commit(20_000, 40_000) < 2500);
+    rig.purge_all();
+    assert_eq!((rig.sys.purge_stats().history, rig.entries()), (0, 0));
+}
+
 /// A commit counts its log after others see it, so that purge may have passed the log by then.
 #[test]
 fn a_log_counted_after_purge_has_passed_it_is_forgotten() {

@@ -218,6 +218,11 @@ impl UndoSpace {
         self.slots.read().clone()
     }
 
+    /// How many slots there are.
+    pub fn purge_slot_count(&self) -> usize {
+        self.slots.read().len()
+    }
+
     /// A slot for a transaction to write to, the one used last if there is a choice.
     pub fn acquire(&self) -> Result<Tail> {
         let mine = thread_no();
