@@ -21,8 +21,8 @@ use std::sync::Arc;
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// Threads that provide.
-pub(crate) const PROVIDERS: usize = 4;
+/// Threads that provide: more than the device needs, as each waits for the processor at every step when clients are many.
+pub(crate) const PROVIDERS: usize = 8;
 /// Dirty victims written at a time.
 const PROVIDER_PAGES: usize = BATCH_PAGES;
 /// Victims taken from a partition before the next one has its turn.
@@ -154,7 +154,7 @@ impl BufferPool {
     pub(crate) fn provide(&self) -> Result<usize> {
         let mut freed = 0;
         // Of a small pool only a part may be on its way to the files at a time.
-        let batch = (self.frames().len() / 32).clamp(8, PROVIDER_PAGES);
+        let batch = (self.frames().len() / (8 * PROVIDERS)).clamp(8, PROVIDER_PAGES);
         let mut dirty = Vec::with_capacity(batch);
         let frames = self.frames().len() as u32;
         let mut looks = 3 * frames;

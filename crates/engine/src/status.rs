@@ -277,6 +277,7 @@ impl Engine {
         let s = self.trx_system().purge_stats();
         line!(out, "History {} transactions, undo pages {}", s.history, s.undo_pages);
         line!(out, "{} undo records purged, {} entries removed", s.records_purged, s.entries_removed);
+        line!(out, "{} shares of it taken by commits", s.shares);
     }
 
     fn status_latches(&self, out: &mut String) {
@@ -329,6 +330,7 @@ impl Engine {
             ("change_buffer_merged_pages", pool.merges),
             ("purged_records", purge.records_purged),
             ("purged_entries", purge.entries_removed),
+            ("purge_shares", purge.shares),
             ("lock_waits", locks.waits),
             ("lock_wait_us", locks.wait_us),
             ("lock_deadlocks", locks.deadlocks),

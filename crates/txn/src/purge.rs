@@ -56,6 +56,7 @@ pub(crate) struct PurgeControl {
     wake_up: Condvar,
     handles: Mutex<Vec<std::thread::JoinHandle<()>>>,
     records: AtomicU64,
+    shares: AtomicU64,
     entries: AtomicU64,
     /// Every log of a commit below may have been purged.
     limit: AtomicU64,
@@ -72,6 +73,7 @@ impl PurgeControl {
             wake_up: Condvar::new(),
             handles: Mutex::default(),
             records: AtomicU64::new(0),
+            shares: AtomicU64::new(0),
             entries: AtomicU64::new(0),
             limit: AtomicU64::new(ANCIENT.0 + 1),
         }
@@ -225,6 +227,7 @@ impl TrxSystem {
             history: self.undo.purge_slots().iter().map(|s| s.pending.load(Ordering::Relaxed)).sum(),
             undo_pages: self.undo.pages_in_use(),
             records_purged: self.purge.records.load(Ordering::Relaxed),
+            shares: self.purge.shares.load(Ordering::Relaxed),
             entries_removed: self.purge.entries.load(Ordering::Relaxed),
         }
     }
@@ -251,6 +254,7 @@ impl TrxSystem {
     /// there, and tell.
     pub(crate) fn take_share(&self, share: PurgeShare) {
         if let Some(mut position) = share.slot.position.try_lock() {
+            self.purge.shares.fetch_add(1, Ordering::Relaxed);
             let _ = self.purge_records(&share.slot, &mut position, self.purge_limit(), share.records);
         }
     }

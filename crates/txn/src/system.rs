@@ -83,6 +83,8 @@ pub struct PurgeStats {
     pub undo_pages: u64,
     /// Undo records purged since start.
     pub records_purged: u64,
+    /// Shares of purge's work that commits have taken since start.
+    pub shares: u64,
     /// Delete-marked entries removed since start.
     pub entries_removed: u64,
 }
