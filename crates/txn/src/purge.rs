@@ -90,7 +90,7 @@ impl PurgeControl {
         if pending & (PENDING_TO_WAKE - 1) == 0 && self.sleeping.load(Ordering::Relaxed) > 0 {
             self.wake();
         }
-        pending % COMMITS_PER_SHARE == 0
+        pending.is_multiple_of(COMMITS_PER_SHARE)
     }
 
     /// Wakes the background threads.
