@@ -66,8 +66,10 @@ int commit(handlerton *, THD *thd, bool all) {
   }
   myriad_status status;
   if (session->ordered) {
-    /* The binlog (or the server's own log) recovers the commit, so its sync covers ours. */
-    status = myriad_commit_finish(session->core(), false);
+    /* The binlog recovers the commit, so its sync covers ours. The server's own log, which decides on transactions of
+       several engines without a binlog, does not: MariaDB 10.11 reads it after a crash, but rolls back whatever it
+       finds prepared. */
+    status = myriad_commit_finish(session->core(), !opt_bin_log);
   } else if (session->prepared) {
     myriad_commit_ordered(session->core());
     status = myriad_commit_finish(session->core(), true);

@@ -1,0 +1,96 @@
+#!/usr/bin/python3
+"""Transactions over a table of Myriad and one of another engine, without a binary log, and SIGKILL after an acknowledgement.
+
+Such a commit is decided in the server's own log (tc.log). MariaDB 10.11 reads that log after a crash and then rolls back
+whatever it finds prepared, so an engine that leaves the decision to it loses commits that were acknowledged; InnoDB and
+RocksDB do. Myriad's part has to be there. The other engine's is counted and shown, and is no failure.
+"""
+import argparse
+import errno
+import os
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts"))
+import pymysql  # noqa: E402
+import server  # noqa: E402
+
+LOST = {2003, 2006, 2013, errno.ECONNRESET, errno.EPIPE}
+OTHER = "INNODB"
+LOG = ["--loose-myriad-log-capacity=33554432"]
+
+
+class Client:
+    """Commits transactions, each of a key of its own, and records what was acknowledged."""
+
+    def __init__(self, number):
+        self.next_key, self.acknowledged, self.trouble = number * 10_000_000, set(), None
+
+    def work(self, srv, commits):
+        """Until `commits` are done or the server is gone."""
+        try:
+            connection = srv.connect(database="two", autocommit=False)
+            cursor = connection.cursor()
+            for _ in range(commits):
+                key = self.next_key
+                self.next_key += 1
+                # Which engine is asked first to prepare and to commit depends on the order of the statements.
+                for table in ("ours", "theirs") if key % 2 else ("theirs", "ours"):
+                    cursor.execute(f"INSERT INTO {table} VALUES ({key})")
+                connection.commit()
+                self.acknowledged.add(key)
+        except (pymysql.err.MySQLError, OSError) as problem:
+            if not problem.args or problem.args[0] not in LOST:
+                self.trouble = problem
+
+
+def kill_once(srv, number, clients):
+    """Kills an idle server after a few commits, or one at work. Returns the acknowledged keys that each table lacks."""
+    if number % 2:
+        threads = [threading.Thread(target=client.work, args=(srv, 1_000_000), daemon=True) for client in clients]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.5 + number % 5 * 0.2)
+        srv.kill()
+        for thread in threads:
+            thread.join(60)
+    else:
+        clients[0].work(srv, 1 + number // 2)
+        srv.kill()
+    trouble = [client.trouble for client in clients if client.trouble]
+    if trouble:
+        raise server.ServerError(f"a client failed: {trouble[0]}")
+    srv.start()
+    acknowledged = set().union(*(client.acknowledged for client in clients))
+    return {table: acknowledged - {row[0] for row in srv.query(f"SELECT id FROM two.{table}")}
+            for table in ("ours", "theirs")}, len(acknowledged)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--engine", default="MYRIAD")
+    parser.add_argument("--loops", type=int, default=8)
+    args = parser.parse_args()
+    passed = failed = 0
+    with server.Server(args.engine, options=LOG, pool_mib=16) as srv:
+        srv.query("CREATE DATABASE two")
+        srv.query(f"CREATE TABLE two.ours (id BIGINT PRIMARY KEY) ENGINE={args.engine}")
+        srv.query(f"CREATE TABLE two.theirs (id BIGINT PRIMARY KEY) ENGINE={OTHER}")
+        clients, known = [Client(number) for number in range(6)], {"ours": set(), "theirs": set()}
+        for number in range(args.loops):
+            lost, commits = kill_once(srv, number, clients)
+            new = {table: sorted(lost[table] - known[table]) for table in lost}
+            known = lost
+            print(f"  loop {number + 1}: {commits} commits in all; {OTHER} lost {len(new['theirs'])}", flush=True)
+            if new["ours"]:
+                print(f"    failed: {len(new['ours'])} acknowledged rows are lost: {new['ours'][:5]}", flush=True)
+            passed, failed = passed + (not new["ours"]), failed + bool(new["ours"])
+        srv.stop()
+    print(f"two engines on {args.engine}: {passed} passed, {failed} failed")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    server.main_guard(main)
