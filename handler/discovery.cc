@@ -36,6 +36,33 @@ bool list_name(void *arg, const char *table, size_t length) {
   return true;
 }
 
+bool is_sequence(const char *name) {
+  std::string image;
+  return myriad_read_frm(name, &image) && myriad_frm_is_sequence(image);
+}
+
+/* SHOW FULL TABLES tells sequences from tables by .frm files and by the server's cache of definitions: without the
+   former they have to be in the latter when it asks about each name. */
+void open_sequences(THD *thd, const LEX_CSTRING &db, const char *directory, const std::vector<std::string> &names) {
+  Dummy_error_handler none;
+  thd->push_internal_handler(&none);
+  for (const std::string &file : names) {
+    if (!is_sequence((std::string(directory) + "/" + file).c_str())) continue;
+    char name[NAME_LEN + 1];
+    LEX_CSTRING table = {name, filename_to_tablename(file.c_str(), name, sizeof name, true)};
+    TABLE_LIST list;
+    list.init_one_table(&db, &table, nullptr, TL_READ);
+    /* Without the lock a definition could stay in the cache that is dropped meanwhile. One that changes now is left
+     * out. */
+    MDL_request lock;
+    MDL_REQUEST_INIT(&lock, MDL_key::TABLE, db.str, name, MDL_SHARED_HIGH_PRIO, MDL_EXPLICIT);
+    if (thd->mdl_context.try_acquire_lock(&lock) || !lock.ticket) continue;
+    if (TABLE_SHARE *share = tdc_acquire_share(thd, &list, GTS_TABLE | GTS_USE_DISCOVERY)) tdc_release_share(share);
+    thd->mdl_context.release_lock(lock.ticket);
+  }
+  thd->pop_internal_handler();
+}
+
 int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerton::discovered_list *result) {
   char directory[FN_REFLEN];
   tablename_to_filename(db->str, directory, sizeof directory);
@@ -44,6 +71,8 @@ int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerto
   /* Only DROP DATABASE and engines that look for files are given the folder's files. */
   THD *thd = current_thd;
   if (files && in_drop_database(thd) && myriad_leave_drops(thd, db->str, files, &listing.names)) return 1;
+  if (thd && thd_sql_command(thd) == SQLCOM_SHOW_TABLES && thd->lex->verbose)
+    open_sequences(thd, *db, directory, listing.names);
   for (const std::string &name : listing.names)
     if (result->add_file(name.c_str())) return 1;
   return 0;
@@ -53,11 +82,6 @@ int discover_table_existence(handlerton *, const char *db, const char *table) {
   char path[FN_REFLEN + 1];
   build_table_filename(path, sizeof path - 1, db, table, "", 0);
   return myriad_table_exists(myriad_core, myriad_name(path).c_str());
-}
-
-bool is_sequence(const char *name) {
-  std::string image;
-  return myriad_read_frm(name, &image) && myriad_frm_is_sequence(image);
 }
 
 int drop_table(handlerton *, const char *path) {

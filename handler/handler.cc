@@ -221,11 +221,17 @@ int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   return HA_ERR_CRASHED;
 }
 
-/* True if the server wants no more of a row than its entry has. It says so too when it looks for overlapping periods,
-   but compares the columns of such a key then, of which an entry has no more than a prefix. */
+/* True if the server wants no more of a row than its entry has. It says so too where it wants no more than the row's
+   position but compares columns itself, of which an entry has no more than a prefix's weights: with the end of the
+   range (rowid filters, merged indexes), and where it looks for overlapping periods. */
 bool ha_myriad::by_keyread() const {
   if (keyread >= MAX_KEY || keyread != active_index) return false;
-  return !(table->key_info[keyread].without_overlaps && m_index->has_blob_or_prefix);
+  if (!m_index->has_blob_or_prefix) return true;
+  if (table->key_info[keyread].without_overlaps) return false;
+  if (!end_range) return true;
+  for (size_t i = 0; i < m_index->parts.size(); i++)
+    if (m_index->parts[i].prefix && (end_range->keypart_map >> i & 1)) return false;
+  return true;
 }
 
 /* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */

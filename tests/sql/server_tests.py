@@ -147,6 +147,31 @@ def test_backup_refused(where):
     rows(c, "BACKUP STAGE END")
 
 
+def test_sequences_shown(where):
+    """SHOW FULL TABLES brings sequences into the server's cache: none may stay there that is dropped meanwhile."""
+    c = database(where)
+    end, problems = time.monotonic() + 4, []
+
+    def attempt(statements):
+        try:
+            connection = where.connect(database="d")
+            while time.monotonic() < end:
+                for sql in statements:
+                    rows(connection, sql)
+        except pymysql.err.Error as problem:
+            problems.append(problem.args)
+
+    work = [[f"CREATE SEQUENCE q{i}", f"SELECT NEXTVAL(q{i})", "FLUSH TABLES" if i == 0 else "DO 1",
+             f"RENAME TABLE q{i} TO r{i}", f"DROP SEQUENCE r{i}"] for i in range(3)] + [["SHOW FULL TABLES"]] * 2
+    threads = [threading.Thread(target=attempt, args=(statements,)) for statements in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect("errors", problems, [])
+    expect("left", rows(c, "SHOW FULL TABLES"), ())
+
+
 def test_deadlock(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")

@@ -139,7 +139,6 @@ impl Catalog {
     }
 
     fn next_in(&self, round: &mut Round) -> Result<Next> {
-        let building = self.building.lock().clone();
         let mut next = Next::Nothing;
         let index = Pending::Index { id: IndexId(0), space: SpaceId(0), root: PACK_ROOT };
         for kind in [Pending::SpaceDrop(SpaceId(0)), index] {
@@ -150,7 +149,8 @@ impl Catalog {
                     return Ok(false);
                 }
                 let pending = Pending::decode(key, value)?;
-                if matches!(pending, Pending::Index { id, .. } if building.contains(&id.0)) {
+                // Asked after the row is read: a build's id is noted before its row is.
+                if matches!(pending, Pending::Index { id, .. } if self.building.lock().contains(&id.0)) {
                     return Ok(true);
                 }
                 if round.failed.contains(&space_of(pending)) {
@@ -168,7 +168,16 @@ impl Catalog {
                 _ => next = Next::Nothing,
             }
         }
-        Ok(next)
+        match next {
+            Next::Work(pending) if !self.is_pending(pending)? => Ok(Next::Look),
+            next => Ok(next),
+        }
+    }
+
+    /// Whether the row is still there. A build may have been adopted, and have ended, between the moment at which the scan
+    /// saw its row and the question whether it is being built.
+    fn is_pending(&self, pending: Pending) -> Result<bool> {
+        self.trx.get_newest(&index(rows::PENDING), &pending.key(), &mut Vec::new())
     }
 
     /// Removes some of a dropped index; its note goes when nothing is left.

@@ -4,6 +4,7 @@ use myriad::*;
 use myriad_io::{Io, SimIo};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -296,6 +297,22 @@ fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, dup: b
     engine.alter_indexes(name, &to, &specs, &[Some(0), None], &mut [&mut build])
 }
 
+/// Entries of a table's second index that everybody sees.
+fn secondary_entries(engine: &Arc<Engine>, name: &str) -> u32 {
+    let table = engine.open_table(name).unwrap();
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::from_secs(1));
+    let mut cursor = Cursor::open(&mut session, &table, 1, CursorOptions::default()).unwrap();
+    let mut count = 0;
+    let mut found = cursor.seek(&mut session, Seek::First, b"").unwrap().is_some();
+    while found {
+        count += 1;
+        found = cursor.next(&mut session).unwrap().is_some();
+    }
+    session.commit().unwrap();
+    count
+}
+
 #[test]
 fn indexes_are_built_in_place() {
     let dir = tempfile::tempdir().unwrap();
@@ -307,21 +324,50 @@ fn indexes_are_built_in_place() {
         build_index(&engine, name, memory, dir.path(), false).unwrap();
         let table = engine.open_table(name).unwrap();
         table.check(&mut |finding| panic!("{name}: {finding}")).unwrap();
-        let mut session = engine.session();
-        session.statement_begin(Isolation::RepeatableRead, false, Duration::from_secs(1));
-        let mut cursor = Cursor::open(&mut session, &table, 1, CursorOptions::default()).unwrap();
-        let mut count = 0;
-        let mut found = cursor.seek(&mut session, Seek::First, b"").unwrap().is_some();
-        while found {
-            count += 1;
-            found = cursor.next(&mut session).unwrap().is_some();
-        }
-        assert_eq!(count, n);
-        session.commit().unwrap();
+        assert_eq!(secondary_entries(&engine, name), n);
         assert!(matches!(build_index(&engine, name, memory, dir.path(), true), Err(Error::DuplicateKey { .. })));
         assert_eq!(engine.frm(name).unwrap(), b"new image");
     }
     engine.close(CloseMode::Purged).unwrap();
+}
+
+/// Whoever reclaims looks for work at any moment of a build, also just before it is noted and just after it is adopted.
+#[test]
+fn an_index_is_not_reclaimed_under_its_builder() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/other", &spec()).unwrap();
+    fill(&engine, "d/other", 1);
+    let other = engine.open_table("d/other").unwrap();
+    // Other builds that go on: a look passes over them, so that it takes some time.
+    let _builds: Vec<IndexBuild> = std::iter::repeat_with(|| {
+        let mut build = IndexBuild::begin(&mut engine.session(), &other, false, Path::new("/data"), 1 << 20).unwrap();
+        build.finish().unwrap();
+        build
+    })
+    .take(500)
+    .collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reclaimer = scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                engine.background_step().unwrap();
+            }
+        });
+        let builder = scope.spawn(|| {
+            for i in 0..1000 {
+                let name = format!("d/t{i}");
+                engine.create_table(&name, &spec()).unwrap();
+                fill(&engine, &name, 3);
+                build_index(&engine, &name, 1 << 20, Path::new("/data"), false).unwrap();
+                assert_eq!(secondary_entries(&engine, &name), 3, "{name}");
+                engine.drop_table(&name).unwrap();
+            }
+        });
+        let built = builder.join();
+        done.store(true, Ordering::Release);
+        reclaimer.join().unwrap();
+        built.unwrap();
+    });
 }
 
 #[test]

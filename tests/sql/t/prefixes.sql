@@ -1,0 +1,42 @@
+-- Row ids read from an index of prefixes alone, without the rows: rowid filters and merged indexes. The server compares the
+-- end of a range with columns of which an entry has no more than a weight.
+CREATE TABLE company (id INT PRIMARY KEY AUTO_INCREMENT, kind VARCHAR(255), firm BIGINT, name VARCHAR(255), note VARCHAR(255) DEFAULT '',
+  body TEXT, raw BLOB, KEY nd (name(10), note(10)), KEY fk (firm, kind(10)), KEY body (body(5)), KEY raw (raw(3), firm))
+  CHARACTER SET utf8mb4 COLLATE utf8mb4_unicode_ci;
+INSERT INTO company (kind, firm, name, body, raw) VALUES ('Firm', 1, '37signals', 'x', 'z'), ('Client', 1, 'Summit', 'y', 'y'),
+  ('Client', 1, 'Microsoft', 'z', 'x'), ('Firm', NULL, 'Flamboyant', NULL, NULL), ('Client', 4, 'Ex Nihilo', 'abcdefgh', 'abcdefgh'),
+  (NULL, NULL, 'Leetsoft', '', ''), ('Client', 4, 'Ex Nihilo Part Deux', 'abcdeF', 'abcdeF'), ('Client', 1, 'Apex', 'zz', 'zz'),
+  ('Dependent', NULL, 'Core', 'q', 'q'), ('Dependent', 7, 'Core', 'q', 'q');
+SET optimizer_switch = 'rowid_filter=on';
+-- sort
+SELECT id FROM company WHERE kind IN ('Client', 'SpecialClient', 'VerySpecialClient') AND firm = 1 AND name = 'Microsoft';
+-- sort
+SELECT id FROM company WHERE kind IN ('Client', 'SpecialClient', 'VerySpecialClient') AND firm = 1 AND name = 'Summit';
+SELECT COUNT(*) FROM company WHERE kind IN ('Client', 'SpecialClient') AND firm = 4 AND name = 'Ex Nihilo Part Deux';
+-- sort
+SELECT id FROM company WHERE kind = 'Client' AND firm = 1 AND name = 'Microsoft';
+INSERT INTO company (kind, firm, name, note, body, raw) SELECT CONCAT('Kind ', seq % 40), seq % 50, CONCAT('Name ', seq % 300),
+  CONCAT('Note ', seq % 7), CONCAT(CHAR(97 + seq % 26), seq % 90), CONCAT(CHAR(97 + seq % 26), seq % 90) FROM seq_1_to_3000;
+ANALYZE TABLE company PERSISTENT FOR ALL;
+-- sort
+SELECT id FROM company WHERE firm = 3 AND kind IN ('Kind 3', 'Kind 13', 'Kind 33') AND name BETWEEN 'Name 1' AND 'Name 2';
+-- sort
+SELECT id FROM company WHERE firm = 3 AND kind > 'Kind 13' AND name = 'Name 103';
+-- sort
+SELECT id FROM company WHERE body >= 'q1' AND body < 'q5' AND name BETWEEN 'Name 1' AND 'Name 3';
+-- sort
+SELECT id FROM company WHERE raw >= 'q1' AND raw < 'q5' AND name LIKE 'Name 1%';
+SET optimizer_switch = 'rowid_filter=off,index_merge_sort_intersection=on';
+-- sort
+SELECT id FROM company FORCE INDEX (nd, fk) WHERE name = 'Name 103' AND firm = 3 AND kind < 'Kind 30';
+-- sort
+SELECT id FROM company FORCE INDEX (nd, fk) WHERE name = 'Name 103' OR (firm = 3 AND kind BETWEEN 'Kind 13' AND 'Kind 14');
+-- sort
+SELECT id FROM company FORCE INDEX (nd, fk) WHERE (name = 'Name 103' AND note = 'Note 5') OR (firm = 3 AND kind = 'Kind 13');
+-- sort
+SELECT id FROM company FORCE INDEX (nd, raw) WHERE (name = 'Name 103' AND note = 'Note 5') AND (raw = 'z5' AND firm = 3);
+SELECT COUNT(*) FROM company FORCE INDEX (body);
+-- sort
+DELETE FROM company WHERE name = 'Name 103' OR (firm = 3 AND kind BETWEEN 'Kind 13' AND 'Kind 14');
+SELECT COUNT(*), SUM(id) FROM company;
+DROP TABLE company;
