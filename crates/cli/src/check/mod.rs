@@ -91,6 +91,8 @@ const LIGHT_BYTES: usize = HEADER_READ_BYTES;
 const BATCH: usize = 8192;
 /// Batches share what is read of so many inodes (a power of two; 256 MiB on ext4), which memory has to hold meanwhile.
 const REACH_BITS: u32 = 20;
+/// What seems wrong is looked at again after this time: a running server may just be making the file.
+const SECOND_LOOK: Duration = Duration::from_secs(1);
 /// The first read of a page check: most files' page size. Larger pages are read again, whole.
 const PAGE_BYTES: usize = 16 << 10;
 
@@ -113,29 +115,35 @@ pub fn run(args: &CheckArgs) -> Result<bool, String> {
     let files = find_files(&args.dir, args.format, &mut report)?;
     let options = head_options(args, files.len() as u64)?;
     let bar = progress(files.len() as u64, args.json);
-    let found = Mutex::new((report, Vec::<Claim>::with_capacity(files.len())));
+    let found = Mutex::new((report, Vec::<Claim>::with_capacity(files.len()), Vec::new()));
     let queue = Mutex::new(files.into_iter());
     let next = || queue.lock().expect("no panic while taking").next();
     read_heads(&args.dir, &next, options, &|head| {
         let family = family_of(&head.path, args.format).expect("only such files were listed");
-        let verdict = match judge(family, &args.dir, &head, args.light) {
-            Err(_) => judge_again(family, args, &head.path),
-            right => Some(right),
-        };
+        let verdict = judge(family, &args.dir, &head, args.light);
         bar.inc(1);
         let mut guard = found.lock().expect("no panic while noting");
-        let (report, claims) = &mut *guard;
+        let (report, claims, suspects) = &mut *guard;
         report.files += 1;
         report.bytes += head.bytes.as_ref().map_or(0, |b| b.len() as u64);
         match verdict {
-            Some(Ok(space_id)) => claims.push((family, space_id, head.path)),
-            Some(Err(what)) => report.add(&head.path.to_string_lossy(), Some(0), what),
-            None => {}
+            Ok(space_id) => claims.push((family, space_id, head.path)),
+            Err(_) => suspects.push((family, head.path)),
         }
     })
     .map_err(|e| format!("io_uring failed: {e}; try --io threads"))?;
     bar.finish_and_clear();
-    let (mut report, claims) = found.into_inner().expect("no panic while noting");
+    let (mut report, mut claims, suspects) = found.into_inner().expect("no panic while noting");
+    if !suspects.is_empty() {
+        std::thread::sleep(SECOND_LOOK);
+    }
+    for (family, path) in suspects {
+        match judge_again(family, args, &path) {
+            Some(Ok(space_id)) => claims.push((family, space_id, path)),
+            Some(Err(what)) => report.add(&path.to_string_lossy(), Some(0), what),
+            None => {}
+        }
+    }
     report_duplicates(claims, args, &mut report);
     report.findings.sort_by(|a, b| a.file.cmp(&b.file));
     report.pages = report.files;
@@ -234,7 +242,7 @@ fn judge(family: Family, dir: &Path, head: &Head<'_>, light: bool) -> Result<u32
 }
 
 /// The second look at what seems wrong, by the file's name: its inode may be another file's since it was listed, and a
-/// running server may have been writing the page. `None`: the file is gone.
+/// running server may have been writing or making it. `None`: the file is gone.
 fn judge_again(family: Family, args: &CheckArgs, path: &Path) -> Option<Result<u32, String>> {
     let read;
     let (file_bytes, bytes) = match read_head(&args.dir.join(path), args.head_bytes()) {
@@ -313,5 +321,38 @@ fn report_duplicates(mut claims: Vec<Claim>, args: &CheckArgs, report: &mut Repo
             let others: Vec<&str> = names.iter().filter(|n| *n != name).map(String::as_str).take(3).collect();
             report.add(name, Some(0), format!("claims space id {} as does {}", same[0].1, others.join(", ")));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Args, FromArgMatches};
+    use myriad_base::{Lsn, SpaceId};
+    use myriad_space::SpaceHeader;
+    use std::os::unix::fs::FileExt;
+
+    fn check(dir: &Path) -> bool {
+        let line = ["check", dir.to_str().unwrap(), "--cached", "--io", "threads", "--json"];
+        let matches = CheckArgs::augment_args(clap::Command::new("check")).get_matches_from(line);
+        run(&CheckArgs::from_arg_matches(&matches).unwrap()).unwrap()
+    }
+
+    /// Its pages are there before its header is.
+    #[test]
+    fn a_file_that_is_being_made_is_no_finding() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("#myriad")).unwrap();
+        let file = std::fs::File::create(dir.path().join("#myriad/d.16.myr")).unwrap();
+        file.set_len(4 << 14).unwrap();
+        assert!(!check(dir.path()));
+        std::thread::scope(|scope| {
+            let checker = scope.spawn(|| check(dir.path()));
+            std::thread::sleep(SECOND_LOOK / 2);
+            let mut page = vec![0; 1 << 14];
+            SpaceHeader { id: SpaceId(16), uuid: [7; 16], page_size: 1 << 14, creation_lsn: Lsn(0) }.format(&mut page);
+            file.write_all_at(&page, 0).unwrap();
+            assert!(checker.join().unwrap());
+        });
     }
 }
