@@ -173,6 +173,8 @@ private:
   }
   uint32_t wait_mode() const;
   bool by_keyread() const;
+  bool range_ends_on_prefix() const;
+  check_result_t check_rowid_filter(const myriad_row &entry);
 
   int seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length);
   int step(uchar *record, bool forward);
@@ -273,7 +275,7 @@ private:
   enum class Beyond : uint8_t { None, First, Last } m_beyond = Beyond::None;
   const myriad::IndexPlan *m_index = nullptr;
   myriad::Template m_template;
-  myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high;
+  myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high, m_filter_end;
   myriad::Buffer m_pk;         /* clustered key of the current row */
   myriad::Buffer m_locked_row; /* its key, if it was found by that and locked for this read alone; else empty */
   myriad::Buffer m_blobs;

@@ -228,10 +228,33 @@ bool ha_myriad::by_keyread() const {
   if (keyread >= MAX_KEY || keyread != active_index) return false;
   if (!m_index->has_blob_or_prefix) return true;
   if (table->key_info[keyread].without_overlaps) return false;
-  if (!end_range) return true;
+  if (table->part_info) return false; /* the order of several partitions' rows */
+  return !range_ends_on_prefix();
+}
+
+/* True if an entry has not all that the server compares with the end of the range. */
+bool ha_myriad::range_ends_on_prefix() const {
+  if (!end_range || !m_index->has_blob_or_prefix) return false;
   for (size_t i = 0; i < m_index->parts.size(); i++)
-    if (m_index->parts[i].prefix && (end_range->keypart_map >> i & 1)) return false;
-  return true;
+    if (m_index->parts[i].prefix && (end_range->keypart_map >> i & 1)) return true;
+  return false;
+}
+
+/* The rowid filter's answer for an entry, whose position is the current one. The server compares the record with the
+   end of the range before it; where that is on a prefix, the weights are compared here, and the server compares the row
+   once it is read. */
+check_result_t ha_myriad::check_rowid_filter(const myriad_row &entry) {
+  if (!range_ends_on_prefix()) return handler_rowid_filter_check(this);
+  bool has_null;
+  uint used;
+  encode_search_key(*m_index, end_range->key, end_range->keypart_map, &has_null, &used, &m_filter_end);
+  size_t length = std::min(m_filter_end.size(), entry.key_len);
+  if (memcmp(entry.key, m_filter_end.data(), length) > 0) return CHECK_OUT_OF_RANGE;
+  key_range *end = end_range;
+  end_range = nullptr;
+  check_result_t result = handler_rowid_filter_check(this);
+  end_range = end;
+  return result;
 }
 
 /* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */
@@ -243,7 +266,8 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   bool condition = pushed_idx_cond && active_index == pushed_idx_cond_keyno && record == table->record[0];
   bool filter = pushed_rowid_filter && rowid_filter_is_active && record == table->record[0];
   bool covering = by_keyread();
-  if (good && (condition || filter || covering))
+  /* Generated columns of the index are not computed in a keyread, also where the row is read. */
+  if (good && (condition || filter || covering || keyread == active_index))
     good = m_plan->unpack_entry(*m_index, row.key, row.key_len, row.value, row.value_len, table->s->default_values,
                                 record);
   if (!good) {
@@ -266,7 +290,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
     }
   }
   if (filter) {
-    switch (handler_rowid_filter_check(this)) {
+    switch (check_rowid_filter(row)) {
     case CHECK_POS: break;
     case CHECK_NEG:
       *skip = true;

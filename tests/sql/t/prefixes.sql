@@ -40,3 +40,29 @@ SELECT COUNT(*) FROM company FORCE INDEX (body);
 DELETE FROM company WHERE name = 'Name 103' OR (firm = 3 AND kind BETWEEN 'Kind 13' AND 'Kind 14');
 SELECT COUNT(*), SUM(id) FROM company;
 DROP TABLE company;
+-- A filter beside a range over prefixes: the end of the range is compared before the row is read.
+CREATE TABLE part (id INT PRIMARY KEY, name VARCHAR(100) NOT NULL DEFAULT 'ZZZ', k INT, pad CHAR(100) DEFAULT 'x', KEY name (name(6)),
+  KEY k (k)) CHARACTER SET latin1;
+INSERT INTO part (id, name, k) SELECT seq, CONCAT('N', seq % 3000), seq % 1000 FROM seq_1_to_20000;
+INSERT INTO part VALUES (999999, 'ZZZZZZZZ', 1, '');
+ANALYZE TABLE part PERSISTENT FOR ALL;
+SET optimizer_switch = 'rowid_filter=on,mrr=off,index_merge_sort_intersection=off';
+SELECT id, name FROM part ORDER BY id DESC LIMIT 1;
+-- sort
+SELECT id, pad FROM part USE INDEX (name, k) WHERE name BETWEEN 'N10' AND 'N1020' AND k BETWEEN 10 AND 30;
+-- sort
+SELECT id, pad FROM part USE INDEX (name, k) WHERE name BETWEEN 'N10' AND 'N1020' AND k BETWEEN 10 AND 30 FOR UPDATE;
+DROP TABLE part;
+-- The order of partitions' rows is compared by columns of which an entry has no more than a weight.
+CREATE TABLE parts (id INT PRIMARY KEY, c BLOB, k INT, w VARCHAR(50) AS (CONCAT('w', k % 13, IFNULL(LEFT(c, 2), ''))) VIRTUAL, KEY i (c(1) DESC, w, k DESC))
+  PARTITION BY HASH (id) PARTITIONS 3;
+INSERT INTO parts (id, c, k) SELECT seq, CONCAT(CHAR(97 + seq % 7), seq), seq FROM seq_1_to_300;
+-- sort
+SELECT w, id FROM parts FORCE INDEX (i);
+-- sort
+SELECT w, id FROM parts FORCE INDEX (i) WHERE c > 'c' AND w > 'w3';
+SET join_cache_level = 4;
+-- sort
+SELECT t.id, COUNT(u.id) FROM parts t LEFT JOIN parts u ON t.w = u.w AND u.w IS NOT NULL WHERE t.c < 'ax' AND t.k < 15 GROUP BY t.id;
+SET join_cache_level = DEFAULT;
+DROP TABLE parts;
