@@ -12,3 +12,16 @@ CHECKSUM TABLE counted;
 CREATE TABLE hashed (a INT, t TEXT, UNIQUE(t));
 INSERT INTO hashed VALUES (1,'a'), (2,NULL);
 CHECKSUM TABLE hashed;
+
+# Merged scans over an index of a virtual column.
+CREATE TABLE merged (id INT PRIMARY KEY, k INT NOT NULL, l INT NOT NULL, v INT AS (k % 17 + l) VIRTUAL, pad CHAR(40) DEFAULT 'p',
+                     KEY (v), KEY (k));
+INSERT INTO merged (id, k, l) SELECT seq, seq * 7 % 61, seq * 11 % 41 FROM seq_1_to_3000;
+ANALYZE TABLE merged PERSISTENT FOR ALL;
+SELECT COUNT(*), SUM(id), COUNT(pad) FROM merged FORCE INDEX (v, k) WHERE v < 3 OR k > 58;
+SELECT COUNT(*), SUM(id), COUNT(pad) FROM merged FORCE INDEX (v, k) WHERE v BETWEEN 3 AND 5 OR k IN (1, 7);
+SET optimizer_switch = 'index_merge_sort_intersection=on';
+SELECT COUNT(*), SUM(id), COUNT(pad) FROM merged FORCE INDEX (v, k) WHERE v < 3 AND k < 3;
+SELECT COUNT(*), SUM(id), COUNT(pad) FROM merged FORCE INDEX (v, k) WHERE v IN (33, 13, 43, 20) AND k IN (47, 5, 10);
+SET optimizer_switch = DEFAULT;
+DROP TABLE merged;
