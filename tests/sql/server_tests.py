@@ -147,6 +147,22 @@ def test_backup_refused(where):
     rows(c, "BACKUP STAGE END")
 
 
+def test_partitions_by_virtual_columns(where):
+    """Rows of several partitions come in the order of an index's virtual columns (on InnoDB they do not)."""
+    c = database(where)
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY, k INT, l INT NOT NULL, v INT AS (MOD(k, 17) + l) VIRTUAL, "
+            "w VARCHAR(20) AS (CONCAT('w', MOD(k, 13))) VIRTUAL, KEY (v), KEY (w DESC)) PARTITION BY HASH(id) PARTITIONS 3")
+    rows(c, "INSERT INTO p (id, k, l) SELECT seq, IF(MOD(seq, 10), seq * 7 % 61, NULL), seq * 11 % 41 FROM seq_1_to_1500")
+    for column in "v", "w":
+        by_index, by_sorting = (
+            rows(c, f"SELECT {column}, MIN(k), MAX(l), COUNT(*) FROM p {hint} WHERE l < 39 GROUP BY {column} ORDER BY {column}")
+            for hint in ("FORCE INDEX (v, w)", "IGNORE INDEX (v, w)"))
+        expect(column, by_index, by_sorting)
+        order = f"SELECT {column}, id FROM p FORCE INDEX ({column}) ORDER BY {column} DESC LIMIT 500"
+        expect(order, [row[0] for row in rows(c, order)],
+               [row[0] for row in rows(c, order.replace("FORCE", "IGNORE"))])
+
+
 def test_sequences_shown(where):
     """SHOW FULL TABLES brings sequences into the server's cache: none may stay there that is dropped meanwhile."""
     c = database(where)
