@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 
 try:
     import pymysql
@@ -295,6 +296,25 @@ class Server:
 
     def __exit__(self, *_):
         self.close()
+
+
+def run_cases(functions, title):
+    """Runs those of the test functions that the command line names, or all; whether any failed."""
+    passed = failed = 0
+    for function in functions:
+        if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
+            continue
+        begin = time.monotonic()
+        try:
+            function()
+            passed += 1
+            print(f"  ok {function.__name__} {time.monotonic() - begin:.1f} s", flush=True)
+        except Exception as problem:
+            failed += 1
+            where = traceback.extract_tb(problem.__traceback__)[-1]
+            print(f"  FAILED {function.__name__} (line {where.lineno}): {type(problem).__name__}: {problem}", flush=True)
+    print(f"{title}: {passed} passed, {failed} failed")
+    return failed > 0
 
 
 def main_guard(main):

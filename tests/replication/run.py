@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts"))
@@ -404,24 +403,10 @@ def replica_from_dump():
 
 
 def main():
-    passed = failed = 0
-    wanted = sys.argv[1:]
-    for function in (row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans,
-                     unsafe_statements, killed_replica_row,
-                     killed_replica_mixed, killed_create, killed_create_select, replica_from_dump):
-        if wanted and function.__name__ not in wanted:
-            continue
-        begin = time.monotonic()
-        try:
-            function()
-            passed += 1
-            print(f"  ok {function.__name__} {time.monotonic() - begin:.1f} s", flush=True)
-        except Exception as problem:
-            failed += 1
-            where = traceback.extract_tb(problem.__traceback__)[-1]
-            print(f"  FAILED {function.__name__} (line {where.lineno}): {type(problem).__name__}: {problem}", flush=True)
-    print(f"replication on MYRIAD: {passed} passed, {failed} failed")
-    return failed > 0
+    return server.run_cases([
+        row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans, unsafe_statements,
+        killed_replica_row, killed_replica_mixed, killed_create, killed_create_select, replica_from_dump],
+        "replication on MYRIAD")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ import random
 import sys
 import threading
 import time
-import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts"))
@@ -211,21 +210,7 @@ def killed_backends():
 
 
 def main():
-    passed = failed = 0
-    for function in same_answers, killed_backends:
-        if sys.argv[1:] and function.__name__ not in sys.argv[1:]:
-            continue
-        begin = time.monotonic()
-        try:
-            function()
-            passed += 1
-            print(f"  ok {function.__name__} {time.monotonic() - begin:.1f} s", flush=True)
-        except Exception as problem:
-            failed += 1
-            where = traceback.extract_tb(problem.__traceback__)[-1]
-            print(f"  FAILED {function.__name__} (line {where.lineno}): {type(problem).__name__}: {problem}", flush=True)
-    print(f"Spider over MYRIAD: {passed} passed, {failed} failed")
-    return failed > 0
+    return server.run_cases([same_answers, killed_backends], "Spider over MYRIAD")
 
 
 if __name__ == "__main__":
