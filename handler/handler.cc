@@ -269,7 +269,8 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   /* Generated columns are not computed in a keyread, also where the row is read or the keyread is of another index:
      merged scans announce one of the primary key and read others. Nor before the rows of several partitions are put
      in order. */
-  if (good && (condition || filter || covering || keyread < MAX_KEY || table->part_info))
+  bool generated = table->vfield && (keyread < MAX_KEY || table->part_info);
+  if (good && (condition || filter || covering || generated))
     good = m_plan->unpack_entry(*m_index, row.key, row.key_len, row.value, row.value_len, table->s->default_values,
                                 record);
   if (!good) {
