@@ -126,7 +126,9 @@ def engine_options(engine, pool_mib=256, flush=1, default=True):
     elif e == "ROCKSDB":
         options += ["--plugin-maturity=unknown", "--plugin-load-add=ha_rocksdb.so",
                     f"--rocksdb-block-cache-size={pool_mib}M", f"--rocksdb-flush-log-at-trx-commit={flush}"]
-    elif e not in ("INNODB", "ARIA", "MYISAM", "MEMORY", "BLACKHOLE"):
+    elif e == "BLACKHOLE":
+        options.append("--plugin-load-add=ha_blackhole.so")
+    elif e not in ("INNODB", "ARIA", "MYISAM", "MEMORY"):
         raise ServerError(f"engine {engine} is not known here")
     if default:
         options.append(f"--default-storage-engine={engine}")

@@ -3,6 +3,7 @@
 //! Holds identifiers, the engine's one error type, little codecs, checksums, limits, the clock and random traits, and
 //! latches with counters. Knows nothing of files, pages' contents or transactions, and starts no threads.
 
+pub mod checksum;
 pub mod clock;
 pub mod codec;
 pub mod error;
@@ -13,5 +14,6 @@ pub mod page;
 pub mod random;
 pub mod work;
 
+pub use checksum::crc32c;
 pub use error::{Error, Result};
 pub use ids::{Csn, IndexId, Lsn, PageId, PageNo, RollPtr, ShapeId, SpaceId, TableId, TrxId};

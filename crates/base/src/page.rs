@@ -13,7 +13,7 @@
 //! All integers are little endian. The checksum is computed when a page is written and verified when it is read.
 
 use crate::codec::{get_u32, get_u64, put_u32, put_u64};
-use crate::{Error, Lsn, PageId, PageNo, Result, SpaceId};
+use crate::{crc32c, Error, Lsn, PageId, PageNo, Result, SpaceId};
 
 /// Offset of the checksum.
 pub const OFF_CHECKSUM: usize = 0;
@@ -91,7 +91,7 @@ pub fn format(page: &mut [u8], id: PageId, kind: PageKind) {
 
 /// Computes and stores the checksum; the last step before a write.
 pub fn seal(page: &mut [u8]) {
-    let crc = crc32c::crc32c(&page[OFF_PAGE_NO..]);
+    let crc = crc32c(&page[OFF_PAGE_NO..]);
     put_u32(page, OFF_CHECKSUM, crc);
 }
 
@@ -106,7 +106,7 @@ pub fn is_zero(page: &[u8]) -> bool {
 /// [`Error::CorruptPage`] with the reason.
 pub fn verify(page: &[u8], id: PageId) -> Result<()> {
     let stored = get_u32(page, OFF_CHECKSUM);
-    let computed = crc32c::crc32c(&page[OFF_PAGE_NO..]);
+    let computed = crc32c(&page[OFF_PAGE_NO..]);
     if stored != computed {
         let reason = if is_zero(page) {
             "the page is all zero".to_string()

@@ -12,7 +12,7 @@
 
 use myriad_base::codec::{get_u32, put_u32};
 use myriad_base::page::{self, page_lsn};
-use myriad_base::{Error, Lsn, PageId, Result};
+use myriad_base::{crc32c, Error, Lsn, PageId, Result};
 use myriad_io::{AlignedBuf, Create, File, Io, OpenMode};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -89,7 +89,7 @@ impl Doublewrite {
         put_u32(&mut ours, 8, FORMAT_VERSION);
         put_u32(&mut ours, 12, self.page_size as u32);
         ours[16..32].copy_from_slice(&uuid);
-        let crc = crc32c::crc32c(&ours[..OFF_CRC]);
+        let crc = crc32c(&ours[..OFF_CRC]);
         put_u32(&mut ours, OFF_CRC, crc);
         let mut found = AlignedBuf::new(HEADER_BYTES);
         let read = self.file.read_at(&mut found, 0)?;
@@ -97,7 +97,7 @@ impl Doublewrite {
             return Ok(());
         }
         let path = self.file.path().display().to_string();
-        let whole = read == HEADER_BYTES && get_u32(&found, OFF_CRC) == crc32c::crc32c(&found[..OFF_CRC]);
+        let whole = read == HEADER_BYTES && get_u32(&found, OFF_CRC) == crc32c(&found[..OFF_CRC]);
         if whole && &found[..8] == MAGIC {
             let reason = match get_u32(&found, 8) {
                 FORMAT_VERSION => "it belongs to another data directory; remove it if pages may stay torn".into(),

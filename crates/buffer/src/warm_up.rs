@@ -19,7 +19,7 @@ use crate::frame::{NO_PAGE, USAGE_COLD, USAGE_WARM};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
-use myriad_base::{PageId, Result, SpaceId};
+use myriad_base::{crc32c, PageId, Result, SpaceId};
 use myriad_io::{Create, OpenMode};
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -79,13 +79,13 @@ fn encode(page_size: usize, pages: &[PageId]) -> Vec<u8> {
     for (i, page) in pages.iter().enumerate() {
         put_u64(&mut bytes, HEADER_BYTES + i * 8, page.to_u64());
     }
-    let crc = crc32c::crc32c(&bytes[HEADER_BYTES..]);
+    let crc = crc32c(&bytes[HEADER_BYTES..]);
     bytes[..MAGIC.len()].copy_from_slice(MAGIC);
     put_u32(&mut bytes, OFF_VERSION, FORMAT_VERSION);
     put_u32(&mut bytes, OFF_PAGE_SIZE, page_size as u32);
     put_u64(&mut bytes, OFF_COUNT, pages.len() as u64);
     put_u32(&mut bytes, OFF_PAGES_CRC, crc);
-    let crc = crc32c::crc32c(&bytes[..OFF_HEADER_CRC]);
+    let crc = crc32c(&bytes[..OFF_HEADER_CRC]);
     put_u32(&mut bytes, OFF_HEADER_CRC, crc);
     bytes
 }
@@ -95,7 +95,7 @@ fn decode(page_size: usize, bytes: &[u8]) -> std::result::Result<Vec<PageId>, St
     if bytes.len() < HEADER_BYTES || &bytes[..MAGIC.len()] != MAGIC {
         return Err("it is not a list of pages".into());
     }
-    if crc32c::crc32c(&bytes[..OFF_HEADER_CRC]) != get_u32(bytes, OFF_HEADER_CRC) {
+    if crc32c(&bytes[..OFF_HEADER_CRC]) != get_u32(bytes, OFF_HEADER_CRC) {
         return Err("its header is damaged".into());
     }
     let version = get_u32(bytes, OFF_VERSION);
@@ -109,7 +109,7 @@ fn decode(page_size: usize, bytes: &[u8]) -> std::result::Result<Vec<PageId>, St
     if get_u64(bytes, OFF_COUNT).checked_mul(8) != Some(ids.len() as u64) {
         return Err(format!("it has {} bytes, not those of {} pages", bytes.len(), get_u64(bytes, OFF_COUNT)));
     }
-    if crc32c::crc32c(ids) != get_u32(bytes, OFF_PAGES_CRC) {
+    if crc32c(ids) != get_u32(bytes, OFF_PAGES_CRC) {
         return Err("its pages are damaged".into());
     }
     let mut pages: Vec<PageId> = (0..ids.len() / 8).map(|i| PageId::from_u64(get_u64(ids, i * 8))).collect();
@@ -266,7 +266,7 @@ mod tests {
         assert!(decode(8192, &good).unwrap_err().contains("pages of 4096 bytes"));
         let mut newer = good.clone();
         put_u32(&mut newer, OFF_VERSION, 2);
-        let crc = crc32c::crc32c(&newer[..OFF_HEADER_CRC]);
+        let crc = crc32c(&newer[..OFF_HEADER_CRC]);
         put_u32(&mut newer, OFF_HEADER_CRC, crc);
         assert!(decode(4096, &newer).unwrap_err().contains("format version 2"));
     }

@@ -19,6 +19,7 @@
 //!
 //! Sources: the InnoDB documentation of both servers and the headers `fil0fil.h`, `fsp0types.h`.
 
+use myriad_base::crc32c;
 use serde::Serialize;
 
 /// Bytes of page 0 that hold every header field: enough for a light check.
@@ -172,12 +173,12 @@ pub fn verify_checksum(page: &[u8], header: &Header) -> Result<(), Fault> {
     let n = page.len();
     let stored = be32(page, 0);
     let ok = if header.full_crc32 {
-        crc32c::crc32c(&page[..n - 4]) == be32(page, n - 4)
+        crc32c(&page[..n - 4]) == be32(page, n - 4)
     } else if header.compressed {
         stored == MAGIC_NONE || stored == zip_crc32(page) || stored == zip_adler32(page)
     } else {
         let old = be32(page, n - 8);
-        let crc = crc32c::crc32c(&page[4..26]) ^ crc32c::crc32c(&page[38..n - 8]);
+        let crc = crc32c(&page[4..26]) ^ crc32c(&page[38..n - 8]);
         (stored == MAGIC_NONE && old == MAGIC_NONE)
             || stored == crc
             || stored == fold_checksum(page)
@@ -192,7 +193,7 @@ pub fn verify_checksum(page: &[u8], header: &Header) -> Result<(), Fault> {
 
 /// A compressed page's crc32: header fields without the flush LSN, then the body without the space id.
 fn zip_crc32(page: &[u8]) -> u32 {
-    crc32c::crc32c(&page[4..16]) ^ crc32c::crc32c(&page[24..26]) ^ crc32c::crc32c(&page[34..])
+    crc32c(&page[4..16]) ^ crc32c(&page[24..26]) ^ crc32c(&page[34..])
 }
 
 /// The older checksum of compressed pages: Adler-32 over the same bytes.
@@ -249,11 +250,11 @@ mod tests {
             let old_flags = 1 | 1 << 5 | ssize << 6;
             let mut pages = Vec::new();
             let mut p = page(size, FLAG_FULL_CRC32 | ssize);
-            let crc = crc32c::crc32c(&p[..size - 4]);
+            let crc = crc32c(&p[..size - 4]);
             put32(&mut p, size - 4, crc);
             pages.push(p);
             let mut p = page(size, old_flags);
-            let crc = crc32c::crc32c(&p[4..26]) ^ crc32c::crc32c(&p[38..size - 8]);
+            let crc = crc32c(&p[4..26]) ^ crc32c(&p[38..size - 8]);
             put32(&mut p, 0, crc);
             pages.push(p);
             let mut p = page(size, old_flags);

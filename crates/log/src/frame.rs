@@ -7,6 +7,7 @@
 //! | 8 | length | body |
 //! | | 0 to 7 | zero padding to a multiple of 8 |
 
+use myriad_base::checksum::crc32c_of_parts;
 use myriad_base::codec::{get_u32, put_u32, put_u64};
 
 /// Bytes before the body.
@@ -23,7 +24,7 @@ pub(crate) fn checksum(lsn: u64, generation: u32, body: &[u8]) -> u32 {
     put_u64(&mut seed, 0, lsn);
     put_u32(&mut seed, 8, generation);
     put_u32(&mut seed, 12, body.len() as u32);
-    crc32c::crc32c_append(crc32c::crc32c(&seed), body)
+    crc32c_of_parts(&seed, body)
 }
 
 /// The header of a frame at `lsn`.

@@ -22,7 +22,7 @@
 //! The format version is 1 without flags and 2 with any: a program that does not know them must not open the log.
 
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
-use myriad_base::{Error, Result};
+use myriad_base::{crc32c, Error, Result};
 use myriad_io::{AlignedBuf, File};
 
 /// Bytes of a slot, and the unit in which the file is written.
@@ -87,13 +87,13 @@ impl Header {
             put_u64(block, at, g.first_lsn);
             put_u32(block, at + 8, g.number);
         }
-        let crc = crc32c::crc32c(&block[..OFF_CRC]);
+        let crc = crc32c(&block[..OFF_CRC]);
         put_u32(block, OFF_CRC, crc);
     }
 
     /// `Ok(None)` if the slot is damaged or empty.
     fn decode(block: &[u8], path: &str) -> Result<Option<Header>> {
-        if &block[..8] != MAGIC || get_u32(block, OFF_CRC) != crc32c::crc32c(&block[..OFF_CRC]) {
+        if &block[..8] != MAGIC || get_u32(block, OFF_CRC) != crc32c(&block[..OFF_CRC]) {
             return Ok(None);
         }
         let version = get_u32(block, 8);
@@ -227,7 +227,7 @@ mod tests {
         for (version, flags) in [(1, 1), (2, 0), (2, 2), (2, 3), (3, 0), (3, 1)] {
             put_u32(&mut block, 8, version);
             put_u32(&mut block, 60, flags);
-            let crc = crc32c::crc32c(&block[..OFF_CRC]);
+            let crc = crc32c(&block[..OFF_CRC]);
             put_u32(&mut block, OFF_CRC, crc);
             assert!(matches!(Header::decode(&block, "l"), Err(Error::Format { .. })), "{version} {flags}");
         }

@@ -19,7 +19,7 @@
 use crate::Uuid;
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::page::{self, PageKind};
-use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
+use myriad_base::{crc32c, Error, Lsn, PageId, PageNo, Result, SpaceId};
 
 /// Version of a tablespace file's format.
 pub const FORMAT_VERSION: u32 = 1;
@@ -62,7 +62,7 @@ impl SpaceHeader {
         page[OFF_UUID..OFF_UUID + 16].copy_from_slice(&self.uuid);
         put_u32(page, OFF_PAGE_SIZE, self.page_size);
         put_u64(page, OFF_CREATION_LSN, self.creation_lsn.0);
-        let crc = crc32c::crc32c(&page[OFF_MAGIC..OFF_CRC]);
+        let crc = crc32c(&page[OFF_MAGIC..OFF_CRC]);
         put_u32(page, OFF_CRC, crc);
         page::seal(page);
     }
@@ -79,7 +79,7 @@ impl SpaceHeader {
         if &bytes[OFF_MAGIC..OFF_MAGIC + 8] != MAGIC {
             return Err(corrupt("not a tablespace: the magic is missing".into()));
         }
-        let (stored, computed) = (get_u32(bytes, OFF_CRC), crc32c::crc32c(&bytes[OFF_MAGIC..OFF_CRC]));
+        let (stored, computed) = (get_u32(bytes, OFF_CRC), crc32c(&bytes[OFF_MAGIC..OFF_CRC]));
         if stored != computed {
             return Err(corrupt(format!("header checksum {stored:#010x} stored, {computed:#010x} computed")));
         }
