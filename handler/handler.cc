@@ -625,8 +625,10 @@ int ha_myriad::rnd_init(bool scan) {
   return begin_reading();
 }
 
+/* Also the end of a multi-range read that reads rows by their positions, and so of the handler that reads its index. */
 int ha_myriad::rnd_end() {
   close_cursor();
+  m_ds_mrr.dsmrr_close();
   return 0;
 }
 
@@ -734,8 +736,11 @@ bool ha_myriad::rowid_filter_push(Rowid_filter *filter) {
   return false;
 }
 
+/* Of partitioned tables ranges are read one after the other: the server's rowid-ordered reads lose rows there, or end
+   with HA_ERR_KEY_NOT_FOUND, whatever the engine. */
 int ha_myriad::multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges, uint mode,
                                      HANDLER_BUFFER *buf) {
+  if (table->part_info) mode |= HA_MRR_USE_DEFAULT_IMPL;
   m_simple_ranges = (mode & HA_MRR_USE_DEFAULT_IMPL) && !seq->skip_index_tuple;
   return m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf);
 }
@@ -750,12 +755,15 @@ int ha_myriad::multi_range_read_next(range_id_t *range_info) {
 
 ha_rows ha_myriad::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges,
                                                uint *bufsz, uint *flags, Cost_estimate *cost) {
+  if (table->part_info)
+    return handler::multi_range_read_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
   m_ds_mrr.init(this, table);
   return m_ds_mrr.dsmrr_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
 }
 
 ha_rows ha_myriad::multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts, uint *bufsz, uint *flags,
                                          Cost_estimate *cost) {
+  if (table->part_info) return handler::multi_range_read_info(keyno, n_ranges, keys, key_parts, bufsz, flags, cost);
   m_ds_mrr.init(this, table);
   return m_ds_mrr.dsmrr_info(keyno, n_ranges, keys, key_parts, bufsz, flags, cost);
 }
