@@ -90,3 +90,14 @@ CREATE TABLE stamped (id INT PRIMARY KEY, v INT, KEY(v)) PARTITION BY KEY(id) PA
 SELECT CREATE_TIME IS NULL FROM information_schema.TABLES WHERE TABLE_SCHEMA='t' AND TABLE_NAME='stamped';
 CREATE TABLE bare (a INT NOT NULL UNIQUE, b INT, c INT, PRIMARY KEY(b,c), KEY(c,a));
 SHOW KEYS FROM bare;
+-- Two scans of several ranges each, one after the other by the same handlers.
+CREATE TABLE scans (id INT PRIMARY KEY, k INT NOT NULL, l INT NOT NULL, pad VARCHAR(30) DEFAULT 'p', KEY (k), KEY (l)) PARTITION BY HASH (id) PARTITIONS 3;
+INSERT INTO scans (id, k, l) SELECT seq, seq * seq % 61, seq * seq * seq % 41 FROM seq_1_to_1500;
+ANALYZE TABLE scans PERSISTENT FOR ALL;
+SET optimizer_switch = 'mrr=on,mrr_cost_based=off,index_merge_sort_intersection=on,index_merge_intersection=off', mrr_buffer_size = 8192;
+-- sort
+SELECT id, pad FROM scans FORCE INDEX (k, l) WHERE k IN (1, 3, 4) AND l IN (4, 5, 6, 8, 9, 10);
+-- sort
+SELECT id, pad FROM scans IGNORE INDEX (k, l) WHERE k IN (1, 3, 4) AND l IN (4, 5, 6, 8, 9, 10);
+SET optimizer_switch = DEFAULT, mrr_buffer_size = DEFAULT;
+DROP TABLE scans;
