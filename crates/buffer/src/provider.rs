@@ -8,7 +8,6 @@
 //! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting.
 
 use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
-use crate::doublewrite::BATCH_PAGES;
 use crate::frame::{NIL, NO_PAGE, USAGE_COLD};
 use crate::pool::BufferPool;
 use crate::shard::Shard;
@@ -23,8 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Threads that provide: more than the device needs, as each waits for the processor at every step when clients are many.
 pub(crate) const PROVIDERS: usize = 8;
-/// Dirty victims written at a time.
-const PROVIDER_PAGES: usize = BATCH_PAGES;
+/// Dirty victims written at a time. Few, as all providers' writes and whatever a commit waits for share the device's queue.
+const PROVIDER_PAGES: usize = 32;
 /// Victims taken from a partition before the next one has its turn.
 const TURN_VICTIMS: usize = 16;
 /// Frames that a client without a frame looks at for a clean victim.
