@@ -63,7 +63,7 @@ impl Log {
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use crate::tests::{config, disk, open};
     use std::time::{Duration, Instant};

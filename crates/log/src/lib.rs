@@ -24,6 +24,7 @@ mod behind;
 mod capacity;
 mod flush;
 mod frame;
+mod group;
 mod header;
 mod log;
 mod ring;

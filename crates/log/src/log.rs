@@ -1,7 +1,8 @@
 //! The log: its state, creation and opening.
 
 use crate::behind::Behind;
-use crate::flush::{Parker, Waiters, Writer};
+use crate::flush::Writer;
+use crate::group::Group;
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::ring::Ring;
 use crate::scan::FileRing;
@@ -114,9 +115,8 @@ pub struct Log {
     poison_reason: Mutex<String>,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) behind: Behind,
-    pub(crate) waiters: Mutex<Waiters>,
-    /// Those a leader is about to wake.
-    pub(crate) served: Mutex<Vec<Arc<Parker>>>,
+    /// Those who wait for a sync, and who does it.
+    pub(crate) group: Group,
     /// The header as it is in the file.
     pub(crate) header: Mutex<Header>,
     /// Signalled at each checkpoint.
@@ -190,8 +190,7 @@ impl Log {
             poison_reason: Mutex::new(String::new()),
             writer: Mutex::new(Writer::new()),
             behind: Behind::default(),
-            waiters: Mutex::new(Waiters::default()),
-            served: Mutex::new(Vec::new()),
+            group: Group::new(),
             header: Mutex::new(header),
             room: Mutex::new(()),
             room_made: Condvar::new(),
