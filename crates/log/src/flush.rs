@@ -1,16 +1,17 @@
 //! Writing and syncing: a leader does both for all who wait.
 //!
-//! A thread that finds no leader becomes one (`group.rs`): it writes everything contiguous and syncs. Others queue up with
-//! the LSN they wait for. A leader that is done wakes those it served and makes the first of the others the next leader, so
-//! the device is never idle while somebody waits, and each sync serves all who came during the one before.
+//! A thread that finds no leader becomes one: it writes everything contiguous and syncs. Others queue up with the LSN
+//! they wait for. A leader that is done wakes those it served and makes the first of the others the next leader, so the
+//! device is never idle while somebody waits, and each sync serves all who came during the one before.
 
-use crate::group::Told;
 use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{Lsn, Result};
 use myriad_io::AlignedBuf;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::Arc;
+use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 /// Bytes that one write takes at most.
@@ -29,6 +30,34 @@ impl Writer {
     pub(crate) fn new() -> Writer {
         Writer { staging: AlignedBuf::new(STAGING_BYTES) }
     }
+}
+
+const WAITING: u32 = 0;
+const SERVED: u32 = 1;
+const LEAD: u32 = 2;
+
+/// A thread that can be put to sleep.
+pub(crate) struct Parker {
+    state: AtomicU32,
+    thread: Thread,
+}
+
+impl Parker {
+    fn wake(&self, told: u32) {
+        self.state.store(told, Ordering::Release);
+        self.thread.unpark();
+    }
+}
+
+thread_local! {
+    static PARKER: Arc<Parker> = Arc::new(Parker { state: AtomicU32::new(WAITING), thread: std::thread::current() });
+}
+
+/// Those who wait for a sync.
+#[derive(Default)]
+pub(crate) struct Waiters {
+    leader: bool,
+    queue: Vec<(u64, Arc<Parker>)>,
 }
 
 impl Log {
@@ -103,19 +132,36 @@ impl Log {
             return self.check_poison();
         }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
-        while self.durable.load(Ordering::Acquire) < lsn.0 {
-            self.check_poison()?;
-            if let Some(waiter) = self.group.join(lsn.0) {
-                let start = Instant::now();
-                let told = waiter.wait();
-                self.counters.flush_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                if told == Told::Served {
-                    continue;
-                }
+        loop {
+            let mut waiters = lock_counted(&self.waiters, LatchClass::LogWrite.part(1));
+            if self.durable.load(Ordering::Acquire) >= lsn.0 {
+                return Ok(());
             }
-            return self.lead(lsn);
+            self.check_poison()?;
+            if !waiters.leader {
+                waiters.leader = true;
+                drop(waiters);
+                return self.lead(lsn);
+            }
+            let parker = PARKER.with(Arc::clone);
+            parker.state.store(WAITING, Ordering::Relaxed);
+            waiters.queue.push((lsn.0, Arc::clone(&parker)));
+            drop(waiters);
+            let start = Instant::now();
+            let told = loop {
+                match parker.state.load(Ordering::Acquire) {
+                    WAITING => std::thread::park(),
+                    told => break told,
+                }
+            };
+            self.counters.flush_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+            if told == LEAD {
+                return self.lead(lsn);
+            }
+            if self.durable.load(Ordering::Acquire) >= lsn.0 {
+                return Ok(());
+            }
         }
-        Ok(())
     }
 
     /// Writes and syncs, then hands the lead on, whatever happened.
@@ -127,11 +173,7 @@ impl Log {
                 if !self.1 {
                     let _ = self.0.poison("a panic while the log was written");
                 }
-                // Of a poisoned log nobody waits for anything.
-                self.0.group.hand_on(|| match self.0.check_poison() {
-                    Ok(()) => self.0.durable.load(Ordering::Acquire),
-                    Err(_) => u64::MAX,
-                });
+                self.0.hand_on();
             }
         }
         let mut leading = Leading(self, false);
@@ -150,6 +192,37 @@ impl Log {
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.durable.fetch_max(end, Ordering::AcqRel);
         Ok(())
+    }
+
+    fn hand_on(&self) {
+        // Kept between rounds, so that nothing is allocated; a leader still waking others with it does not hold us up.
+        let mut kept = self.served.try_lock();
+        let mut own = Vec::new();
+        let served = kept.as_deref_mut().unwrap_or(&mut own);
+        let mut next = None;
+        {
+            let mut waiters = lock_counted(&self.waiters, LatchClass::LogWrite.part(1));
+            let durable = self.durable.load(Ordering::Acquire);
+            let poisoned = self.check_poison().is_err();
+            waiters.queue.retain(|(lsn, parker)| {
+                let done = poisoned || *lsn <= durable;
+                if done {
+                    served.push(Arc::clone(parker));
+                }
+                !done
+            });
+            if !waiters.queue.is_empty() {
+                next = Some(waiters.queue.remove(0).1);
+            }
+            waiters.leader = next.is_some();
+        }
+        // The next leader first: the device waits for it.
+        if let Some(parker) = next {
+            parker.wake(LEAD);
+        }
+        for parker in served.drain(..) {
+            parker.wake(SERVED);
+        }
     }
 
     pub(crate) fn patience(&self) -> Patience<'_> {

@@ -24,7 +24,6 @@ mod behind;
 mod capacity;
 mod flush;
 mod frame;
-mod group;
 mod header;
 mod log;
 mod ring;

@@ -1,8 +1,7 @@
 //! The log: its state, creation and opening.
 
 use crate::behind::Behind;
-use crate::flush::Writer;
-use crate::group::Group;
+use crate::flush::{Parker, Waiters, Writer};
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::ring::Ring;
 use crate::scan::FileRing;
@@ -115,8 +114,9 @@ pub struct Log {
     poison_reason: Mutex<String>,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) behind: Behind,
-    /// Those who wait for a sync, and who does it.
-    pub(crate) group: Group,
+    pub(crate) waiters: Mutex<Waiters>,
+    /// Those a leader is about to wake.
+    pub(crate) served: Mutex<Vec<Arc<Parker>>>,
     /// The header as it is in the file.
     pub(crate) header: Mutex<Header>,
     /// Signalled at each checkpoint.
@@ -190,7 +190,8 @@ impl Log {
             poison_reason: Mutex::new(String::new()),
             writer: Mutex::new(Writer::new()),
             behind: Behind::default(),
-            group: Group::new(),
+            waiters: Mutex::new(Waiters::default()),
+            served: Mutex::new(Vec::new()),
             header: Mutex::new(header),
             room: Mutex::new(()),
             room_made: Condvar::new(),
