@@ -382,7 +382,7 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   myriad::Template all;
   builder->plan->make_template(altered, true, &all);
   myriad_cursor *cursor = nullptr;
-  myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, true};
+  myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, true, false};
   if (status == MYRIAD_OK) status = myriad_cursor_open(core(), m_table, 0, &options, &cursor);
   myriad_row row;
   myriad::Buffer key, value;

@@ -172,6 +172,8 @@ private:
     return m_lock == MYRIAD_LOCK_X || m_own_session || (m_by_position && table->vfield);
   }
   uint32_t wait_mode() const;
+  void make_template();
+  bool heads_suffice();
   bool by_keyread() const;
   bool range_ends_on_prefix() const;
   check_result_t check_rowid_filter(const myriad_row &entry);
@@ -207,6 +209,8 @@ private:
     size_t key, key_length, unique_length, value, value_length;
     bool row; /* the value is the packed row */
   };
+  /* Up to this length a row is stored in an index page in any case, see docs/format.md: 7/16 of it, less its key. */
+  size_t whole_row_max() const { return m_page_size * 7 / 32 - 16; }
   int apply();
   int change(const uchar *old_record, const uchar *new_record);
   int remove(const uchar *record);
@@ -247,7 +251,7 @@ private:
   uint64_t m_references_statement = 0;              /* of the connection, the last that a relative was used in */
   uint64_t m_references_version = 0;                /* at which these were read; 0 = not yet */
   uint m_duplicate_key = MAX_KEY;                   /* server number of the last duplicate's index */
-  uint64_t m_page_size = 16384;
+  const uint64_t m_page_size;
 
   /* Locks of the current statement. */
   myriad_lock m_lock = MYRIAD_LOCK_NONE, m_stored_lock = MYRIAD_LOCK_NONE;
@@ -286,6 +290,7 @@ private:
   bool m_bulk_copy = false;             /* filling a table that nobody else sees */
   bool m_ignore_duplicates = false, m_replace_duplicates = false;
   myriad::Buffer m_row, m_keys, m_position;
+  size_t m_row_head = 0; /* of m_row */
   std::vector<PendingOp> m_pending;
   std::vector<myriad_op> m_ops;
 

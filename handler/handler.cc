@@ -11,7 +11,10 @@ using myriad::WorkFor;
 
 thread_local ha_handler_stats *myriad::WorkFor::counted = nullptr;
 
-ha_myriad::ha_myriad(handlerton *hton, TABLE_SHARE *share) : handler(hton, share), m_hton(hton) { ref_length = 8; }
+ha_myriad::ha_myriad(handlerton *hton, TABLE_SHARE *share)
+    : handler(hton, share), m_hton(hton), m_page_size(myriad_page_size(myriad_core)) {
+  ref_length = 8;
+}
 
 ha_myriad::~ha_myriad() = default;
 
@@ -186,12 +189,24 @@ int ha_myriad::open_cursor(uint32_t core_index, bool full_scan) {
   options.wait = wait_mode();
   options.semi_consistent = m_try_semi_consistent && core_index == 0 && m_lock == MYRIAD_LOCK_X;
   options.full_scan = full_scan;
+  options.heads_only = core_index == 0 && heads_suffice();
   myriad_status status = myriad_cursor_open(core(), m_table, core_index, &options, &m_cursor);
   if (status != MYRIAD_OK) {
     m_cursor = nullptr;
     return fail(status);
   }
   return 0;
+}
+
+/* Whether no column that the statement reads can be in the tails of rows. */
+bool ha_myriad::heads_suffice() {
+  if (m_lock != MYRIAD_LOCK_NONE) return false;
+  make_template();
+  return !m_template.tails;
+}
+
+void ha_myriad::make_template() {
+  if (!m_template.valid) m_plan->make_template(table, reading_needs_all(), &m_template);
 }
 
 void ha_myriad::set_cursor_options() {
@@ -201,6 +216,7 @@ void ha_myriad::set_cursor_options() {
   options.wait = wait_mode();
   options.semi_consistent = m_try_semi_consistent && m_cursor_index == 0 && m_lock == MYRIAD_LOCK_X;
   options.full_scan = m_full_scan;
+  options.heads_only = m_cursor_index == 0 && heads_suffice();
   myriad_cursor_set_options(m_cursor, &options);
 }
 
@@ -215,8 +231,18 @@ void ha_myriad::remember(const myriad_row &row) {
 /* The row of the clustered index into the record. */
 int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   m_from_entry = false;
-  if (!m_template.valid) m_plan->make_template(table, reading_needs_all(), &m_template);
-  if (m_plan->unpack_row(m_template, row, record, &m_blobs)) return 0;
+  make_template();
+  myriad_row whole = row;
+  if (m_template.tails && TablePlan::is_head(row)) {
+    /* Read when the statement's columns were others. */
+    Buffer key;
+    key.assign(row.key, row.key_len);
+    myriad_status status =
+        myriad_get(core(), m_table, 0, key.data(), key.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &whole, nullptr);
+    if (status == MYRIAD_END) return HA_ERR_RECORD_DELETED;
+    if (status != MYRIAD_OK) return fail(status);
+  }
+  if (m_plan->unpack_row(m_template, whole, record, &m_blobs)) return 0;
   sql_print_error("MYRIAD: table %s holds a row that does not fit its definition", m_name.c_str());
   return HA_ERR_CRASHED;
 }
@@ -305,8 +331,9 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   }
   if (covering && m_lock != MYRIAD_LOCK_X) return 0;
   myriad_row whole;
-  myriad_status status =
-      myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock, wait_mode(), &whole, nullptr);
+  myriad_status status = heads_suffice() ? myriad_get_head(core(), m_table, m_pk.data(), m_pk.size(), &whole)
+                                         : myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock,
+                                                      wait_mode(), &whole, nullptr);
   if (status == MYRIAD_END) {
     *skip = true; /* gone, or locked by another under SKIP LOCKED */
     return 0;
@@ -475,6 +502,7 @@ void ha_myriad::set_bounded(bool bounded, bool exactly) {
 myriad_status ha_myriad::look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row) {
   bool new_lock = false;
   m_locked_row.clear();
+  if (core_index == 0 && heads_suffice()) return myriad_get_head(core(), m_table, key, key_length, row);
   myriad_status status =
       myriad_get(core(), m_table, core_index, key, key_length, core_index != 0, m_lock, wait_mode(), row, &new_lock);
   if (new_lock && core_index == 0 && m_session->isolation <= MYRIAD_READ_COMMITTED)

@@ -96,6 +96,7 @@ myriad_status myriad_engine_open(const myriad_config *config, myriad_engine **ou
 /* Starts what must wait until the server's own DDL recovery is done (rollback of losers, purge, background drops). */
 void myriad_engine_start_background(myriad_engine *);
 /* fast: 0 = purge everything first, 1 = write all pages, clean shutdown, 2 = flush the log only (crash-like). */
+uint32_t myriad_page_size(myriad_engine *);   /* bytes */
 myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 
 typedef enum {
@@ -316,6 +317,8 @@ typedef struct {
   const uint8_t *key; size_t key_len;      /* for secondary indexes: columns, then the clustered key */
   size_t unique_len;                       /* INSERT: this prefix of the key must be unique; 0 = no check */
   const uint8_t *value; size_t value_len;  /* INSERT, UPDATE */
+  size_t head_len;                         /* its first bytes that can be read alone, and changed without writing the others again,
+                                              where it is too long for an index page; 0 = none */
 } myriad_op;
 
 enum {
@@ -335,6 +338,8 @@ typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_
    be null): a lock was taken for the row that the transaction did not have. */
 myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
                          myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
+/* The row with this clustered key, read without a lock; of a value that has a head in its index page that alone. */
+myriad_status myriad_get_head(myriad_session *, myriad_table *, const uint8_t *key, size_t key_len, myriad_row *out);
 /* MYRIAD_ERR_DEFINITION_CHANGED if a snapshot is open that is older than the index's contents. Reads without locks check
    it themselves. */
 myriad_status myriad_check_snapshot(myriad_session *, myriad_table *, uint32_t index_no);
@@ -353,6 +358,7 @@ typedef struct {
   myriad_lock lock; uint32_t wait;
   bool semi_consistent;     /* at READ COMMITTED: return the last committed version of a locked row, see was_semi_consistent */
   bool full_scan;           /* hint: pages come in cold, read ahead */
+  bool heads_only;          /* without lock: of a value that has a head in its index page that alone, see myriad_op */
 } myriad_cursor_options;
 
 myriad_status myriad_cursor_open(myriad_session *, myriad_table *, uint32_t index_no, const myriad_cursor_options *, myriad_cursor **out);

@@ -64,6 +64,25 @@ bool is_null(const Step &step, const uchar *record) {
   return step.null_bit && (record[step.null_offset] & step.null_bit);
 }
 
+/* Whether the column's values may be in a row's tail. */
+bool can_be_outside(const Step &step) { return step.length_bytes >= 2; }
+
+/* The bytes of a value of a column with length bytes, as a row has them. */
+const uchar *value_of(const Step &step, const uchar *record, size_t *length) {
+  const uchar *from = record + step.offset;
+  switch (step.kind) {
+  case StepKind::Copy:
+  case StepKind::Char: *length = trimmed(from, step.length); return from;
+  case StepKind::WideChar: *length = step.cs->lengthsp(reinterpret_cast<const char *>(from), step.length); return from;
+  case StepKind::Variable: *length = get_length(from, step.length_bytes); return from + step.length_bytes;
+  case StepKind::Blob:
+    *length = get_length(from, step.length_bytes);
+    memcpy(&from, from + step.length_bytes, sizeof from);
+    return from;
+  }
+  return from;
+}
+
 /* Few bytes without a call. */
 inline void copy_bytes(uchar *to, const uchar *from, size_t length) {
   switch (length) {
@@ -83,49 +102,56 @@ void clear_null(const Step &step, const uchar *defaults, uchar *record) {
     memset(record + step.offset, 0, step.length_bytes + (step.kind == StepKind::Blob ? sizeof(uchar *) : 0));
 }
 
-/* Reads one column's image into the record; null where the value ends too early. */
-const uchar *unpack_step(const Step &step, const uchar *at, const uchar *end, uchar *record, Buffer *blobs) {
+/* A value of a column with length bytes into the record. False: it is too long for the column. */
+inline bool place_value(const Step &step, const uchar *value, size_t length, uchar *record, Buffer *blobs) {
   uchar *to = record + step.offset;
+  if (step.kind != StepKind::Blob && length > step.length) return false;
   switch (step.kind) {
-  case StepKind::Copy:
-    if (size_t(end - at) < step.length) return nullptr;
-    memcpy(to, at, step.length);
-    return at + step.length;
+  case StepKind::Copy: return false;
   case StepKind::Char:
-  case StepKind::WideChar: {
-    if (size_t(end - at) < step.length_bytes) return nullptr;
-    size_t length = get_length(at, step.length_bytes);
-    at += step.length_bytes;
-    if (length > step.length || size_t(end - at) < length) return nullptr;
-    memcpy(to, at, length);
-    if (step.kind == StepKind::Char)
-      memset(to + length, ' ', step.length - length);
-    else
-      step.cs->fill(reinterpret_cast<char *>(to) + length, step.length - length, ' ');
-    return at + length;
-  }
-  case StepKind::Variable: {
-    if (size_t(end - at) < step.length_bytes) return nullptr;
-    size_t length = get_length(at, step.length_bytes);
-    if (length > step.length || size_t(end - at) < step.length_bytes + length) return nullptr;
-    memcpy(to, at, step.length_bytes + length);
-    return at + step.length_bytes + length;
-  }
+    memcpy(to, value, length);
+    memset(to + length, ' ', step.length - length);
+    break;
+  case StepKind::WideChar:
+    memcpy(to, value, length);
+    step.cs->fill(reinterpret_cast<char *>(to) + length, step.length - length, ' ');
+    break;
+  case StepKind::Variable:
+    put_length(to, step.length_bytes, length);
+    memcpy(to + step.length_bytes, value, length);
+    break;
   case StepKind::Blob: {
-    if (size_t(end - at) < step.length_bytes) return nullptr;
-    size_t length = get_length(at, step.length_bytes);
-    memcpy(to, at, step.length_bytes);
-    at += step.length_bytes;
-    if (size_t(end - at) < length) return nullptr;
+    put_length(to, step.length_bytes, length);
     /* The caller has made room, so the bytes do not move. */
     uchar *copy = blobs->data() + blobs->size();
-    memcpy(copy, at, length);
+    memcpy(copy, value, length);
     blobs->set_size(blobs->size() + length);
     memcpy(to + step.length_bytes, &copy, sizeof copy);
+  }
+  }
+  return true;
+}
+
+/* Reads one column's image into the record; null where the value ends too early. */
+const uchar *unpack_step(const Step &step, const uchar *at, const uchar *end, uchar *record, Buffer *blobs) {
+  size_t length = step.length;
+  if (step.kind == StepKind::Copy) {
+    if (size_t(end - at) < length) return nullptr;
+    memcpy(record + step.offset, at, length);
     return at + length;
   }
-  }
-  return nullptr;
+  if (size_t(end - at) < step.length_bytes) return nullptr;
+  length = get_length(at, step.length_bytes);
+  at += step.length_bytes;
+  if (size_t(end - at) < length || !place_value(step, at, length, record, blobs)) return nullptr;
+  return at + length;
+}
+
+/* Whether the next value of a row, with so many length bytes, is in the tail; its length. */
+bool is_outside(const RowBytes &row, unsigned length_bytes, size_t *length) {
+  if (!row.split || length_bytes < 2 || size_t(row.end - row.at) < length_bytes) return false;
+  *length = get_length(row.at, length_bytes);
+  return *length > OUTSIDE_MIN;
 }
 
 /* The end of one column's image without reading it. */
@@ -139,40 +165,71 @@ inline const uchar *skip_image(unsigned length_bytes, size_t width, const uchar 
   return size_t(end - at) < length ? nullptr : at + length;
 }
 
-const uchar *skip_step(const Step &step, const uchar *at, const uchar *end) {
-  return skip_image(step.length_bytes, step.length, at, end);
-}
+/* A row without a tail: the values are where their columns are. */
+struct WholeRow {
+  const uchar *at, *end;
+
+  bool pass(size_t length) {
+    if (size_t(end - at) < length) return false;
+    at += length;
+    return true;
+  }
+  bool read(const Step &step, uchar *record, Buffer *blobs) {
+    at = unpack_step(step, at, end, record, blobs);
+    return at != nullptr;
+  }
+  bool skip(unsigned length_bytes, size_t width) {
+    at = skip_image(length_bytes, width, at, end);
+    return at != nullptr;
+  }
+};
+
+/* Any row. */
+struct AnyRow : RowBytes {
+  explicit AnyRow(const RowBytes &bytes) : RowBytes(bytes) {}
+
+  bool pass(size_t length) {
+    if (size_t(end - at) < length) return false;
+    at += length;
+    return true;
+  }
+  bool read(const Step &step, uchar *record, Buffer *blobs) {
+    size_t length;
+    if (!is_outside(*this, step.length_bytes, &length)) {
+      at = unpack_step(step, at, end, record, blobs);
+      return at != nullptr;
+    }
+    at += step.length_bytes;
+    if (size_t(tail_end - tail) < length || !place_value(step, tail, length, record, blobs)) return false;
+    tail += length;
+    return true;
+  }
+  /* The tail may be missing. */
+  bool skip(unsigned length_bytes, size_t width) {
+    size_t length;
+    if (!is_outside(*this, length_bytes, &length)) {
+      at = skip_image(length_bytes, width, at, end);
+      return at != nullptr;
+    }
+    at += length_bytes;
+    tail += std::min(length, size_t(tail_end - tail));
+    return true;
+  }
+};
 
 }  // namespace
 
 void pack_step(const Step &step, const uchar *record, Buffer *out) {
-  const uchar *from = record + step.offset;
-  switch (step.kind) {
-  case StepKind::Copy: out->append(from, step.length); break;
-  case StepKind::Char:
-  case StepKind::WideChar: {
-    size_t length = step.kind == StepKind::Char ? trimmed(from, step.length)
-                                                : step.cs->lengthsp(reinterpret_cast<const char *>(from), step.length);
-    uchar *to = out->room(step.length_bytes + length);
-    put_length(to, step.length_bytes, length);
-    memcpy(to + step.length_bytes, from, length);
-    out->set_size(out->size() + step.length_bytes + length);
-    break;
+  if (step.kind == StepKind::Copy) {
+    out->append(record + step.offset, step.length);
+    return;
   }
-  case StepKind::Variable: {
-    size_t length = step.length_bytes + get_length(from, step.length_bytes);
-    out->append(from, length);
-    break;
-  }
-  case StepKind::Blob: {
-    size_t length = get_length(from, step.length_bytes);
-    const uchar *bytes;
-    memcpy(&bytes, from + step.length_bytes, sizeof bytes);
-    out->append(from, step.length_bytes);
-    out->append(bytes, length);
-    break;
-  }
-  }
+  size_t length;
+  const uchar *value = value_of(step, record, &length);
+  uchar *to = out->room(step.length_bytes + length);
+  put_length(to, step.length_bytes, length);
+  if (length) memcpy(to + step.length_bytes, value, length);
+  out->set_size(out->size() + step.length_bytes + length);
 }
 
 bool has_hash_lookup(const TABLE_SHARE *share, const KEY &key) {
@@ -246,6 +303,7 @@ void TablePlan::plan_rows(TABLE *table) {
     Step step = make_step(field);
     m_fixed_length += step.length_bytes + (step.kind == StepKind::Blob ? 0 : step.length);
     m_columns.push_back(step);
+    if (can_be_outside(step)) m_long_steps.push_back(step);
     if (!m_steps.empty() && step.kind == StepKind::Copy && !step.null_bit) {
       Step &last = m_steps.back();
       if (last.kind == StepKind::Copy && !last.null_bit && last.offset + last.length == step.offset &&
@@ -281,7 +339,15 @@ void TablePlan::plan_entry_values(TABLE *table) {
   }
 }
 
-void TablePlan::pack_row(const uchar *record, Buffer *out) const {
+size_t TablePlan::pack_row(const uchar *record, size_t whole_max, Buffer *out) const {
+  size_t long_bytes = 0;
+  for (const Step &step : m_long_steps) {
+    if (is_null(step, record)) continue;
+    size_t length;
+    value_of(step, record, &length);
+    long_bytes += length;
+  }
+  if (long_bytes > whole_max && pack_split_row(record, out)) return uint4korr(out->data() + 1);
   out->clear();
   out->room(m_fixed_length);
   uchar *to = out->data();
@@ -290,6 +356,44 @@ void TablePlan::pack_row(const uchar *record, Buffer *out) const {
   out->set_size(1 + m_null_bytes);
   for (const Step &step : m_steps)
     if (!is_null(step, record)) pack_step(step, record, out);
+  return out->size() > whole_max && pack_split_row(record, out) ? uint4korr(out->data() + 1) : 0;
+}
+
+/* False: no value is long enough for a tail, and `out` is as it was. */
+bool TablePlan::pack_split_row(const uchar *record, Buffer *out) const {
+  auto outside = [&](const Step &step, const uchar **value, size_t *length) {
+    if (!can_be_outside(step) || is_null(step, record)) return false;
+    *value = value_of(step, record, length);
+    return *length > OUTSIDE_MIN;
+  };
+  const uchar *value;
+  size_t length, tail = 0;
+  for (const Step &step : m_long_steps)
+    if (outside(step, &value, &length)) tail += length;
+  if (!tail) return false;
+  out->clear();
+  out->room(m_fixed_length + 4 + tail);
+  uchar *to = out->data();
+  *to = m_layout | SPLIT;
+  memcpy(to + 5, record, m_null_bytes);
+  out->set_size(5 + m_null_bytes);
+  for (const Step &step : m_steps) {
+    if (is_null(step, record)) continue;
+    if (!outside(step, &value, &length)) {
+      pack_step(step, record, out);
+      continue;
+    }
+    put_length(out->room(step.length_bytes), step.length_bytes, length);
+    out->set_size(out->size() + step.length_bytes);
+  }
+  int4store(out->data() + 1, uint32_t(out->size()));
+  for (const Step &step : m_long_steps)
+    if (outside(step, &value, &length)) out->append(value, length);
+  return true;
+}
+
+bool TablePlan::is_head(const myriad_row &row) {
+  return row.value_len >= 5 && (*row.value & SPLIT) && row.value_len == uint4korr(row.value + 1);
 }
 
 void TablePlan::pack_columns(const IndexPlan &index, const uchar *record, Buffer *out) const {
@@ -359,7 +463,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
   out->valid = true;
   out->actions.clear();
   out->key_actions.clear();
-  out->blobs = false;
+  out->blobs = out->tails = false;
   out->defaults = table->s->default_values;
   out->unread.clear();
   auto needed = [&](uint field) { return all || bitmap_is_set(table->read_set, field); };
@@ -377,6 +481,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
     if (!need) continue;
     end = out->actions.size();
     out->blobs |= step.kind == StepKind::Blob;
+    out->tails |= can_be_outside(step);
   }
   out->actions.resize(end);
   for (uint i = 0; i < table->s->fields; i++) {
@@ -393,39 +498,65 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out) const
   out->key_actions.resize(end);
 }
 
-bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
-  const uchar *at = row.value, *end = row.value + row.value_len;
-  if (row.value_len < 1 + m_null_bytes || *at != m_layout) return unpack_old_row(what, row, record, blobs);
-  copy_bytes(record, m_null_bytes ? at + 1 : what.defaults, m_null_bytes_record);
-  at += 1 + m_null_bytes;
-  if (what.blobs) {
-    blobs->clear();
-    blobs->room(row.value_len);
-  }
+template <class Bytes>
+bool TablePlan::unpack_columns(const Template &what, Bytes &row, uchar *record, Buffer *blobs) const {
   for (const Action &action : what.actions) {
     switch (action.kind) {
     case Action::Pass:
     case Action::Copy:
-      if (size_t(end - at) < action.length) return false;
-      if (action.kind == Action::Copy) copy_bytes(record + action.offset, at, action.length);
-      at += action.length;
+      if (!row.pass(action.length)) return false;
+      if (action.kind == Action::Copy) copy_bytes(record + action.offset, row.at - action.length, action.length);
       break;
     case Action::Need:
-      if (is_null(*action.step, record)) {
+      if (is_null(*action.step, record))
         clear_null(*action.step, what.defaults, record);
-        break;
-      }
-      at = unpack_step(*action.step, at, end, record, blobs);
-      if (!at) return false;
+      else if (!row.read(*action.step, record, blobs))
+        return false;
       break;
     case Action::Skip:
-      if (is_null(*action.step, record)) break;
-      at = skip_step(*action.step, at, end);
-      if (!at) return false;
+      if (!is_null(*action.step, record) && !row.skip(action.step->length_bytes, action.step->length)) return false;
       break;
     }
   }
-  return finish_row(what, row, record);
+  return true;
+}
+
+bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
+  if (row.value_len < 1 + m_null_bytes || *row.value != m_layout)
+    return unpack_other_row(what, row, record, blobs) && finish_row(what, row, record);
+  copy_bytes(record, m_null_bytes ? row.value + 1 : what.defaults, m_null_bytes_record);
+  if (what.blobs) {
+    blobs->clear();
+    blobs->room(row.value_len);
+  }
+  WholeRow bytes{row.value + 1 + m_null_bytes, row.value + row.value_len};
+  return unpack_columns(what, bytes, record, blobs) && finish_row(what, row, record);
+}
+
+/* A row with a tail, or of an older layout. */
+bool TablePlan::unpack_other_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
+  if (!row.value_len) return false;
+  const uchar layout = *row.value & uchar(~SPLIT);
+  const uchar *end = row.value + row.value_len;
+  RowBytes bytes{row.value + 1, end, end, end, bool(*row.value & SPLIT)};
+  if (bytes.split) {
+    if (row.value_len < 5) return false;
+    size_t head = uint4korr(row.value + 1);
+    if (head < 5 || head > row.value_len) return false;
+    bytes.at += 4;
+    bytes.end = bytes.tail = row.value + head;
+  }
+  if (layout == 0 || layout > m_layout) return false;
+  if (layout < m_layout) return unpack_old_row(what, m_old_layouts[layout - 1], bytes, record, blobs);
+  if (size_t(bytes.end - bytes.at) < m_null_bytes) return false;
+  copy_bytes(record, m_null_bytes ? bytes.at : what.defaults, m_null_bytes_record);
+  bytes.at += m_null_bytes;
+  if (what.blobs) {
+    blobs->clear();
+    blobs->room(row.value_len);
+  }
+  AnyRow any(bytes);
+  return unpack_columns(what, any, record, blobs);
 }
 
 /* What does not depend on the row's layout. */
@@ -495,41 +626,44 @@ bool TablePlan::plan_old_layout(const RowLayout &layout, OldLayout *out) const {
   return true;
 }
 
-bool TablePlan::unpack_old_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
-  if (!row.value_len || *row.value == 0 || *row.value >= m_layout) return false;
-  const OldLayout &layout = m_old_layouts[*row.value - 1];
-  const uchar *at = row.value + 1, *end = row.value + row.value_len;
-  if (size_t(end - at) < layout.null_bytes) return false;
-  const uchar *nulls = at;
-  at += layout.null_bytes;
+bool TablePlan::unpack_old_row(const Template &what, const OldLayout &layout, RowBytes bytes, uchar *record,
+                               Buffer *blobs) const {
+  if (size_t(bytes.end - bytes.at) < layout.null_bytes) return false;
+  const uchar *nulls = bytes.at;
+  bytes.at += layout.null_bytes;
   memcpy(record, what.defaults, m_null_bytes_record);
   blobs->clear();
-  blobs->room(row.value_len + layout.default_bytes);
+  blobs->room(size_t(bytes.end - bytes.at) + size_t(bytes.tail_end - bytes.tail) + layout.default_bytes);
   auto set_null = [&](const Step &step) {
     record[step.null_offset] |= step.null_bit;
     clear_null(step, what.defaults, record);
   };
-  auto set_value = [&](const Step &step, const uchar *image, const uchar *image_end) {
+  auto set_value = [&](const Step &step, AnyRow &row) {
     if (step.null_bit) record[step.null_offset] &= uchar(~step.null_bit);
-    return unpack_step(step, image, image_end, record, blobs);
+    size_t length;
+    if (what.tails || !is_outside(row, step.length_bytes, &length)) return row.read(step, record, blobs);
+    clear_null(step, what.defaults, record);
+    return row.skip(step.length_bytes, step.length);
   };
+  AnyRow row(bytes);
   for (const OldColumn &column : layout.columns) {
     if (column.null_bit && (nulls[column.null_offset] & column.null_bit)) {
       if (column.step) set_null(*column.step);
       continue;
     }
-    at = column.step ? set_value(*column.step, at, end) : skip_image(column.length_bytes, column.width, at, end);
-    if (!at) return false;
+    if (!(column.step ? set_value(*column.step, row) : row.skip(column.length_bytes, column.width))) return false;
   }
   for (const MissingColumn &missing : layout.missing) {
     if (missing.column->is_null) {
       set_null(*missing.step);
       continue;
     }
-    const auto *image = reinterpret_cast<const uchar *>(missing.column->default_image.data());
-    if (!set_value(*missing.step, image, image + missing.column->default_image.size())) return false;
+    const std::string &image = missing.column->default_image;
+    const auto *at = reinterpret_cast<const uchar *>(image.data()), *end = at + image.size();
+    AnyRow added(RowBytes{at, end, end, end, false});
+    if (!set_value(*missing.step, added)) return false;
   }
-  return finish_row(what, row, record);
+  return true;
 }
 
 RowLayouts TablePlan::layouts_for(const TablePlan &to, const std::vector<int> &origins, const uchar *record) const {

@@ -8,7 +8,9 @@
        CHAR: length (1 byte, 2 if the column is wider than 255 bytes), bytes without trailing spaces;
        VARCHAR, VARBINARY: length (1 or 2 bytes as in the record), bytes;
        BLOB, TEXT, GEOMETRY: length (1 to 4 bytes as in the record), bytes.
-   Entry of a secondary index: key = its columns, then the clustered key;
+     A row that is too long for an index page has a head, which stays there, and a tail. Then byte 0 has SPLIT added,
+   the head's length (u32) follows it, and values of more than OUTSIDE_MIN bytes have but their lengths in the head:
+   their bytes are the tail, in column order. Entry of a secondary index: key = its columns, then the clustered key;
      value = offset of the clustered key (u16, little endian; absent where the columns have a fixed width), then the
    columns of the index and of the clustered key that cannot be read back from the key, each with its NULL-free image as
    above or, where only the case of its letters is missing, its spelling (letters.h). */
@@ -18,6 +20,11 @@
 #include "layouts.h"
 
 namespace myriad {
+
+/* In byte 0 of a row with a tail. */
+constexpr uchar SPLIT = 0x80;
+/* Values longer than this are in the tail. */
+constexpr size_t OUTSIDE_MIN = 255;
 
 enum class StepKind : uint8_t { Copy, Char, WideChar, Variable, Blob };
 
@@ -96,10 +103,18 @@ struct OldLayout {
   std::vector<MissingColumn> missing;
 };
 
+/* What is still unread of a row's value: of its head or all of it, and of its tail. */
+struct RowBytes {
+  const uchar *at, *end;
+  const uchar *tail, *tail_end;
+  bool split;
+};
+
 /* What of a row a statement needs. */
 struct Template {
   bool valid = false;
   bool blobs = false;
+  bool tails = false;              /* columns whose values may be in a row's tail */
   const uchar *defaults = nullptr; /* of the table: an image of its default values */
   std::vector<Action> actions;
   std::vector<KeyAction> key_actions;
@@ -135,8 +150,9 @@ public:
      field that it was, or -1; those added have `record`'s values in the rows there are. */
   RowLayouts layouts_for(const TablePlan &to, const std::vector<int> &origins, const uchar *record) const;
 
-  /* Replaces `out` by the row's value. */
-  void pack_row(const uchar *record, Buffer *out) const;
+  /* Replaces `out` by the row's value. One of more than `whole_max` bytes may get a tail: returns the length of its
+     head then, else 0. */
+  size_t pack_row(const uchar *record, size_t whole_max, Buffer *out) const;
   /* Appends key and value of a secondary entry; the clustered key is given. Returns the length of the columns' part. */
   size_t pack_entry_key(const IndexPlan &, const uchar *record, const uchar *pk, size_t pk_length, Buffer *out) const;
   void pack_entry_value(const IndexPlan &, const uchar *record, size_t columns_length, Buffer *out) const;
@@ -153,6 +169,8 @@ public:
   void make_template(const TABLE *table, bool all, Template *out) const;
   /* Fills the needed columns of the record. Blob bytes go to `blobs`. False: the bytes are no row of this table. */
   bool unpack_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
+  /* Whether the row is without the tail that it has. */
+  static bool is_head(const myriad_row &);
   /* Fills all columns that a secondary entry holds. */
   bool unpack_entry(const IndexPlan &, const uchar *key, size_t key_length, const uchar *value, size_t value_length,
                     const uchar *defaults, uchar *record) const;
@@ -166,7 +184,10 @@ private:
   void plan_entry_values(TABLE *table);
   RowLayout own_layout() const;
   bool plan_old_layout(const RowLayout &, OldLayout *) const;
-  bool unpack_old_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
+  bool pack_split_row(const uchar *record, Buffer *out) const;
+  bool unpack_other_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
+  bool unpack_old_row(const Template &, const OldLayout &, RowBytes, uchar *record, Buffer *blobs) const;
+  template <class Bytes> bool unpack_columns(const Template &, Bytes &, uchar *record, Buffer *blobs) const;
   bool finish_row(const Template &, const myriad_row &, uchar *record) const;
 
   uint m_primary;
@@ -176,6 +197,7 @@ private:
   std::vector<IndexPlan> m_indexes; /* by core number */
   std::vector<Step> m_steps;        /* adjacent columns may be one */
   std::vector<Step> m_columns;      /* each column by itself */
+  std::vector<Step> m_long_steps;   /* those whose values may be in the tail */
   RowLayouts m_layouts;
   uchar m_layout = FIRST_LAYOUT; /* of new rows */
   std::vector<OldLayout> m_old_layouts;

@@ -38,6 +38,7 @@ int ha_myriad::apply() {
     op.unique_len = pending.unique_length;
     op.value = pending.row ? m_row.data() : m_keys.data() + pending.value;
     op.value_len = pending.row ? m_row.size() : pending.value_length;
+    op.head_len = pending.row ? m_row_head : 0;
     m_ops.push_back(op);
   }
   uint32_t flags = m_bulk_copy ? uint32_t(MYRIAD_APPLY_BULK) : 0;
@@ -130,7 +131,7 @@ int ha_myriad::write_row(const uchar *record) {
     m_plan->pack_clustered_key(record, &m_keys);
     pk_length = m_keys.size();
   }
-  m_plan->pack_row(record, &m_row);
+  m_row_head = m_plan->pack_row(record, whole_row_max(), &m_row);
   add_op({MYRIAD_OP_INSERT, 0, 0, pk_length, m_plan->hidden_row_id() ? 0 : pk_length, 0, 0, true});
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_insert(m_plan->indexes()[no], record, 0, pk_length);
@@ -191,7 +192,7 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
     pk_changed = new_length != old_length || memcmp(m_keys.data() + new_pk, m_keys.data() + old_pk, new_length);
   }
   if (!pk_changed && m_plan->same_row(old_record, new_record)) return HA_ERR_RECORD_IS_THE_SAME;
-  m_plan->pack_row(new_record, &m_row);
+  m_row_head = m_plan->pack_row(new_record, whole_row_max(), &m_row);
   if (pk_changed) {
     add_op({MYRIAD_OP_DELETE, 0, old_pk, old_length, 0, 0, 0, false});
     add_op({MYRIAD_OP_INSERT, 0, new_pk, new_length, new_length, 0, 0, true});

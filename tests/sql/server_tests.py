@@ -780,6 +780,63 @@ def test_memory_limit(where):
         rows(c, "SET GLOBAL myriad_memory_tables_size=0")
 
 
+def test_temporary_without_waits(_where):
+    """Temporary tables end with the server: nobody waits for the log because of them, and a crash leaves none."""
+    with server.Server() as srv:
+        srv.start()
+        c = database(srv)
+        rows(c, "CREATE TABLE lasting (a INT)")
+        rows(c, "CREATE TEMPORARY TABLE first (a INT)")  # makes their tablespace
+
+        def waits(*statements):
+            before = status(c, "log_flush_waits")
+            for sql in statements:
+                rows(c, sql)
+            return status(c, "log_flush_waits") - before
+
+        expect("waits", waits("CREATE TEMPORARY TABLE t (a INT AUTO_INCREMENT PRIMARY KEY, b TEXT, KEY (b(9)))",
+                              "INSERT INTO t (b) VALUES (REPEAT('x', 60000)), ('y')", "UPDATE t SET b = CONCAT(b, 'z')",
+                              "DELETE FROM t WHERE a = 1", "TRUNCATE t", "INSERT INTO t (b) VALUES ('n')",
+                              "BEGIN", "INSERT INTO t (b) VALUES ('m')", "COMMIT", "DROP TEMPORARY TABLE first"), 0)
+        expect("a lasting change does", waits("BEGIN", "INSERT INTO t (b) VALUES ('o')", "INSERT INTO lasting VALUES (1)",
+                                              "INSERT INTO t (b) VALUES ('p')", "COMMIT") >= 1, True)
+        expect("contents", rows(c, "SELECT b FROM t ORDER BY a"), (("n",), ("m",), ("o",), ("p",)))
+        srv.kill()
+        srv.start()
+        c = srv.connect(database="d")
+        expect("after the crash", rows(c, "SELECT a FROM lasting"), ((1,),))
+        expect("gone", code_of(c, "SELECT * FROM t"), 1146)
+        rows(c, "CREATE TEMPORARY TABLE t (a INT)")
+        rows(c, "INSERT INTO t VALUES (2)")
+        expect("anew", rows(c, "SELECT * FROM t"), ((2,),))
+
+
+def test_tails_left_alone(where):
+    """What does not concern a row's long values neither reads nor writes their pages."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, v LONGBLOB, z INT, s VARCHAR(50))")
+    rows(c, "INSERT INTO t SELECT seq, 1, REPEAT(CHAR(65 + seq % 26), 500000), 1, 's' FROM seq_1_to_40")
+
+    def work(name, sql):
+        before = status(c, name)
+        rows(c, sql)
+        return status(c, name) - before
+
+    pages = 40 * 500_000 // 16_384
+    expect("pages of all", work("buffer_pool_read_requests", "SELECT MAX(MD5(v)) FROM t") >= pages, True)
+    for sql in ("SELECT COUNT(*), SUM(a), SUM(z), MAX(s) FROM t", "SELECT z FROM t WHERE id = 7",
+                "SELECT x.s FROM t x JOIN t y ON y.id = x.id + 1 WHERE x.z = 1"):
+        requests = work("buffer_pool_read_requests", sql)
+        if requests >= pages // 4:
+            raise AssertionError(f"{sql} asked for {requests} pages")
+    logged = work("log_bytes", "UPDATE t SET a = a + 1, s = CONCAT(s, 't')")
+    if not 40 <= logged < 40 * 2_000:
+        raise AssertionError(f"the update of short columns logged {logged} bytes")
+    expect("contents", rows(c, "SELECT COUNT(DISTINCT MD5(v)), SUM(LENGTH(v)), SUM(a), MAX(s) FROM t"),
+           ((26, 20_000_000, 80, "st"),))
+    expect("log of the long ones", work("log_bytes", "UPDATE t SET v = CONCAT(v, 'x') WHERE id <= 5") > 5 * 500_000, True)
+
+
 def test_sort_by_position(where):
     """Sorting an index's entries by their rows' positions; InnoDB is no measure, it finds no virtual column's value here."""
     c = database(where)

@@ -111,9 +111,37 @@ fn write_page(pool: &BufferPool, space: SpaceId, previous: Option<PageNo>, chunk
 /// # Errors
 /// [`myriad_base::Error::CorruptPage`] when the chain is not `len` bytes long; the pool's.
 pub fn read_overflow(pool: &BufferPool, space: SpaceId, first: PageNo, len: usize, out: &mut Vec<u8>) -> Result<()> {
-    let (mut rest, mut next) = (len, first);
     // Not all at once: a damaged length must not exhaust the memory.
     out.reserve(len.min(1 << 20));
+    walk(pool, space, first, len, &mut |bytes| {
+        out.extend_from_slice(bytes);
+        true
+    })
+}
+
+/// Whether the chain that begins at `first`, of as many bytes as `bytes` has, holds these.
+///
+/// # Errors
+/// As [`read_overflow`].
+pub fn holds(pool: &BufferPool, space: SpaceId, first: PageNo, bytes: &[u8]) -> Result<bool> {
+    let (mut at, mut same) = (0, true);
+    walk(pool, space, first, bytes.len(), &mut |here| {
+        same = bytes[at..at + here.len()] == *here;
+        at += here.len();
+        same
+    })?;
+    Ok(same)
+}
+
+/// Hands the bytes of each page of a chain of `len` bytes to `visit`, until that returns `false`.
+fn walk(
+    pool: &BufferPool,
+    space: SpaceId,
+    first: PageNo,
+    len: usize,
+    visit: &mut dyn FnMut(&[u8]) -> bool,
+) -> Result<()> {
+    let (mut rest, mut next) = (len, first);
     while rest > 0 {
         let id = PageId::new(space, next);
         if next == PageNo::NONE {
@@ -124,7 +152,9 @@ pub fn read_overflow(pool: &BufferPool, space: SpaceId, first: PageNo, len: usiz
         if page[OFF_KIND] != PageKind::Overflow as u8 || here == 0 || here > rest || here > bytes_per_page(page.len()) {
             return Err(Error::corrupt(id, format!("not the overflow page of a value with {rest} more bytes")));
         }
-        out.extend_from_slice(&page[DATA..DATA + here]);
+        if !visit(&page[DATA..DATA + here]) {
+            return Ok(());
+        }
         rest -= here;
         next = PageNo(get_u32(&page, OFF_NEXT));
     }

@@ -83,6 +83,14 @@ pub unsafe extern "C" fn myriad_engine_start_background(e: *mut EngineHandle) {
     guard_value(Some(&e.engine), (), || e.engine.start_background());
 }
 
+/// Page size in bytes.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_page_size(e: *const EngineHandle) -> u32 {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(None, 0, || e.engine.page_size() as u32)
+}
+
 /// Stops the engine and frees the handle.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_engine_close(e: *mut EngineHandle, fast: u32) -> Status {

@@ -25,6 +25,7 @@ unsafe fn op<'a>(op: &COp) -> Op<'a> {
         unique_len: op.unique_len,
         // SAFETY: valid by contract.
         value: unsafe { bytes(op.value, op.value_len) },
+        head_len: op.head_len,
     }
 }
 
@@ -116,6 +117,24 @@ pub unsafe extern "C" fn myriad_get(
     })
 }
 
+/// The row with this clustered key, without a lock; of a long value the head.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_get_head(
+    s: *mut SessionHandle,
+    t: *mut TableHandle,
+    key: *const u8,
+    key_len: usize,
+    out: *mut CRow,
+) -> Status {
+    // SAFETY: a live session, a live table and a valid key by contract.
+    let ((engine, session), t, key) = unsafe { (parts(s), &*t, bytes(key, key_len)) };
+    guard(Some(engine), || {
+        let row = session.get_head(&t.table, key)?;
+        // SAFETY: `out` is valid by contract.
+        Ok(unsafe { give(row, out) })
+    })
+}
+
 /// Whether the session's snapshot, if one is open, may read the index.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_check_snapshot(s: *mut SessionHandle, t: *mut TableHandle, index_no: u32) -> Status {
@@ -152,7 +171,13 @@ pub struct CursorHandle {
 }
 
 fn options(o: &CCursorOptions) -> CursorOptions {
-    CursorOptions { lock: lock(o.lock), wait: wait(o.wait), semi_consistent: o.semi_consistent, full_scan: o.full_scan }
+    CursorOptions {
+        lock: lock(o.lock),
+        wait: wait(o.wait),
+        semi_consistent: o.semi_consistent,
+        full_scan: o.full_scan,
+        heads_only: o.heads_only,
+    }
 }
 
 /// Opens a cursor; the session and the table must outlive it.

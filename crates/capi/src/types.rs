@@ -205,6 +205,7 @@ pub struct COp {
     pub unique_len: usize,
     pub value: *const u8,
     pub value_len: usize,
+    pub head_len: usize,
 }
 
 /// `myriad_row`.
@@ -225,6 +226,7 @@ pub struct CCursorOptions {
     pub wait: u32,
     pub semi_consistent: bool,
     pub full_scan: bool,
+    pub heads_only: bool,
 }
 
 /// `myriad_trx_info`.

@@ -56,6 +56,7 @@ fn insert_op(key: &[u8], value: &[u8]) -> COp {
         unique_len: key.len(),
         value: value.as_ptr(),
         value_len: value.len(),
+        head_len: 0,
     }
 }
 

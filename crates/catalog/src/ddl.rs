@@ -97,7 +97,7 @@ impl Catalog {
                 self.insert_table(trx, &def, &key, spec.auto_increment_next)
             }),
             Placement::Table => self.create_in_own_space(&mut def, &key, spec),
-            _ => self.change(|trx| {
+            _ => self.change_of(name, |trx| {
                 def.space = self.space_for(trx, def.database(), placement)?;
                 self.insert_table(trx, &def, &key, spec.auto_increment_next)
             }),
@@ -172,7 +172,7 @@ impl Catalog {
     /// Changes one table's definition in place: `f` edits the copy.
     fn alter(&self, name: &str, f: impl FnOnce(&mut Trx, &mut TableDef) -> Result<()>) -> Result<Changed> {
         let key = table_key(name)?;
-        let changed = self.change(|trx| {
+        let changed = self.change_of(name, |trx| {
             let old = self.table_locked(trx, name, &key)?;
             let mut new = TableDef { version: old.version.wrapping_add(1), ..(*old).clone() };
             f(trx, &mut new)?;
@@ -189,7 +189,7 @@ impl Catalog {
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn drop_table(&self, name: &str) -> Result<Changed> {
         let key = table_key(name)?;
-        let changed = self.change(|trx| {
+        let changed = self.change_of(name, |trx| {
             let old = self.table_locked(trx, name, &key)?;
             apply_one(trx, OpKind::Delete, &index(rows::TABLES), &key, &[])?;
             self.delete_references(trx, &old)?;

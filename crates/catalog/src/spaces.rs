@@ -16,7 +16,7 @@ use std::collections::HashSet;
 /// Applies one change of the catalog.
 pub(crate) fn apply_one(trx: &mut Trx, kind: OpKind, index: &Index, key: &[u8], payload: &[u8]) -> Result<()> {
     let unique_len = if kind == OpKind::Insert { key.len() } else { 0 };
-    trx.apply(&[Op { kind, index, key, unique_len, payload }]).map_err(|e| e.error)
+    trx.apply(&[Op { kind, index, key, unique_len, payload, head_len: 0 }]).map_err(|e| e.error)
 }
 
 /// Notes work for later as part of the transaction.

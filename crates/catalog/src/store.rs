@@ -217,12 +217,23 @@ impl Catalog {
 
     /// Runs `f` in a transaction and commits it durably; rolls it back after an error.
     pub(crate) fn change<R>(&self, f: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
+        self.change_durably(Durability::Sync, f)
+    }
+
+    /// As [`Catalog::change`], of one table's definition: that of a temporary table ends with the server, so nobody waits for
+    /// the log.
+    pub(crate) fn change_of<R>(&self, table: &str, f: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
+        let temporary = table.split_once('/').is_some_and(|(db, _)| db == rows::TEMPORARY_DATABASE);
+        self.change_durably(if temporary { Durability::None } else { Durability::Sync }, f)
+    }
+
+    fn change_durably<R>(&self, durability: Durability, f: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
         let mut trx = self.trx.begin(Isolation::ReadCommitted);
         trx.set_lock_wait_timeout(Duration::from_secs(DDL_LOCK_WAIT_S));
         trx.start();
         match f(&mut trx) {
             Ok(r) => {
-                trx.commit(Durability::Sync)?;
+                trx.commit(durability)?;
                 Ok(r)
             }
             Err(e) => {
@@ -395,7 +406,7 @@ impl Catalog {
 
 /// How the catalog's cursors read.
 pub(crate) fn scan_options(lock: Option<Strength>) -> myriad_txn::CursorOptions {
-    myriad_txn::CursorOptions { lock, wait: LockWait::Wait, semi_consistent: false, full_scan: false }
+    myriad_txn::CursorOptions { lock, ..myriad_txn::CursorOptions::PLAIN }
 }
 
 /// Goes to the first row whose key begins with `prefix`.

@@ -181,8 +181,15 @@ impl RowBytes {
 
     fn insert(&self) -> [Op<'_>; 2] {
         [
-            Op { kind: OpKind::Insert, index_no: 0, key: &self.key, unique_len: self.key.len(), value: &self.value },
-            Op { kind: OpKind::Insert, index_no: 1, key: &self.secondary, unique_len: 0, value: &[] },
+            Op {
+                kind: OpKind::Insert,
+                index_no: 0,
+                key: &self.key,
+                unique_len: self.key.len(),
+                value: &self.value,
+                head_len: 0,
+            },
+            Op { kind: OpKind::Insert, index_no: 1, key: &self.secondary, unique_len: 0, value: &[], head_len: 0 },
         ]
     }
 }
@@ -310,7 +317,8 @@ fn operation(
             let found = session.get(table, 0, &key.to_be_bytes(), false, Lock::Exclusive, Wait::Wait)?;
             let number = found.map_or(0, |r| u32::from_be_bytes(r.value[..4].try_into().expect("four bytes")));
             row.set(key, number, random);
-            let op = Op { kind: OpKind::Update, index_no: 0, key: &row.key, unique_len: 0, value: &row.value };
+            let op =
+                Op { kind: OpKind::Update, index_no: 0, key: &row.key, unique_len: 0, value: &row.value, head_len: 0 };
             session.apply(table, [op].into_iter(), ApplyMode::default())?;
         }
         Load::UpdateIndex => {
@@ -320,9 +328,9 @@ fn operation(
             let old = row.secondary;
             row.set(key, number.wrapping_add(1), random);
             let ops = [
-                Op { kind: OpKind::Update, index_no: 0, key: &row.key, unique_len: 0, value: &row.value },
-                Op { kind: OpKind::Delete, index_no: 1, key: &old, unique_len: 0, value: &[] },
-                Op { kind: OpKind::Insert, index_no: 1, key: &row.secondary, unique_len: 0, value: &[] },
+                Op { kind: OpKind::Update, index_no: 0, key: &row.key, unique_len: 0, value: &row.value, head_len: 0 },
+                Op { kind: OpKind::Delete, index_no: 1, key: &old, unique_len: 0, value: &[], head_len: 0 },
+                Op { kind: OpKind::Insert, index_no: 1, key: &row.secondary, unique_len: 0, value: &[], head_len: 0 },
             ];
             session.apply(table, ops.into_iter(), ApplyMode::default())?;
         }

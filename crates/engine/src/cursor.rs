@@ -18,11 +18,19 @@ pub struct CursorOptions {
     pub semi_consistent: bool,
     /// The whole index will be read: pages come in cold, with read-ahead.
     pub full_scan: bool,
+    /// Without a lock: of a value that has a head in its index page that is read alone, see [`crate::Op::head_len`].
+    pub heads_only: bool,
 }
 
 impl Default for CursorOptions {
     fn default() -> CursorOptions {
-        CursorOptions { lock: Lock::None, wait: Wait::Wait, semi_consistent: false, full_scan: false }
+        CursorOptions {
+            lock: Lock::None,
+            wait: Wait::Wait,
+            semi_consistent: false,
+            full_scan: false,
+            heads_only: false,
+        }
     }
 }
 
@@ -34,6 +42,7 @@ impl CursorOptions {
             wait: self.wait.lock_wait(),
             semi_consistent: self.semi_consistent,
             full_scan: self.full_scan,
+            heads_only: self.heads_only,
         }
     }
 }

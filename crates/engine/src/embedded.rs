@@ -26,7 +26,7 @@ impl Session {
 
     fn change(&mut self, table: &Table, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         let unique_len = if kind == OpKind::Insert { key.len() } else { 0 };
-        let op = Op { kind, index_no: 0, key, unique_len, value };
+        let op = Op { kind, index_no: 0, key, unique_len, value, head_len: 0 };
         self.statement(|s| s.apply(table, std::iter::once(op), ApplyMode::default()))
     }
 

@@ -269,6 +269,11 @@ impl Engine {
         self.parts.trx.rollback_by_xid(xid)
     }
 
+    /// Page size in bytes.
+    pub fn page_size(&self) -> usize {
+        self.pool().page_size()
+    }
+
     #[inline]
     pub(crate) fn pool(&self) -> &BufferPool {
         &self.parts.pool

@@ -70,6 +70,10 @@ pub struct Op<'a> {
     pub unique_len: usize,
     /// Insert, update: the value.
     pub value: &'a [u8],
+    /// How many of the value's first bytes are its head: where a value is too long for an index page, they stay there, can
+    /// be read without the rest (see [`crate::CursorOptions::heads_only`]), and a change of them alone does not write the rest
+    /// again. 0: no head.
+    pub head_len: usize,
 }
 
 /// How [`Session::apply`] works.
@@ -309,6 +313,18 @@ impl Session {
         Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
     }
 
+    /// The row with this clustered key, read without a lock, and of a value that has a head in its index page no more than
+    /// that, see [`Op::head_len`].
+    ///
+    /// # Errors
+    /// Those of reading pages; [`Error::DefinitionChanged`].
+    pub fn get_head(&mut self, table: &Table, key: &[u8]) -> Result<Option<Row<'_>>> {
+        self.engine.check_usable(&table.share)?;
+        table.share.check_snapshot(&self.trx, 0)?;
+        let found = self.trx.get_head(table.share.index(0)?, key, &mut self.row)?;
+        Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
+    }
+
     /// Whether the open snapshot, if there is one, may read the index. Reads without locks check it themselves; a program may
     /// want to refuse locking ones as well, which would give the newest rows.
     ///
@@ -355,13 +371,15 @@ impl Session {
                 key: op.key,
                 unique_len: op.unique_len,
                 payload: op.value,
+                head_len: op.head_len,
             });
         }
-        let applied = match mode {
-            ApplyMode { bulk: true, .. } => self.trx.apply_bulk(&converted),
-            ApplyMode { duplicate_exclusive: true, .. } => self.trx.apply_duplicate_x(&converted),
-            _ => self.trx.apply(&converted),
+        let apply = |trx: &mut Trx| match mode {
+            ApplyMode { bulk: true, .. } => trx.apply_bulk(&converted),
+            ApplyMode { duplicate_exclusive: true, .. } => trx.apply_duplicate_x(&converted),
+            _ => trx.apply(&converted),
         };
+        let applied = if table.share.def.temporary { self.trx.passing(apply) } else { apply(&mut self.trx) };
         applied.map_err(|e| {
             self.failed_op = e.op;
             e.error

@@ -572,7 +572,7 @@ fn an_overtaken_row_shows_once_in_a_secondary_index() {
     let table = engine.open_table("d/t").unwrap();
     let begin = |s: &mut Session| s.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
     fn op<'a>(kind: OpKind, index_no: usize, key: &'a [u8], value: &'a [u8]) -> Op<'a> {
-        Op { kind, index_no, key, unique_len: 0, value }
+        Op { kind, index_no, key, unique_len: 0, value, head_len: 0 }
     }
     let recolour = |s: &mut Session, old: &[u8], new: &[u8]| {
         begin(s);

@@ -46,7 +46,7 @@ struct Row {
 
 fn change(session: &mut Session, table: &Table, kind: OpKind, row: &Row) -> Result<()> {
     let (key, second) = (row.key.to_be_bytes(), second(row.group, row.key));
-    let op = |index_no, key, unique_len, value| Op { kind, index_no, key, unique_len, value };
+    let op = |index_no, key, unique_len, value| Op { kind, index_no, key, unique_len, value, head_len: 0 };
     let both = [op(0, &key[..], key.len(), &row.value[..]), op(1, &second[..], 0, &[][..])];
     let ops = if kind == OpKind::Update { &both[..1] } else { &both[..] };
     session.apply(table, ops.iter().copied(), ApplyMode::default())

@@ -142,10 +142,10 @@ impl Trx {
     ) -> Result<bool> {
         self.start();
         match lock {
-            None if !prefix => self.get_exact(index, key, out),
+            None if !prefix => self.get_exact(index, key, false, out),
             Some(strength) if !prefix => self.get_locked(index, key, strength, wait, out),
             _ => {
-                let options = CursorOptions { lock, wait, semi_consistent: false, full_scan: false };
+                let options = CursorOptions { lock, wait, ..CursorOptions::PLAIN };
                 let mut cursor = Cursor::new(*index, options);
                 let found = cursor.seek(self, Seek::ExactUnique, key)?;
                 if found {
@@ -155,6 +155,15 @@ impl Trx {
                 Ok(found)
             }
         }
+    }
+
+    /// As [`Trx::get`] of a whole key without a lock, and of a payload with a head in the entry no more than that.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn get_head(&mut self, index: &Index, key: &[u8], out: &mut RowBuf) -> Result<bool> {
+        self.start();
+        self.get_exact(index, key, true, out)
     }
 
     /// At READ COMMITTED and below: the row with this whole key, which [`Trx::get`] has locked anew with `strength`, does not
@@ -168,7 +177,7 @@ impl Trx {
         self.sys.locks().release_one(&self.locks, LockKey::entry(&self.scratch.key), mode);
     }
 
-    fn get_exact(&mut self, index: &Index, key: &[u8], out: &mut RowBuf) -> Result<bool> {
+    fn get_exact(&mut self, index: &Index, key: &[u8], heads_only: bool, out: &mut RowBuf) -> Result<bool> {
         let view = self.view();
         let own = self.id();
         set_full_key(&mut self.scratch.key, index, key);
@@ -180,7 +189,7 @@ impl Trx {
             return Ok(false);
         };
         out.begin(key);
-        version.payload_into(&self.sys, index.tree.space, &mut out.bytes)?;
+        version.read_into(&self.sys, index.tree.space, heads_only, &mut out.bytes)?;
         Ok(true)
     }
 

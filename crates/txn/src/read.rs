@@ -48,7 +48,18 @@ impl Version<'_> {
         let o = OverflowRef::get(self.body).ok_or_else(|| {
             Error::corrupt(PageId::new(space, PageNo::NONE), "a version's reference to overflow pages is malformed")
         })?;
-        overflow::read_overflow(sys.pool(), space, o.first, o.len as usize, out)
+        out.extend_from_slice(value::head(self.body));
+        overflow::read_overflow(sys.pool(), space, o.first, o.chain_len(), out)
+    }
+
+    /// As [`Version::payload_into`]; with `heads_only`, of a payload with a head no more than that.
+    #[inline]
+    pub fn read_into(&self, sys: &TrxSystem, space: SpaceId, heads_only: bool, out: &mut Vec<u8>) -> Result<()> {
+        if heads_only && self.flags & value::OVERFLOW != 0 && !value::head(self.body).is_empty() {
+            out.extend_from_slice(value::head(self.body));
+            return Ok(());
+        }
+        self.payload_into(sys, space, out)
     }
 }
 

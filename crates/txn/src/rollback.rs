@@ -198,7 +198,7 @@ impl TrxSystem {
                 }
             };
             let older = restored.and_then(|r| r.overflow()).map(|o| o.first);
-            let Some(restored) = restored.filter(|r| !self.is_purged(r)) else {
+            if restored.is_none_or(|r| self.is_purged(&r)) {
                 match self.removal(&leaf, slot, tree, index, &edge) {
                     Err(fence) => {
                         drop(leaf);
@@ -213,7 +213,7 @@ impl TrxSystem {
                         return Ok(Some(LeftOver { chains: [chain, older.filter(|o| chain != Some(*o))], sparse }));
                     }
                 }
-            };
+            }
             if !leaf.fits_replace(slot, value.len()) {
                 drop(leaf);
                 drop(mtr);
@@ -221,7 +221,7 @@ impl TrxSystem {
                 self.make_room(tree, key, value.len())?;
                 continue;
             }
-            let chain = chain.filter(|_| restored.overflow() != entry.overflow());
+            let chain = chain.filter(|c| older != Some(*c));
             let _ = mtr.fix(log.page())?;
             let leaf = leaf.into_mtr(&mut mtr);
             leaf.replace_value(&mut mtr, slot, &value)?;

@@ -69,6 +69,9 @@ pub struct Op<'a> {
     pub unique_len: usize,
     /// INSERT, UPDATE: the payload.
     pub payload: &'a [u8],
+    /// How many of the payload's first bytes are its head, which stays in the entry where the payload as a whole is too
+    /// long for one. What is behind it goes to overflow pages, and an update that leaves it as it was keeps those.
+    pub head_len: usize,
 }
 
 /// Why [`Trx::apply`] failed. Nothing of the row was changed.
@@ -692,6 +695,14 @@ impl Trx {
         let policy = if self.lasting_changes { self.policy(durability) } else { FlushPolicy::EverySecond };
         self.become_idle();
         self.sys.harden(lsn, policy)
+    }
+
+    /// Makes changes of tables that the next start drops: because of them the commit does not wait for the log.
+    pub fn passing<R>(&mut self, changes: impl FnOnce(&mut Trx) -> R) -> R {
+        let before = self.lasting_changes;
+        let result = changes(self);
+        self.lasting_changes = before;
+        result
     }
 
     /// After a commit: takes a share of purge's work, if its threads do not keep up with the commits.

@@ -6,7 +6,8 @@
 //! | 6 | `trx_id` of the last writer, if versioned |
 //! | 6 | `roll_ptr` to that writer's undo record, if versioned and not short |
 //! | 1 | length of the row key, if short and the upper half of the flags is 15 |
-//! | | body: the payload; with *overflow* its length (u32) and the first page (u32) of its chain |
+//! | | body: the payload; with *overflow* its length (u32), the first page (u32) of its chain, and its head: the bytes that
+//!  are not in the chain, maybe none |
 //!
 //! An entry that is not versioned is frozen: older than every snapshot.
 //!
@@ -21,7 +22,7 @@ use myriad_base::{Error, PageId, PageNo, Result, RollPtr, TrxId};
 pub const DELETED: u8 = 1;
 /// Flag: has writer and roll pointer.
 pub const VERSIONED: u8 = 2;
-/// Flag: the payload is in an overflow chain.
+/// Flag: the payload, or what is behind its head, is in an overflow chain.
 pub const OVERFLOW: u8 = 4;
 /// Flag: versioned without roll pointer.
 pub const SHORT: u8 = 8;
@@ -90,7 +91,7 @@ impl<'a> Entry<'a> {
 
     #[inline]
     fn checked(self) -> Option<Entry<'a>> {
-        (self.flags & OVERFLOW == 0 || self.body.len() == OVERFLOW_REF_BYTES).then_some(self)
+        (self.flags & OVERFLOW == 0 || OverflowRef::get(self.body).is_some()).then_some(self)
     }
 
     /// Whether it has a writer but no roll pointer.
@@ -122,29 +123,44 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// A payload kept in overflow pages.
+/// A payload of which a part is in overflow pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OverflowRef {
     /// Length of the payload in bytes.
     pub len: u32,
+    /// Bytes of its head, which is in the entry; the others are in the chain.
+    pub head_len: u32,
     /// First page of the chain.
     pub first: PageNo,
 }
 
 impl OverflowRef {
-    /// Decodes the reference; `None` if it has another length than one.
+    /// Decodes the reference in a body; `None` if that is none.
     pub fn get(body: &[u8]) -> Option<OverflowRef> {
-        (body.len() == OVERFLOW_REF_BYTES)
-            .then(|| OverflowRef { len: get_u32(body, 0), first: PageNo(get_u32(body, 4)) })
+        let head_len = u32::try_from(body.len().checked_sub(OVERFLOW_REF_BYTES)?).ok()?;
+        let o = OverflowRef { len: get_u32(body, 0), head_len, first: PageNo(get_u32(body, 4)) };
+        (head_len == 0 || head_len < o.len).then_some(o)
     }
 
-    /// Encodes the reference.
-    pub fn to_bytes(self) -> [u8; OVERFLOW_REF_BYTES] {
-        let mut b = [0; OVERFLOW_REF_BYTES];
+    /// Bytes of the chain.
+    pub fn chain_len(self) -> usize {
+        (self.len - self.head_len) as usize
+    }
+
+    /// The body of an entry with this reference and head.
+    pub fn body(self, head: &[u8]) -> Vec<u8> {
+        debug_assert_eq!(head.len(), self.head_len as usize);
+        let mut b = vec![0; OVERFLOW_REF_BYTES + head.len()];
         put_u32(&mut b, 0, self.len);
         put_u32(&mut b, 4, self.first.0);
+        b[OVERFLOW_REF_BYTES..].copy_from_slice(head);
         b
     }
+}
+
+/// The head of a payload of which a part is in overflow pages; empty if all of it is.
+pub fn head(body: &[u8]) -> &[u8] {
+    body.get(OVERFLOW_REF_BYTES..).unwrap_or_default()
 }
 
 /// What is in front of a body.

@@ -19,7 +19,7 @@ use crate::trx::{ApplyError, Op, OpKind, Trx};
 use crate::undo::record::{self, Target};
 use crate::undo::space::UndoLog;
 use crate::value::{self, Entry, OverflowRef};
-use myriad_base::{Csn, Error, IndexId, PageNo, Result, SpaceId, TrxId};
+use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
 use myriad_buffer::{BeyondLimit, Mtr};
 use smallvec::SmallVec;
@@ -38,15 +38,28 @@ pub(crate) struct Scratch {
     pub edge: Edge,
 }
 
-/// A payload as it is stored: in the entry or, behind a reference, in overflow pages.
+/// A payload as it is stored: in the entry or, but for its head, in overflow pages.
 pub(crate) enum Stored<'a> {
     Inline(&'a [u8]),
-    Chain(OverflowRef, [u8; value::OVERFLOW_REF_BYTES]),
+    /// In new overflow pages.
+    Chain(OverflowRef, Vec<u8>),
+    /// In those of the version that its transaction and roll pointer name.
+    Kept {
+        of: (TrxId, RollPtr),
+        body: Vec<u8>,
+    },
 }
 
 impl<'a> Stored<'a> {
-    /// Writes overflow pages if the payload does not fit an entry with a full key of this length.
-    pub fn new(sys: &TrxSystem, index: &Index, key_len: usize, payload: &'a [u8]) -> Result<Stored<'a>> {
+    /// Writes overflow pages if the payload does not fit an entry with a full key of this length. Its first `head_len` bytes
+    /// stay in the entry if they fit.
+    pub fn new(
+        sys: &TrxSystem,
+        index: &Index,
+        key_len: usize,
+        payload: &'a [u8],
+        head_len: usize,
+    ) -> Result<Stored<'a>> {
         let page_size = sys.pool().page_size();
         let key_max = myriad_base::limits::key_bytes_max(page_size);
         if key_len > key_max {
@@ -60,29 +73,66 @@ impl<'a> Stored<'a> {
             len: payload.len(),
             max: myriad_base::limits::VALUE_BYTES_MAX,
         })?;
-        let first = overflow::write_overflow(sys.pool(), index.tree.space, payload)?;
-        let r = OverflowRef { len, first };
-        Ok(Stored::Chain(r, r.to_bytes()))
+        let (head, rest) = payload.split_at(Stored::head_that_fits(page_size, key_len, payload, head_len));
+        let first = overflow::write_overflow(sys.pool(), index.tree.space, rest)?;
+        let r = OverflowRef { len, head_len: head.len() as u32, first };
+        Ok(Stored::Chain(r, r.body(head)))
+    }
+
+    /// The length of a payload's head in an entry with a full key of this length; 0 if it does not fit, or nothing is behind.
+    fn head_that_fits(page_size: usize, key_len: usize, payload: &[u8], head_len: usize) -> usize {
+        let bytes = key_len + value::HEADER_BYTES + value::OVERFLOW_REF_BYTES + head_len;
+        if head_len < payload.len() && bytes <= entry_bytes_max(page_size) {
+            head_len
+        } else {
+            0
+        }
+    }
+
+    /// As [`Stored::new`] for an update of the entry with this full key: keeps its overflow pages if they hold what is behind
+    /// the payload's head. The transaction need not have locked the entry yet: whoever stores the payload makes sure that the
+    /// version is still the newest.
+    fn kept(sys: &TrxSystem, op: &Op<'_>, key: &[u8]) -> Result<Option<Stored<'a>>> {
+        let (pool, index) = (sys.pool(), op.index);
+        let page_size = pool.page_size();
+        if key.len() + value::HEADER_BYTES + op.payload.len() <= entry_bytes_max(page_size) {
+            return Ok(None);
+        }
+        let head_len = Stored::head_that_fits(page_size, key.len(), op.payload, op.head_len);
+        let (head, rest) = op.payload.split_at(head_len);
+        let leaf = index.seek(sys, key)?;
+        let Ok(slot) = leaf.find(key) else { return Ok(None) };
+        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        let Some(chain) = entry.overflow() else { return Ok(None) };
+        let (Ok(len), false) = (u32::try_from(op.payload.len()), entry.is_deleted()) else { return Ok(None) };
+        if head_len == 0
+            || chain.chain_len() != rest.len()
+            || !overflow::holds(pool, index.tree.space, chain.first, rest)?
+        {
+            return Ok(None);
+        }
+        let r = OverflowRef { len, head_len: head_len as u32, first: chain.first };
+        Ok(Some(Stored::Kept { of: (entry.trx, entry.roll), body: r.body(head) }))
     }
 
     pub fn flags(&self) -> u8 {
         match self {
             Stored::Inline(_) => 0,
-            Stored::Chain(..) => value::OVERFLOW,
+            Stored::Chain(..) | Stored::Kept { .. } => value::OVERFLOW,
         }
     }
 
     pub fn body(&self) -> &[u8] {
         match self {
             Stored::Inline(b) => b,
-            Stored::Chain(_, b) => b,
+            Stored::Chain(_, b) | Stored::Kept { body: b, .. } => b,
         }
     }
 
     /// The entry was not stored: the pages are free again.
     pub fn discard(self, sys: &TrxSystem, index: &Index) -> Result<()> {
         match self {
-            Stored::Inline(_) => Ok(()),
+            Stored::Inline(_) | Stored::Kept { .. } => Ok(()),
             Stored::Chain(r, _) => overflow::free_overflow(sys.pool(), index.tree.space, r.first),
         }
     }
@@ -101,6 +151,8 @@ enum Step {
     Edge(Vec<u8>),
     /// Entries with the unique prefix may be in other leaves.
     WideCheck,
+    /// The version whose overflow pages were to be kept is no longer the newest.
+    NotKept,
 }
 
 /// A duplicate check's outcome for one entry or all.
@@ -180,7 +232,14 @@ impl Trx {
         self.lasting_changes |= op.index.tree.space != SpaceId::MEMORY;
         set_full_key(&mut self.scratch.key, op.index, op.key);
         let payload = if op.kind == OpKind::Delete { &[] } else { op.payload };
-        let stored = Stored::new(&self.sys, op.index, op.key.len() + 4, payload)?;
+        let kept = match op.kind {
+            OpKind::Update if op.head_len > 0 => Stored::kept(&self.sys, op, &self.scratch.key)?,
+            _ => None,
+        };
+        let mut stored = match kept {
+            Some(kept) => kept,
+            None => Stored::new(&self.sys, op.index, op.key.len() + 4, payload, op.head_len)?,
+        };
         let mut writer = Writer {
             sys: &self.sys,
             locks: &self.locks,
@@ -196,7 +255,7 @@ impl Trx {
             overtook: false,
             place: &mut self.place,
         };
-        match writer.run(op, &stored) {
+        match writer.run(op, &mut stored) {
             Ok(()) => {
                 if writer.overtook {
                     let records = writer.log.records;
@@ -255,7 +314,7 @@ fn unique_prefix(op: &Op<'_>) -> Option<usize> {
 }
 
 impl Writer<'_> {
-    fn run(&mut self, op: &Op<'_>, stored: &Stored<'_>) -> Result<()> {
+    fn run<'a>(&mut self, op: &Op<'a>, stored: &mut Stored<'a>) -> Result<()> {
         let (sys, pool, tree) = (self.sys, self.sys.pool(), op.index.tree);
         let prefix = unique_prefix(op);
         let mut guard = None;
@@ -280,6 +339,9 @@ impl Writer<'_> {
                     // A deletion makes room in the end.
                     let _room = (op.kind == OpKind::Delete).then(BeyondLimit::new);
                     sys.make_room(tree, &self.scratch.key, len)?;
+                }
+                Step::NotKept => {
+                    *stored = Stored::new(sys, op.index, self.scratch.key.len(), op.payload, op.head_len)?;
                 }
                 Step::Edge(fence) => self.scratch.edge.find(sys, tree, op.index.id, &fence, &mut |_| {})?,
                 Step::WideCheck => match self.wide_check(op, prefix.unwrap_or(4))? {
@@ -491,6 +553,9 @@ impl Writer<'_> {
         if op.kind != OpKind::Insert && old.is_deleted() {
             return Err(TrxSystem::missing_entry(leaf.page_id(), op.index.id));
         }
+        if matches!(stored, Stored::Kept { of, .. } if *of != (old.trx, old.roll)) {
+            return Ok(Step::NotKept);
+        }
         let (flags, body) = match op.kind {
             OpKind::Delete => (old.flags & value::OVERFLOW | value::DELETED, old.body),
             _ => (stored.flags(), stored.body()),
@@ -657,7 +722,8 @@ impl Trx {
                 OpKind::Delete => Plain::Remove,
             };
             set_full_key(&mut self.scratch.key, op.index, op.key);
-            if let Err(error) = self.sys.plain(&mut None, op.index, &self.scratch.key, op.payload, what) {
+            if let Err(error) = self.sys.plain(&mut None, op.index, &self.scratch.key, (op.payload, op.head_len), what)
+            {
                 if matches!(error, Error::DuplicateKey { .. }) && self.duplicate.is_empty() {
                     self.duplicate.extend_from_slice(&self.scratch.key);
                 }
@@ -720,7 +786,7 @@ impl TrxSystem {
     ) -> Result<()> {
         let mut full: SmallVec<[u8; PLAIN_BYTES]> = SmallVec::from_slice(&index.id.0.to_be_bytes());
         full.extend_from_slice(key);
-        self.plain(place, index, &full, payload, Plain::Put)
+        self.plain(place, index, &full, (payload, 0), Plain::Put)
     }
 
     /// Removes an entry without version or undo; whether there was one.
@@ -735,7 +801,7 @@ impl TrxSystem {
             leaf.find(&full).is_ok()
         };
         if there {
-            self.plain(&mut None, index, &full, &[], Plain::Remove)?;
+            self.plain(&mut None, index, &full, (&[], 0), Plain::Remove)?;
         }
         Ok(there)
     }
@@ -765,15 +831,22 @@ impl TrxSystem {
     /// # Errors
     /// Those of the buffer pool.
     pub fn frozen_value(&self, index: &Index, key_len: usize, payload: &[u8], out: &mut Vec<u8>) -> Result<()> {
-        let stored = Stored::new(self, index, key_len + 4, payload)?;
+        let stored = Stored::new(self, index, key_len + 4, payload, 0)?;
         out.clear();
         out.push(stored.flags());
         out.extend_from_slice(stored.body());
         Ok(())
     }
 
-    fn plain(&self, place: &mut Option<Place>, index: &Index, key: &[u8], payload: &[u8], what: Plain) -> Result<()> {
-        let stored = Stored::new(self, index, key.len(), payload)?;
+    fn plain(
+        &self,
+        place: &mut Option<Place>,
+        index: &Index,
+        key: &[u8],
+        (payload, head_len): (&[u8], usize),
+        what: Plain,
+    ) -> Result<()> {
+        let stored = Stored::new(self, index, key.len(), payload, head_len)?;
         let mut value: SmallVec<[u8; PLAIN_BYTES]> = SmallVec::with_capacity(1 + stored.body().len());
         value.push(stored.flags());
         value.extend_from_slice(stored.body());

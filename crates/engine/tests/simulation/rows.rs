@@ -14,7 +14,7 @@ pub(crate) fn assert_keys(found: Rows, rows: &Rows, key: fn(&[u8], &[u8]) -> Vec
 }
 
 pub(crate) fn op<'a>(kind: OpKind, index_no: usize, key: &'a [u8], unique_len: usize, value: &'a [u8]) -> Op<'a> {
-    Op { kind, index_no, key, unique_len, value }
+    Op { kind, index_no, key, unique_len, value, head_len: value.len().min(20) }
 }
 
 pub(crate) fn insert(session: &mut Session, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {

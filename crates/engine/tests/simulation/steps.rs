@@ -236,6 +236,10 @@ impl World {
             assert_eq!(old.as_ref(), committed.get(key), "locking read of {key:?} in {name}");
             let Some(old) = old else { return Ok(()) };
             if kind < 8 {
+                // At times no more than what is in front of the overflow pages.
+                let mut head_changed = old.clone();
+                head_changed[..3].copy_from_slice(&value[..3]);
+                let value = if kind == 7 { &head_changed } else { value };
                 say!(self, "{client} update {name} {key:?} {} {:?}", value.len(), &value[..3]);
                 update(&mut c.session, table, key, &old, value)?;
                 c.changes.insert(at, Some(value.to_vec()));

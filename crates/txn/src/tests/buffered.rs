@@ -17,7 +17,7 @@ fn name(row: u64, number: u64) -> Vec<u8> {
 }
 
 fn op<'a>(kind: OpKind, index: &'a Index, key: &'a [u8], payload: &'a [u8]) -> Op<'a> {
-    Op { kind, index, key, unique_len: 0, payload }
+    Op { kind, index, key, unique_len: 0, payload, head_len: 0 }
 }
 
 fn insert(rig: &Rig, t: &mut Trx, row: u64, number: u64) -> Result<()> {

@@ -220,7 +220,8 @@ fn change_row(rig: &Rig, t: &mut Trx, random: &mut Random) -> Result<()> {
     let payload = vec![random.next_u64() as u8; 1 + random.below(long) as usize];
     let mut row = RowBuf::new();
     let found = t.get(&rig.rows, &k, false, Some(Strength::X), LockWait::Wait, &mut row)?;
-    let op = |kind, index, key, payload| Op { kind, index, key, unique_len: 0, payload };
+    let payload = if found { maybe_same_tail(random, row.value(), payload) } else { payload };
+    let op = |kind, index, key, payload| Op { kind, index, key, unique_len: 0, payload, head_len: head_len(payload) };
     let (old, new) = (if found { name(&k, row.value()) } else { vec![] }, name(&k, &payload));
     let mut ops = vec![];
     if !found {

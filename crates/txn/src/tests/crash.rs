@@ -25,7 +25,7 @@ fn change(rig: &Rig, t: &mut Trx, rows: &mut Rows, random: &mut Random) {
     let k = key(random.below(120));
     let long = if random.one_in(20) { 6000 } else { 200 };
     let payload = vec![random.next_u64() as u8; random.below(long) as usize];
-    let op = |kind, index, key, payload| Op { kind, index, key, unique_len: 0, payload };
+    let op = |kind, index, key, payload| Op { kind, index, key, unique_len: 0, payload, head_len: head_len(payload) };
     match rows.get(&k).cloned() {
         None => {
             let n = name(&k, &payload);
@@ -38,6 +38,7 @@ fn change(rig: &Rig, t: &mut Trx, rows: &mut Rows, random: &mut Random) {
             rows.remove(&k);
         }
         Some(old) => {
+            let payload = maybe_same_tail(random, &old, payload);
             let (from, to) = (name(&k, &old), name(&k, &payload));
             let mut ops = vec![op(OpKind::Update, &rig.rows, &k, &payload)];
             if from != to {
@@ -250,11 +251,11 @@ fn undo_chain_in_a_circle_is_refused() {
     let mut t = rig.trx();
     for i in 0..60 {
         let (kind, key, payload) = (OpKind::Insert, key(i), [7; 10]);
-        t.apply(&[Op { kind, index: &rig.rows, key: &key, unique_len: 0, payload: &payload }]).unwrap();
+        t.apply(&[Op { kind, index: &rig.rows, key: &key, unique_len: 0, payload: &payload, head_len: 0 }]).unwrap();
         let (kind, payload) = (OpKind::Update, [8; 400]);
-        t.apply(&[Op { kind, index: &rig.rows, key: &key, unique_len: 0, payload: &payload }]).unwrap();
+        t.apply(&[Op { kind, index: &rig.rows, key: &key, unique_len: 0, payload: &payload, head_len: 0 }]).unwrap();
         let payload = [9; 400];
-        t.apply(&[Op { kind, index: &rig.rows, key: &key, unique_len: 0, payload: &payload }]).unwrap();
+        t.apply(&[Op { kind, index: &rig.rows, key: &key, unique_len: 0, payload: &payload, head_len: 0 }]).unwrap();
     }
     let pool = rig.sys.pool();
     let high_water = get_u32(&pool.fix_shared(DIRECTORY).unwrap(), DIR_HIGH_WATER);

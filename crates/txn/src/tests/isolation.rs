@@ -289,7 +289,7 @@ fn a_killed_wait_ends() {
 /// Inserts into the unique index, whose keys are a name of 4 bytes and the row's key.
 fn insert_name(rig: &Rig, t: &mut Trx, name: &str, id: u64) -> Result<()> {
     let full = [name.as_bytes(), &key(id)[..]].concat();
-    let op = Op { kind: OpKind::Insert, index: &rig.names, key: &full, unique_len: 4, payload: b"" };
+    let op = Op { kind: OpKind::Insert, index: &rig.names, key: &full, unique_len: 4, payload: b"", head_len: 0 };
     t.apply(&[op]).map_err(|e| e.error)
 }
 
@@ -367,14 +367,21 @@ fn a_row_changed_though_newer_than_the_snapshot_shows_so_by_every_index_and_no_o
     let rig = Rig::small();
     let put = |t: &mut Trx, kind, row: &str, name: &str| {
         let full = [name, row].concat();
-        let by_row = Op { kind, index: &rig.rows, key: row.as_bytes(), unique_len: 0, payload: name.as_bytes() };
+        let by_row =
+            Op { kind, index: &rig.rows, key: row.as_bytes(), unique_len: 0, payload: name.as_bytes(), head_len: 0 };
         let by_name = Op { index: &rig.names, key: full.as_bytes(), payload: b"", ..by_row };
         t.apply(&[by_row, by_name]).unwrap();
     };
     let rename = |t: &mut Trx, row: &str, from: &str, to: &str| {
         let (old, new) = ([from, row].concat(), [to, row].concat());
-        let by_row =
-            Op { kind: OpKind::Update, index: &rig.rows, key: row.as_bytes(), unique_len: 0, payload: to.as_bytes() };
+        let by_row = Op {
+            kind: OpKind::Update,
+            index: &rig.rows,
+            key: row.as_bytes(),
+            unique_len: 0,
+            payload: to.as_bytes(),
+            head_len: 0,
+        };
         let delete = Op { kind: OpKind::Delete, index: &rig.names, key: old.as_bytes(), payload: b"", ..by_row };
         let insert = Op { kind: OpKind::Insert, key: new.as_bytes(), ..delete };
         t.apply(&[by_row, delete, insert]).unwrap();
@@ -397,7 +404,7 @@ fn a_row_changed_though_newer_than_the_snapshot_shows_so_by_every_index_and_no_o
     b.commit(Durability::Configured).unwrap();
     assert_eq!(names(&mut a), ["x1", "x21", "x321"]);
     let before = a.savepoint();
-    let touch = Op { kind: OpKind::Update, index: &rig.rows, key: b"21", unique_len: 0, payload: b"y" };
+    let touch = Op { kind: OpKind::Update, index: &rig.rows, key: b"21", unique_len: 0, payload: b"y", head_len: 0 };
     a.apply(&[touch]).unwrap();
     // Uncommitted changes of the others are nobody's business.
     rename(&mut b, "321", "y", "z");

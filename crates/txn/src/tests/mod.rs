@@ -152,7 +152,7 @@ impl Rig {
         unique_len: usize,
         payload: &[u8],
     ) -> Result<()> {
-        t.apply(&[Op { kind, index, key, unique_len, payload }]).map_err(|e| e.error)
+        t.apply(&[Op { kind, index, key, unique_len, payload, head_len: head_len(payload) }]).map_err(|e| e.error)
     }
 
     pub fn get(&self, t: &mut Trx, key: &[u8]) -> Option<Vec<u8>> {
@@ -215,12 +215,31 @@ impl Rig {
     }
 }
 
+/// The head of a test's payload.
+pub(crate) fn head_len(payload: &[u8]) -> usize {
+    payload.len().min(30)
+}
+
+/// A payload that differs from `old` within its head, for every other `random` number; else `new`.
+pub(crate) fn maybe_same_tail(random: &mut myriad_base::random::Random, old: &[u8], new: Vec<u8>) -> Vec<u8> {
+    if new.is_empty() || old.is_empty() || random.one_in(2) {
+        return new;
+    }
+    let mut payload = old.to_vec();
+    payload[0] = new[0];
+    if random.one_in(2) && payload.len() > 30 {
+        payload.remove(1);
+        payload.insert(1, new[0]);
+    }
+    payload
+}
+
 pub(crate) fn plain() -> CursorOptions {
-    CursorOptions { lock: None, wait: LockWait::Wait, semi_consistent: false, full_scan: false }
+    CursorOptions::PLAIN
 }
 
 pub(crate) fn locking(strength: Strength) -> CursorOptions {
-    CursorOptions { lock: Some(strength), wait: LockWait::NoWait, semi_consistent: false, full_scan: false }
+    CursorOptions { lock: Some(strength), wait: LockWait::NoWait, ..CursorOptions::PLAIN }
 }
 
 pub(crate) fn key(n: u64) -> Vec<u8> {

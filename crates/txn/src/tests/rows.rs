@@ -1,6 +1,7 @@
 //! Rows: operations, versions, cursors, savepoints, purge.
 
 use super::*;
+use crate::value::Entry;
 use myriad_base::random::Random;
 use myriad_btree::Leaf;
 use std::collections::BTreeMap;
@@ -106,6 +107,98 @@ fn a_dead_key_comes_back() {
     assert_eq!(rig.get(&mut old, b"k"), Some(b"three".to_vec()));
 }
 
+/// What is in front of the overflow pages can be read alone, and changed without writing these again.
+#[test]
+fn updates_of_a_head_keep_the_overflow_pages() {
+    let rig = Rig::small();
+    let pages = || myriad_btree::alloc::pages_in_use(rig.sys.pool(), SPACE).unwrap();
+    let chain = || {
+        let full = [&rig.rows.id.0.to_be_bytes()[..], b"k"].concat();
+        let leaf = rig.rows.tree.seek(rig.sys.pool(), &full).unwrap();
+        let entry = Entry::parse(leaf.value(leaf.find(&full).unwrap()), leaf.page_id()).unwrap();
+        entry.overflow().expect("a chain").first
+    };
+    let payload = |head: u8, tail: u8| [vec![head; 30], vec![tail; 40_000]].concat();
+    let head = |t: &mut Trx| {
+        let mut row = RowBuf::new();
+        assert!(t.get_head(&rig.rows, b"k", &mut row).unwrap());
+        let mut cursor = Cursor::new(rig.rows, CursorOptions { heads_only: true, ..plain() });
+        assert!(cursor.seek(t, Seek::First, &[]).unwrap());
+        assert_eq!(cursor.value(), row.value());
+        row.value().to_vec()
+    };
+    let before = pages();
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    rig.insert(&mut a, b"k", &payload(1, 1)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(head(&mut b), vec![1; 30]);
+    let is = |got: Option<Vec<u8>>, expect: Vec<u8>| got == Some(expect);
+    let (first, stored) = (chain(), pages());
+    for n in 2..5 {
+        rig.update(&mut a, b"k", &payload(n, 1)).unwrap();
+        assert_eq!((chain(), pages()), (first, stored));
+    }
+    a.commit(Durability::Configured).unwrap();
+    // Another length of the head, the same tail; undone.
+    let other = [vec![9; 20], vec![1; 40_000]].concat();
+    let op = Op { kind: OpKind::Update, index: &rig.rows, key: b"k", unique_len: 0, payload: &other, head_len: 20 };
+    a.apply(&[op]).unwrap();
+    assert_eq!((chain(), pages(), head(&mut a)), (first, stored, vec![9; 20]));
+    assert!(is(rig.get(&mut a, b"k"), other.clone()));
+    rig.update(&mut a, b"k", &payload(4, 2)).unwrap();
+    assert_ne!(chain(), first);
+    a.rollback().unwrap();
+    assert_eq!((chain(), pages()), (first, stored));
+    assert!(is(rig.get(&mut a, b"k"), payload(4, 1)));
+    a.rollback().unwrap();
+    // A tail of the same length is another one.
+    rig.update(&mut a, b"k", &payload(4, 3)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert!(is(rig.get(&mut b, b"k"), payload(1, 1)) && head(&mut b) == [1; 30]);
+    b.rollback().unwrap();
+    rig.purge_all();
+    assert!(pages() == stored && is(rig.get(&mut b, b"k"), payload(4, 3)));
+    b.rollback().unwrap();
+    rig.delete(&mut a, b"k").unwrap();
+    a.commit(Durability::Configured).unwrap();
+    rig.purge_all();
+    assert_eq!(pages(), before);
+}
+
+/// Who waits for another's change of the row keeps its overflow pages only if they are still the row's.
+#[test]
+fn pages_are_not_kept_over_another_change() {
+    let rig = Rig::small();
+    let payload = |head: u8, tail: u8| [vec![head; 30], vec![tail; 40_000]].concat();
+    let mut a = rig.trx();
+    rig.insert(&mut a, b"k", &payload(1, 1)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    for undone in [false, true] {
+        rig.update(&mut a, b"k", &payload(2, 2)).unwrap();
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                let mut b = rig.trx();
+                b.set_lock_wait_timeout(std::time::Duration::from_secs(60));
+                rig.update(&mut b, b"k", &payload(3, 2)).unwrap();
+                b.commit(Durability::Configured).unwrap();
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            if undone {
+                a.rollback().unwrap();
+            } else {
+                a.commit(Durability::Configured).unwrap();
+            }
+            waiter.join().unwrap();
+        });
+        rig.purge_all();
+        let mut c = rig.trx();
+        assert!(rig.get(&mut c, b"k") == Some(payload(3, 2)));
+        c.rollback().unwrap();
+        rig.update(&mut a, b"k", &payload(1, 1)).unwrap();
+        a.commit(Durability::Configured).unwrap();
+    }
+}
+
 #[test]
 fn long_values_go_to_overflow_pages_and_are_freed() {
     let rig = Rig::small();
@@ -145,8 +238,8 @@ fn a_row_is_changed_whole_or_not() {
     let mut a = rig.trx();
     let row = |pk: &'static [u8], full: &'static [u8]| {
         [
-            Op { kind: OpKind::Insert, index: &rig.rows, key: pk, unique_len: pk.len(), payload: b"row" },
-            Op { kind: OpKind::Insert, index: &rig.names, key: full, unique_len: 3, payload: b"" },
+            Op { kind: OpKind::Insert, index: &rig.rows, key: pk, unique_len: pk.len(), payload: b"row", head_len: 0 },
+            Op { kind: OpKind::Insert, index: &rig.names, key: full, unique_len: 3, payload: b"", head_len: 0 },
         ]
     };
     a.apply(&row(b"1", b"ann1")).unwrap();
@@ -358,7 +451,10 @@ fn interleaved(seed: u64, clustered: bool) {
                 let done = match now {
                     None => rig.insert(t, &k, &payload).map(|()| Some(payload)),
                     Some(_) if random.one_in(3) => rig.delete(t, &k).map(|()| None),
-                    Some(_) => rig.update(t, &k, &payload).map(|()| Some(payload)),
+                    Some(old) => {
+                        let payload = maybe_same_tail(&mut random, &old, payload);
+                        rig.update(t, &k, &payload).map(|()| Some(payload))
+                    }
                 };
                 match done {
                     Ok(v) => drop(own[i].insert(k, v)),
@@ -403,7 +499,7 @@ fn secondary_entries_have_short_headers() {
     let names = &rig.names;
     let apply = |t: &mut Trx, kind, row: &[u8]| {
         let name = [b"n", row].concat();
-        let op = |index, key| Op { kind, index, key, unique_len: 0, payload: &[] };
+        let op = |index, key| Op { kind, index, key, unique_len: 0, payload: &[], head_len: 0 };
         t.apply(&[op(&rig.rows, row), op(names, &name)]).unwrap();
     };
     let (mut a, long) = (rig.trx(), [b'x'; 40]);
@@ -461,7 +557,7 @@ fn unversioned_entries() {
     assert_eq!(rig.get(&mut t, b"c"), Some(b"22".to_vec()));
     assert!(rig.sys.remove_unversioned(&rig.rows, b"c").unwrap());
     assert!(!rig.sys.remove_unversioned(&rig.rows, b"c").unwrap());
-    let op = |k, key: &'static [u8]| Op { kind: k, index: &rig.names, key, unique_len: 1, payload: b"p" };
+    let op = |k, key: &'static [u8]| Op { kind: k, index: &rig.names, key, unique_len: 1, payload: b"p", head_len: 0 };
     t.apply_bulk(&[op(OpKind::Insert, b"ab"), op(OpKind::Insert, b"bb")]).unwrap();
     assert_eq!(t.apply_bulk(&[op(OpKind::Insert, b"ac")]).unwrap_err().op, 0);
     assert_eq!(t.duplicate_key(), b"ab");

@@ -241,8 +241,10 @@ pub fn encode_modify(
     if new_flags & value::DELETED != 0 {
         flags |= NEW_DELETED;
     }
-    let same_chain = new_flags & value::OVERFLOW != 0 && new_body == old.body;
-    let replaced = old.flags & value::OVERFLOW != 0 && !same_chain;
+    let old_chain = old.overflow().map(|o| o.first);
+    let same_chain =
+        new_flags & value::OVERFLOW != 0 && value::OverflowRef::get(new_body).map(|o| o.first) == old_chain;
+    let replaced = old_chain.is_some() && !same_chain;
     let (prefix, suffix) = if replaced { (0, 0) } else { value::common_ends(old.body, new_body) };
     if replaced {
         flags |= OLD_CHAIN;
@@ -308,8 +310,8 @@ mod tests {
     fn a_replaced_chain_is_named_whole() {
         let tree = Tree { space: SpaceId(20), root: PageNo(4) };
         let target = Target { tree, key: b"k", row_key_len: 0 };
-        let old = value::OverflowRef { len: 70_000, first: PageNo(5) }.to_bytes();
-        let new = value::OverflowRef { len: 70_000, first: PageNo(6) }.to_bytes();
+        let old = value::OverflowRef { len: 70_000, head_len: 0, first: PageNo(5) }.body(&[]);
+        let new = value::OverflowRef { len: 70_000, head_len: 0, first: PageNo(6) }.body(&[]);
         let e = Entry { flags: value::OVERFLOW, trx: TrxId(0), roll: RollPtr::NONE, row_key_len: 0, body: &old };
         let mut rec = Vec::new();
         encode_modify(&mut rec, target, &e, value::VERSIONED | value::OVERFLOW, &new);
