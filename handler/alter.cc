@@ -26,16 +26,17 @@ constexpr alter_table_operations ADD_INDEX =
 constexpr alter_table_operations DROP_INDEX =
     ALTER_DROP_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
 
-/* A longer VARCHAR is stored as it was, as long as its length has no more bytes. */
+/* A longer VARCHAR is stored as it was, as long as its length has no more bytes. One that is COMPRESSED counts a byte
+   more than it was declared with. */
 bool is_longer(const Field &a, uint32 new_length) {
-  return a.real_type() == MYSQL_TYPE_VARCHAR && a.stored_in_db() && a.field_length < new_length &&
-         HA_VARCHAR_PACKLENGTH(a.field_length) == HA_VARCHAR_PACKLENGTH(new_length);
+  return !a.compression_method() && a.real_type() == MYSQL_TYPE_VARCHAR && a.stored_in_db() &&
+         a.field_length < new_length && HA_VARCHAR_PACKLENGTH(a.field_length) == HA_VARCHAR_PACKLENGTH(new_length);
 }
 
 /* Whether a column's image in a row means the same in both. */
 bool same_image(const Field *a, const Field *b, bool longer) {
   if (a->real_type() != b->real_type() || a->charset() != b->charset() || a->stored_in_db() != b->stored_in_db() ||
-      (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG))
+      (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG) || a->compression_method() != b->compression_method())
     return false;
   return (a->field_length == b->field_length && a->pack_length() == b->pack_length()) ||
          (longer && is_longer(*a, b->field_length));
@@ -207,8 +208,8 @@ public:
 };
 
 bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &new_type) const {
-  return is_longer(field, uint32(new_type.length)) && new_type.type_handler() == field.type_handler() &&
-         new_type.charset == field.charset();
+  return !new_type.compression_method() && is_longer(field, uint32(new_type.length)) &&
+         new_type.type_handler() == field.type_handler() && new_type.charset == field.charset();
 }
 
 Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_definition &new_type,

@@ -64,10 +64,11 @@ int check_name(const std::string &name) {
   return HA_ERR_UNSUPPORTED;
 }
 
-bool is_exchange(THD *thd) {
-  return thd && thd_sql_command(thd) == SQLCOM_ALTER_TABLE &&
-         (thd->lex->alter_info.partition_flags & ALTER_PARTITION_EXCHANGE);
+bool alters_partitions(THD *thd, ulonglong how) {
+  return thd && thd_sql_command(thd) == SQLCOM_ALTER_TABLE && (thd->lex->alter_info.partition_flags & how);
 }
+
+bool is_exchange(THD *thd) { return alters_partitions(thd, ALTER_PARTITION_EXCHANGE); }
 
 /* Not when the server puts back what a failed statement or a crash left. */
 bool renames(THD *thd) {
@@ -234,10 +235,11 @@ int ha_myriad::adopt_definition() {
   return 0;
 }
 
-/* Asked for a partition of this table and the table that it is to be exchanged with, of which the server has compared
-   columns and indexes. All other changes are for check_if_supported_inplace_alter(). */
+/* Asked for a partition of this table and the table that it is to be exchanged with, or that becomes one, of which the
+   server has compared columns and indexes. All other changes are for check_if_supported_inplace_alter(). */
 bool ha_myriad::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint changes) {
-  if (!is_exchange(ha_thd()) || changes != IS_EQUAL_YES) return COMPATIBLE_DATA_NO;
+  if (!alters_partitions(ha_thd(), ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN) || changes != IS_EQUAL_YES)
+    return COMPATIBLE_DATA_NO;
   const ha_table_option_struct *own = table->s->option_struct, *other = create_info->option_struct;
   bool same_place = (own && own->in_memory) == (other && other->in_memory);
   return same_place ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;

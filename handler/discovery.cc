@@ -16,6 +16,7 @@ void append_text(void *arg, const char *text, size_t length) { static_cast<std::
 bool in_drop_database(THD *thd) { return thd && thd_sql_command(thd) == SQLCOM_DROP_DB; }
 
 int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
+  if (thd && myriad_refuse_while_dropped(thd, share->db.str)) return HA_ERR_GENERIC;
   std::string image;
   std::string name = myriad_name(share->normalized_path.str);
   if (!myriad_read_frm(name.c_str(), &image) || image.size() < 64) return HA_ERR_NO_SUCH_TABLE;

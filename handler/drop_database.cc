@@ -9,6 +9,7 @@
 #include "sql_statistics.h"
 #include "table_cache.h"
 #include <my_dir.h>
+#include <mutex>
 #include <set>
 
 namespace {
@@ -69,7 +70,55 @@ void delete_statistics(THD *thd, const char *db) {
   }
 }
 
+/* Databases whose DROP has taken its tables out of the server's cache. One that failed since stays until the next look.
+ */
+class Dropping {
+public:
+  void add(const char *db) {
+    std::lock_guard<std::mutex> guard(m_mutex);
+    m_databases.insert(db);
+  }
+  void remove(const char *db) {
+    std::lock_guard<std::mutex> guard(m_mutex);
+    m_databases.erase(db);
+  }
+  bool has(const char *db) {
+    std::lock_guard<std::mutex> guard(m_mutex);
+    return m_databases.count(db);
+  }
+
+private:
+  std::mutex m_mutex;
+  std::set<std::string> m_databases;
+};
+Dropping dropping;
+
 }  // namespace
+
+/* DROP DATABASE takes those tables out of the server's cache that are there when it begins, and may then wait for
+   others: no table may come in meanwhile. Its lock on the database keeps others from opening, which hold theirs until
+   the statement ends. They do not wait here: whoever opens the same table next would spin in the server until they are
+   done. */
+bool myriad_refuse_while_dropped(THD *thd, const char *db) {
+  constexpr int tries = 50;
+  if (thd_sql_command(thd) == SQLCOM_DROP_DB) return false;
+  for (int i = 0; i < tries; i++) {
+    MDL_request request;
+    MDL_REQUEST_INIT(&request, MDL_key::SCHEMA, db, "", MDL_INTENTION_EXCLUSIVE, MDL_STATEMENT);
+    if (thd->mdl_context.try_acquire_lock(&request)) return true;
+    if (request.ticket) {
+      dropping.remove(db);
+      return false;
+    }
+    if (dropping.has(db)) {
+      my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+      return true;
+    }
+    /* CREATE or ALTER DATABASE, or a DROP that is not that far. */
+    my_sleep(1000);
+  }
+  return false;
+}
 
 bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vector<std::string> *names) {
   /* DROP DATABASE will fail then, and the binary log gets the names of those tables that the server drops one by one.
@@ -83,6 +132,7 @@ bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vect
     my_printf_error(ER_ROW_IS_REFERENCED_2, ER_THD(thd, ER_ROW_IS_REFERENCED), MYF(0));
     return true;
   }
+  dropping.add(db);
   std::set<std::string> triggers = with_triggers(files);
   std::vector<std::string> left;
   for (std::string &name : *names) {
@@ -100,14 +150,16 @@ bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vect
 void myriad_drop_database_hook(handlerton *, char *path) {
   std::string name = myriad_name(path);
   while (!name.empty() && name.back() == FN_LIBCHAR) name.pop_back();
+  char db[NAME_LEN + 1];
+  filename_to_tablename(name.c_str(), db, sizeof db, true);
   uint64_t dropped = 0;
-  if (myriad_drop_database(myriad_core, name.c_str(), &dropped) != MYRIAD_OK) {
+  const myriad_status status = myriad_drop_database(myriad_core, name.c_str(), &dropped);
+  dropping.remove(db);
+  if (status != MYRIAD_OK) {
     sql_print_error("MYRIAD: dropping database %s: %s", name.c_str(), myriad_last_error());
     return;
   }
   THD *thd = current_thd;
   if (!dropped || !thd || thd_sql_command(thd) != SQLCOM_DROP_DB) return;
-  char db[NAME_LEN + 1];
-  filename_to_tablename(name.c_str(), db, sizeof db, true);
   delete_statistics(thd, db);
 }

@@ -8,6 +8,8 @@
 /* DROP DATABASE asks for its tables: keeps those in `names` (file name encoding) that it must drop one by one. The
    others go with myriad_drop_database_hook(). True on failure, reported. */
 bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vector<std::string> *names);
+/* Whether a table of the database may not be opened, because that is being dropped; reported. */
+bool myriad_refuse_while_dropped(THD *thd, const char *db);
 /* handlerton::drop_database */
 void myriad_drop_database_hook(handlerton *hton, char *path);
 #endif

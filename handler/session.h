@@ -38,6 +38,7 @@ public:
   bool locked_rows = false; /* some statement of the transaction locked rows */
   bool xa = false;          /* prepared by XA PREPARE */
   myriad_isolation isolation = MYRIAD_REPEATABLE_READ;
+  uint duplicate_key = MAX_KEY; /* server number of the last duplicate's index */
 
   /* Foreign keys: the tables looked at, what the last error was about, and the table that a copying ALTER fills with
      the names of those that its rows satisfy already. */

@@ -99,7 +99,11 @@ void ha_myriad::copy_rows_per_key() {
 }
 
 int ha_myriad::info(uint flag) {
-  if (flag & HA_STATUS_ERRKEY) errkey = m_duplicate_key;
+  if (flag & HA_STATUS_ERRKEY) {
+    /* A partitioned table may ask another partition than the one that has the duplicate. */
+    const Session *session = m_own_session ? m_own_session.get() : Session::of(ha_thd(), false);
+    errkey = session ? session->duplicate_key : m_duplicate_key;
+  }
   if (!(flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME | HA_STATUS_AUTO))) return 0;
   myriad_table_stats core_stats;
   myriad_status status = myriad_table_info(m_table, true, &core_stats);

@@ -328,6 +328,31 @@ def test_temporary_not_logged(_where):
         expect("events about temporary tables in row format", events, [])
 
 
+def test_drop_database_beside_readers(where):
+    """A DROP DATABASE that waits lets nobody open a table that was not in the server's cache."""
+    c = database(where)
+    for read in ("SELECT * FROM t", "HANDLER t OPEN"):
+        rows(c, "CREATE TABLE t (a INT)")
+        rows(c, "CREATE FUNCTION f() RETURNS INT RETURN 1")
+        rows(c, "FLUSH TABLES")
+        holder, dropper, reader = (where.connect(database="d") for _ in range(3))
+        rows(holder, "BEGIN")
+        rows(holder, "SELECT f()")
+        drop = threading.Thread(target=rows, args=(dropper, "DROP DATABASE d"))
+        drop.start()
+        waiting = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%' AND INFO LIKE 'DROP%'"
+        expect("the DROP waits", bool(first_answer(lambda: rows(c, waiting))), True)
+        expect(read, (code_of(reader, read), code_of(holder, read)), (1205, 1205))
+        rows(holder, "COMMIT")
+        drop.join()
+        rows(c, "CREATE DATABASE d")
+        expect("after the DROP", code_of(reader, read), 1146)
+        for q in ("CREATE TABLE t (a INT, b INT)", "INSERT INTO t VALUES (1, 2)"):
+            rows(c, q)
+        expect("the new table", rows(reader, "SELECT * FROM t"), ((1, 2),))
+        rows(c, "DROP TABLE t")
+
+
 def test_drop_database_with_strange_file(_where):
     """The statement fails, its tables are gone: the binary log has to say so."""
     with server.Server("MYRIAD", binlog=True) as where:
