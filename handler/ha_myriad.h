@@ -174,6 +174,7 @@ private:
   uint32_t wait_mode() const;
   void make_template();
   bool heads_suffice();
+  void note_handler();
   bool by_keyread() const;
   bool range_ends_on_prefix() const;
   check_result_t check_rowid_filter(const myriad_row &entry);

@@ -252,6 +252,8 @@ int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
    range (rowid filters, merged indexes), and where it looks for overlapping periods. */
 bool ha_myriad::by_keyread() const {
   if (keyread >= MAX_KEY || keyread != active_index) return false;
+  /* The server puts the rows of several partitions in the order of the clustered key as well. */
+  if (table->part_info && m_plan->clustered().has_blob_or_prefix) return false;
   if (!m_index->has_blob_or_prefix) return true;
   if (table->key_info[keyread].without_overlaps) return false;
   if (table->part_info) return false; /* the order of several partitions' rows */
@@ -410,6 +412,7 @@ int ha_myriad::index_init(uint index, bool) {
   m_exact = m_unique_hit = m_have_last = m_reread = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
+  note_handler();
   return begin_reading();
 }
 
@@ -650,6 +653,7 @@ int ha_myriad::rnd_init(bool scan) {
   m_exact = m_unique_hit = m_have_last = m_reread = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
+  note_handler();
   return begin_reading();
 }
 
@@ -744,6 +748,11 @@ void ha_myriad::init_table_handle_for_HANDLER() {
   m_lock = m_stored_lock = MYRIAD_LOCK_NONE;
   m_by_handler = true;
   m_template.valid = false;
+}
+
+/* A partitioned table does not tell its partitions. */
+void ha_myriad::note_handler() {
+  if (table->part_info && thd_sql_command(ha_thd()) == SQLCOM_HA_READ) m_by_handler = true;
 }
 
 /* ---- pushed conditions, multi-range reads -------------------------------------------------------------------------

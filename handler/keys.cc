@@ -46,14 +46,36 @@ uchar *put_compact(const uchar *weight, uchar *to) {
 
 unsigned compact_width(uchar first) { return first < 0x80 ? 1 : first < 0xff ? 2 : 3; }
 
+/* big5_chinese_ci compares characters of two bytes by their codes, and others, which come first, by a table; its
+   strnxfrm() has the same weight for many. */
+bool is_big5_chinese(CHARSET_INFO *cs) { return !strcmp(cs->cs_name.str, "big5") && cs->sort_order; }
+
+size_t put_big5(CHARSET_INFO *cs, const uchar *from, const uchar *end, uchar *to) {
+  const uchar *begin = to;
+  while (from < end) {
+    int width = my_ismbchar(cs, reinterpret_cast<const char *>(from), reinterpret_cast<const char *>(end));
+    *to++ = width == 2 ? from[0] : *from < 0x80 ? 0 : 0xff;
+    *to++ = width == 2 ? from[1] : *from < 0x80 ? cs->sort_order[*from] : *from;
+    from += width == 2 ? 2 : 1;
+  }
+  return size_t(to - begin);
+}
+
 TextRules text_rules(CHARSET_INFO *cs, bool fixed_width) {
   TextRules rules;
   rules.cs = cs;
-  rules.pad = !(cs->state & MY_CS_NOPAD);
+  rules.pad = rules.pad_later = !(cs->state & MY_CS_NOPAD);
   if (sorts_by_bytes(cs)) {
     rules.raw = true;
     /* CHAR values compare as padded to their full width, whatever the collation's attribute. */
     rules.pad |= fixed_width;
+    return rules;
+  }
+  if (is_big5_chinese(cs)) {
+    rules.pairs = true;
+    rules.unit[0] = 2;
+    rules.space[0][0] = 0;
+    rules.space[0][1] = cs->sort_order[uchar(' ')];
     return rules;
   }
   /* A bit for each level: accent-insensitive, case-sensitive collations have the first and the third. */
@@ -64,6 +86,8 @@ TextRules text_rules(CHARSET_INFO *cs, bool fixed_width) {
       return rules;
     }
     rules.levels = 0;
+    /* Accents weigh nothing but in the level left out and, as much as a space, in the one behind it. */
+    rules.pad_later |= !(mask & (1u << 1));
     for (unsigned level = 0; level < TEXT_LEVELS_MAX; level++)
       if (mask & (1u << level)) rules.level_flags[rules.levels++] = uint8_t(MY_STRXFRM_LEVEL1 << level);
   }
@@ -201,7 +225,7 @@ uchar *put_escaped(const uchar *from, const uchar *end, uchar *to) {
 /* One level of weights [from, end) to the end of `out`. */
 void put_level(const TextRules &rules, unsigned level, const uchar *from, const uchar *end, Buffer *out) {
   uchar *to = out->data() + out->size();
-  if (!rules.pad) {
+  if (!rules.pads(level)) {
     out->set_end(put_escaped(from, end, to));
     return;
   }
@@ -246,8 +270,9 @@ void encode_text(const KeyPart &part, Bytes value, Buffer *out) {
     size_t room = 3 * weights_max + 16;
     /* The weights go to the room's end; escaping never overtakes its source. */
     uchar *weights = out->room(room) + room - weights_max;
-    size_t got =
-        cs->strnxfrm(weights, weights_max, uint(weights_max), value.data, value.length, rules.level_flags[level]);
+    size_t got = rules.pairs ? put_big5(cs, value.data, value.data + value.length, weights)
+                             : cs->strnxfrm(weights, weights_max, uint(weights_max), value.data, value.length,
+                                            rules.level_flags[level]);
     put_level(rules, level, weights, weights + got, out);
   }
 }
@@ -548,14 +573,11 @@ const uchar *skip_part(const KeyPart &part, const uchar *at, const uchar *end) {
     if (null && !part.fixed_length) return at;
   }
   if (part.fixed_length) return size_t(end - at) < part.fixed_length ? nullptr : at + part.fixed_length;
-  if (part.kind != PartKind::Text || !part.text.pad) {
-    unsigned levels = part.kind == PartKind::Text ? part.text.levels : 1;
-    for (unsigned level = 0; at && level < levels; level++) at = skip_escaped(at, end, mask);
-    return at;
-  }
+  if (part.kind != PartKind::Text) return skip_escaped(at, end, mask);
   if (part.text.compact) return skip_compact(at, end, part.text.space[0][1], mask);
   for (unsigned level = 0; at && level < part.text.levels; level++)
-    at = skip_padded(at, end, part.text.space[level], part.text.unit[level], mask);
+    at = part.text.pads(level) ? skip_padded(at, end, part.text.space[level], part.text.unit[level], mask)
+                               : skip_escaped(at, end, mask);
   return at;
 }
 

@@ -37,14 +37,17 @@ constexpr unsigned TEXT_LEVELS_MAX = 4;
 
 struct TextRules {
   CHARSET_INFO *cs = nullptr;
-  bool raw = false;     /* the bytes themselves sort */
-  bool pad = true;      /* PAD SPACE */
-  bool whole = false;   /* weights of full length, padded by the collation (contracting multi-level collations) */
-  bool compact = false; /* weights of two bytes, written in one to three */
-  uint8_t levels = 1;   /* of comparison; each is encoded whole before the next */
+  bool raw = false;      /* the bytes themselves sort */
+  bool pad = true;       /* PAD SPACE */
+  bool pad_later = true; /* the same for the levels after the first */
+  bool whole = false;    /* weights of full length, padded by the collation (contracting multi-level collations) */
+  bool pairs = false;    /* weights of two bytes that are not the collation's strnxfrm() */
+  bool compact = false;  /* weights of two bytes, written in one to three */
+  uint8_t levels = 1;    /* of comparison; each is encoded whole before the next */
   uint8_t level_flags[TEXT_LEVELS_MAX] = {0};   /* for strnxfrm(); 0 = the collation has only one */
   uint8_t unit[TEXT_LEVELS_MAX] = {1, 1, 1, 1}; /* bytes of a space's weight */
   uint8_t space[TEXT_LEVELS_MAX][4] = {{0x20}, {0x20}, {0x20}, {0x20}};
+  bool pads(unsigned level) const { return level ? pad_later : pad; }
   const Letters *letters = nullptr; /* if an ASCII text can be read back from its weights, but for its case */
 };
 

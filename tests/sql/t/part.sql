@@ -101,3 +101,11 @@ SELECT id, pad FROM scans FORCE INDEX (k, l) WHERE k IN (1, 3, 4) AND l IN (4, 5
 SELECT id, pad FROM scans IGNORE INDEX (k, l) WHERE k IN (1, 3, 4) AND l IN (4, 5, 6, 8, 9, 10);
 SET optimizer_switch = DEFAULT, mrr_buffer_size = DEFAULT;
 DROP TABLE scans;
+-- Rows of several partitions are put in the order of a clustered key of which an index entry has but a prefix.
+CREATE TABLE prefixed (a LONGTEXT NOT NULL, r INT NOT NULL, c INT NOT NULL, PRIMARY KEY (a(10), r), KEY k (c)) PARTITION BY HASH (r) PARTITIONS 3;
+INSERT INTO prefixed VALUES ('x', 1, 1), ('y', 2, 1), ('x', 3, 1), ('y', 4, 1), ('z', 5, 1), ('xx', 6, 2), ('q', 7, 2), ('q', 8, 1);
+SELECT r FROM prefixed WHERE c = 1 ORDER BY c, a, r;
+SELECT r FROM prefixed FORCE INDEX (k) WHERE c = 1 ORDER BY c;
+SELECT r FROM prefixed FORCE INDEX (k) WHERE c >= 1 ORDER BY c DESC;
+SELECT COUNT(*), SUM(c) FROM prefixed FORCE INDEX (k) WHERE c > 0;
+DROP TABLE prefixed;

@@ -330,3 +330,21 @@ INSERT INTO vp VALUES ('a'),('a '),('ss');
 INSERT INTO vp VALUES ('ß');
 INSERT INTO vp VALUES ('ä ');
 SELECT HEX(a) FROM vp ORDER BY a;
+-- Collations whose sort keys are not what they compare by.
+CREATE TABLE b (n INT, c VARCHAR(10) CHARACTER SET big5, UNIQUE k (c));
+INSERT INTO b VALUES (1, _utf8mb4'か'), (2, _utf8mb4'ア'), (3, _utf8mb4'Ы'), (4, _utf8mb4'中'), (5, _utf8mb4'文'), (6, _utf8mb4'£'), (8, _utf8mb4'丙'), (9, _utf8mb4'丁'), (10, 'a'), (12, _utf8mb4'中a'), (14, _utf8mb4'中\t'), (15, ''), (16, NULL);
+INSERT INTO b VALUES (17, _utf8mb4'文 ');
+INSERT INTO b VALUES (18, 'A');
+SELECT n FROM b FORCE INDEX (k) WHERE c >= _utf8mb4'中' ORDER BY n;
+SELECT n FROM b FORCE INDEX (k) WHERE c < _utf8mb4'中' ORDER BY n;
+SELECT n FROM b FORCE INDEX (k) WHERE c = _utf8mb4'中' ORDER BY n;
+SELECT n FROM b FORCE INDEX (k) ORDER BY c;
+CREATE TABLE u (n INT, c VARCHAR(12) COLLATE utf8mb4_uca1400_nopad_ai_cs, KEY k (c));
+INSERT INTO u VALUES (1, 'e'), (2, 'é'), (3, 'E'), (4, 'f'), (5, 'éa'), (6, 'ea'), (7, 'eA'), (8, 'éA'), (9, 'e '), (10, 'é '), (11, ''), (12, ' ');
+SELECT n FROM u FORCE INDEX (k) WHERE c = 'e' ORDER BY n;
+SELECT n FROM u FORCE INDEX (k) WHERE c = 'éA' ORDER BY n;
+SELECT n FROM u FORCE INDEX (k) WHERE c <= 'e' ORDER BY n;
+SELECT n FROM u FORCE INDEX (k) WHERE c > 'e' ORDER BY n;
+-- code
+ALTER TABLE u ADD UNIQUE (c);
+DROP TABLE b, u;
