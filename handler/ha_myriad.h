@@ -139,7 +139,7 @@ public:
   int remove_cascading(THD *thd, const uchar *pk, size_t pk_length, myriad::Cascade *cascade);
   int change_cascading(THD *thd, const uchar *new_record, const uchar *pk, size_t pk_length,
                        const myriad::ForeignKey &cause, myriad::Cascade *cascade);
-  uint duplicate_index() const { return m_duplicate_key; }
+  uint duplicate_index() const { return m_session->duplicate_key; }
   bool is_bulk_copy() const { return m_bulk_copy; }
 
   bool set_auto_increment_at_least(TABLE *altered, Alter_inplace_info *info);
@@ -158,6 +158,7 @@ private:
   myriad_session *core() { return m_session->core(); }
   void close_cursor();
   int open_cursor(uint32_t core_index, bool full_scan);
+  myriad_cursor_options cursor_options();
   void set_cursor_options();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
@@ -251,7 +252,6 @@ private:
   std::unique_ptr<myriad::References> m_references; /* null without foreign keys in either role */
   uint64_t m_references_statement = 0;              /* of the connection, the last that a relative was used in */
   uint64_t m_references_version = 0;                /* at which these were read; 0 = not yet */
-  uint m_duplicate_key = MAX_KEY;                   /* server number of the last duplicate's index */
   const uint64_t m_page_size;
 
   /* Locks of the current statement. */

@@ -184,12 +184,7 @@ int ha_myriad::open_cursor(uint32_t core_index, bool full_scan) {
   close_cursor();
   m_full_scan = full_scan;
   m_cursor_index = core_index;
-  myriad_cursor_options options;
-  options.lock = m_lock;
-  options.wait = wait_mode();
-  options.semi_consistent = m_try_semi_consistent && core_index == 0 && m_lock == MYRIAD_LOCK_X;
-  options.full_scan = full_scan;
-  options.heads_only = core_index == 0 && heads_suffice();
+  const myriad_cursor_options options = cursor_options();
   myriad_status status = myriad_cursor_open(core(), m_table, core_index, &options, &m_cursor);
   if (status != MYRIAD_OK) {
     m_cursor = nullptr;
@@ -209,14 +204,20 @@ void ha_myriad::make_template() {
   if (!m_template.valid) m_plan->make_template(table, reading_needs_all(), &m_template);
 }
 
-void ha_myriad::set_cursor_options() {
-  if (!m_cursor) return;
+/* For a cursor over the index m_cursor_index. */
+myriad_cursor_options ha_myriad::cursor_options() {
   myriad_cursor_options options;
   options.lock = m_lock;
   options.wait = wait_mode();
   options.semi_consistent = m_try_semi_consistent && m_cursor_index == 0 && m_lock == MYRIAD_LOCK_X;
   options.full_scan = m_full_scan;
   options.heads_only = m_cursor_index == 0 && heads_suffice();
+  return options;
+}
+
+void ha_myriad::set_cursor_options() {
+  if (!m_cursor) return;
+  const myriad_cursor_options options = cursor_options();
   myriad_cursor_set_options(m_cursor, &options);
 }
 

@@ -513,7 +513,7 @@ int ha_myriad::insert_checked(const uchar *record) {
     if (int error = fail(myriad_savepoint(core(), &before))) return error;
   int error = apply();
   uint32_t last = UINT32_MAX;
-  if (error == HA_ERR_FOUND_DUPP_KEY && m_duplicate_key < MAX_KEY) last = m_plan->core_number(m_duplicate_key);
+  if (error == HA_ERR_FOUND_DUPP_KEY && duplicate_index() < MAX_KEY) last = m_plan->core_number(duplicate_index());
   if (error && last == UINT32_MAX) return error;
   const int violation = m_references->check_parents(thd, nullptr, record, {0, last}, nullptr, !error);
   if (!violation || m_bulk_copy) return violation ? violation : error;
@@ -533,8 +533,8 @@ int ha_myriad::update_checked(const uchar *old_record, const uchar *new_record) 
   if (int error = fail(myriad_savepoint(core(), &before))) return error;
   int error = change(old_record, new_record);
   Cascade cascade{nullptr, &m_name, false, 1, old_record};
-  if (error == HA_ERR_FOUND_DUPP_KEY && m_duplicate_key < MAX_KEY) {
-    const uint32_t last = m_plan->core_number(m_duplicate_key);
+  if (error == HA_ERR_FOUND_DUPP_KEY && duplicate_index() < MAX_KEY) {
+    const uint32_t last = m_plan->core_number(duplicate_index());
     const int violation = m_references->update_failed(thd, new_record, last, &cascade);
     return undo_to(before, violation ? violation : error);
   }

@@ -102,7 +102,7 @@ int ha_myriad::info(uint flag) {
   if (flag & HA_STATUS_ERRKEY) {
     /* A partitioned table may ask another partition than the one that has the duplicate. */
     const Session *session = m_own_session ? m_own_session.get() : Session::of(ha_thd(), false);
-    errkey = session ? session->duplicate_key : m_duplicate_key;
+    errkey = session ? session->duplicate_key : MAX_KEY;
   }
   if (!(flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME | HA_STATUS_AUTO))) return 0;
   myriad_table_stats core_stats;

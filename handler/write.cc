@@ -50,7 +50,7 @@ int ha_myriad::apply() {
                                       &duplicate_length);
   if (status == MYRIAD_OK) return 0;
   if (status == MYRIAD_ERR_DUPLICATE_KEY && failed < m_ops.size())
-    m_duplicate_key = m_session->duplicate_key = m_plan->indexes()[m_ops[failed].index_no].server_no;
+    m_session->duplicate_key = m_plan->indexes()[m_ops[failed].index_no].server_no;
   return fail(status);
 }
 

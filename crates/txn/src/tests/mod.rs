@@ -228,8 +228,7 @@ pub(crate) fn maybe_same_tail(random: &mut myriad_base::random::Random, old: &[u
     let mut payload = old.to_vec();
     payload[0] = new[0];
     if random.one_in(2) && payload.len() > 30 {
-        payload.remove(1);
-        payload.insert(1, new[0]);
+        payload[1] = new[0];
     }
     payload
 }
