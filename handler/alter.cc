@@ -341,25 +341,21 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   return false;
 }
 
-/* Reports a duplicate with the values of the row that has it. */
-static void report_duplicate(ha_myriad *file, TABLE *altered, const IndexPlan &index, const TablePlan &plan,
-                             myriad_session *session, const uchar *key, size_t key_length) {
-  const uchar *at = key, *end = key + key_length;
+/* The values of the row that has the duplicate entry `key`, for a message. */
+bool ha_myriad::read_duplicate(TABLE *into, const IndexPlan &index, const TablePlan &plan, const uchar *key,
+                               size_t length) {
+  const uchar *at = key, *end = key + length;
   for (const auto &part : index.parts)
     if (at) at = skip_part(part, at, end);
+  if (!at) return false;
   myriad_row row;
   myriad::Template all;
-  myriad::Buffer pk, blobs;
-  if (at) pk.assign(at, size_t(end - at));
-  plan.make_template(altered, true, &all);
-  if (at &&
-      myriad_get(session, file->core_table(), 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row,
-                 nullptr) == MYRIAD_OK &&
-      plan.unpack_row(all, row, altered->record[0], &blobs)) {
-    print_keydup_error(altered, &altered->key_info[index.server_no], MYF(0));
-    return;
-  }
-  my_error(ER_DUP_UNKNOWN_IN_INDEX, MYF(0), altered->key_info[index.server_no].name.str);
+  myriad::Buffer pk;
+  pk.assign(at, size_t(end - at));
+  plan.make_template(into, true, &all);
+  return myriad_get(core(), m_table, 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row, nullptr) ==
+             MYRIAD_OK &&
+         plan.unpack_row(all, row, into->record[0], &m_blobs);
 }
 
 bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
@@ -422,10 +418,12 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
     size_t duplicate_length = 0;
     status = myriad_index_build_finish(builder->builds[i], &duplicate, &duplicate_length);
     if (status == MYRIAD_ERR_DUPLICATE_KEY) {
-      myriad::Buffer copy;
-      copy.assign(duplicate, duplicate_length);
-      report_duplicate(this, altered, builder->plan->indexes()[builder->added[i]], *builder->plan, core(), copy.data(),
-                       copy.size());
+      const IndexPlan &index = builder->plan->indexes()[builder->added[i]];
+      KEY *key = &altered->key_info[index.server_no];
+      if (read_duplicate(altered, index, *builder->plan, duplicate, duplicate_length))
+        print_keydup_error(altered, key, MYF(0));
+      else
+        my_error(ER_DUP_UNKNOWN_IN_INDEX, MYF(0), key->name.str);
       thd_progress_end(thd);
       return true;
     }

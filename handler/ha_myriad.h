@@ -216,10 +216,17 @@ private:
   int apply();
   int change(const uchar *old_record, const uchar *new_record);
   int remove(const uchar *record);
+  bool may_leave_out_orphans();
+  bool may_sort_copy();
+  void begin_copy(bool leaves_out);
+  int start_copy();
+  int end_copy();
+  void abandon_copy();
+  bool read_duplicate(TABLE *into, const myriad::IndexPlan &, const myriad::TablePlan &, const uchar *key,
+                      size_t length);
   void load_references();
   void load_references_once();
   int use_references(THD *thd);
-  bool may_leave_out_orphans();
   bool enforces(const uchar *old_record, const uchar *new_record);
   int insert_checked(const uchar *record);
   int update_checked(const uchar *old_record, const uchar *new_record);
@@ -289,6 +296,8 @@ private:
   ulonglong m_auto_increment_rows = 0;  /* still to come, by the statement's own estimate */
   ulonglong m_auto_increment_floor = 1; /* for ALTER TABLE ... AUTO_INCREMENT: behind the largest value stored */
   bool m_bulk_copy = false;             /* filling a table that nobody else sees */
+  bool m_copy_leaves_out = false;       /* ... without the rows that are duplicates */
+  myriad_copy *m_copy = nullptr;        /* since its first row */
   bool m_ignore_duplicates = false, m_replace_duplicates = false;
   myriad::Buffer m_row, m_keys, m_position;
   size_t m_row_head = 0; /* of m_row */

@@ -101,6 +101,7 @@ int ha_myriad::open(const char *name, int, uint) {
 
 int ha_myriad::close() {
   close_cursor();
+  abandon_copy();
   m_own_session.reset();
   m_template.valid = false;
   m_references.reset();
@@ -148,13 +149,10 @@ int ha_myriad::extra(enum ha_extra_function operation) {
   case HA_EXTRA_INSERT_WITH_UPDATE: m_replace_duplicates = true; break;
   case HA_EXTRA_NO_IGNORE_DUP_KEY: m_ignore_duplicates = m_replace_duplicates = false; break;
   case HA_EXTRA_WRITE_CANNOT_REPLACE: m_replace_duplicates = false; break;
-  case HA_EXTRA_BEGIN_COPY:
-  case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY: m_bulk_copy = !may_leave_out_orphans(); break;
-  case HA_EXTRA_END_COPY:
-    m_bulk_copy = false;
-    /* The server renames the copy next, in its own log; the rows must be there if that survives a crash. */
-    return myriad_error_noted(myriad_flush_log(myriad_core), ha_thd());
-  case HA_EXTRA_ABORT_COPY: m_bulk_copy = false; break;
+  case HA_EXTRA_BEGIN_COPY: begin_copy(false); break;
+  case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY: begin_copy(true); break;
+  case HA_EXTRA_END_COPY: return end_copy();
+  case HA_EXTRA_ABORT_COPY: abandon_copy(); break;
   default: break;
   }
   return 0;

@@ -322,8 +322,7 @@ typedef struct {
 } myriad_op;
 
 enum {
-  MYRIAD_APPLY_BULK = 1,          /* table not visible to anybody yet: no undo, no locks */
-  MYRIAD_APPLY_DUPLICATE_X = 2    /* lock a duplicate exclusively (REPLACE, ON DUPLICATE KEY UPDATE) */
+  MYRIAD_APPLY_DUPLICATE_X = 1    /* lock a duplicate exclusively (REPLACE, ON DUPLICATE KEY UPDATE) */
 };
 /* All of the row's operations or none. On DUPLICATE_KEY *failed is the op's position, and *dup_key (if not null) the duplicate's
    full key, valid until the session's next call. */
@@ -374,6 +373,17 @@ void myriad_cursor_unlock_row(myriad_cursor *);  /* at READ COMMITTED: the last 
 
 /* Exact number of rows the session's snapshot sees (or newest committed at READ UNCOMMITTED), counting in the core. */
 myriad_status myriad_count_rows(myriad_session *, myriad_table *, uint64_t *out);
+
+/* ---- filling of a table that nobody else sees yet --------------------------------------------------------------------- */
+typedef struct myriad_copy myriad_copy;
+/* tmp_dir: the entries of secondary indexes are collected, in files there beyond memory_bytes, and go in at the end in key order,
+   for insertions alone; null: with their rows. */
+myriad_status myriad_copy_begin(myriad_table *, const char *tmp_dir, uint64_t memory_bytes, myriad_copy **out);
+/* A row's operations without undo and locks, its own insertion first. On DUPLICATE_KEY *failed is the op's position. */
+myriad_status myriad_copy_apply(myriad_copy *, myriad_session *, const myriad_op *ops, uint32_t count, uint32_t *failed);
+/* Fills the indexes that wait. On DUPLICATE_KEY *index_no is the index's number, *dup_key the duplicate's full key. */
+myriad_status myriad_copy_finish(myriad_copy *, myriad_session *, uint32_t *index_no, const uint8_t **dup_key, size_t *dup_key_len);
+void myriad_copy_free(myriad_copy *);
 
 /* ---- in-place index build -------------------------------------------------------------------------------------------- */
 myriad_status myriad_index_build_begin(myriad_session *, myriad_table *, bool unique, const char *tmp_dir, uint64_t memory_bytes, myriad_index_build **out);

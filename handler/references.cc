@@ -492,15 +492,6 @@ int ha_myriad::use_references(THD *thd) {
   }
 }
 
-/* CREATE TABLE ... IGNORE SELECT goes on without a row that has no parent, and has to undo it: a row of a bulk copy
-   cannot be undone. */
-bool ha_myriad::may_leave_out_orphans() {
-  THD *thd = ha_thd();
-  if (!thd || thd_sql_command(thd) != SQLCOM_CREATE_TABLE || !thd->lex->ignore) return false;
-  load_references();
-  return m_references && m_references->has_parents();
-}
-
 bool ha_myriad::enforces(const uchar *old_record, const uchar *new_record) {
   return m_references && checks_foreign_keys(ha_thd()) && m_references->concerns(old_record, new_record);
 }

@@ -206,8 +206,8 @@ static MYSQL_THDVAR_ULONG(
     "Seconds that a statement waits for a row lock before error 1205. Default 50. 0 does not wait at all.", nullptr,
     nullptr, 50, 0, 1024 * 1024 * 1024, 0);
 static MYSQL_THDVAR_ULONGLONG(sort_buffer_size, PLUGIN_VAR_RQCMDARG,
-                              "Memory for sorting an index that ALTER TABLE builds, in bytes. Default 64 MiB. More "
-                              "memory means fewer temporary files.",
+                              "Memory for sorting the indexes that ALTER TABLE or CREATE TABLE ... SELECT builds, in "
+                              "bytes. Default 64 MiB. More memory means fewer temporary files.",
                               nullptr, nullptr, 64ULL << 20, 1ULL << 20, 1ULL << 40, 0);
 
 struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),

@@ -41,13 +41,13 @@ int ha_myriad::apply() {
     op.head_len = pending.row ? m_row_head : 0;
     m_ops.push_back(op);
   }
-  uint32_t flags = m_bulk_copy ? uint32_t(MYRIAD_APPLY_BULK) : 0;
-  if (m_replace_duplicates) flags |= MYRIAD_APPLY_DUPLICATE_X;
+  if (m_bulk_copy && !m_copy)
+    if (int error = start_copy()) return error;
   uint32_t failed = 0;
-  const uint8_t *duplicate = nullptr;
-  size_t duplicate_length = 0;
-  myriad_status status = myriad_apply(core(), m_table, m_ops.data(), uint32_t(m_ops.size()), flags, &failed, &duplicate,
-                                      &duplicate_length);
+  const uint32_t flags = m_replace_duplicates ? MYRIAD_APPLY_DUPLICATE_X : 0;
+  const myriad_status status =
+      m_copy ? myriad_copy_apply(m_copy, core(), m_ops.data(), uint32_t(m_ops.size()), &failed)
+             : myriad_apply(core(), m_table, m_ops.data(), uint32_t(m_ops.size()), flags, &failed, nullptr, nullptr);
   if (status == MYRIAD_OK) return 0;
   if (status == MYRIAD_ERR_DUPLICATE_KEY && failed < m_ops.size())
     m_session->duplicate_key = m_plan->indexes()[m_ops[failed].index_no].server_no;

@@ -275,17 +275,21 @@ impl<'p> BulkBuilder<'p> {
 /// Bytes of entries that [`BulkAppender`] collects.
 const APPEND_BYTES: usize = 32 << 10;
 
+/// Makes room for an entry with this key and so many bytes of value: [`Tree::make_room`], and what its caller has to add.
+pub type MakeRoom<'p> = &'p dyn Fn(&[u8], usize) -> Result<()>;
+
 /// Adds entries in key order to a tree that others use: many entries a mini-transaction. None of them may exist yet.
 pub struct BulkAppender<'p> {
     pool: &'p BufferPool,
     tree: Tree,
+    make_room: MakeRoom<'p>,
     batch: Batch,
 }
 
 impl<'p> BulkAppender<'p> {
     /// Into `tree`.
-    pub fn new(pool: &'p BufferPool, tree: Tree) -> BulkAppender<'p> {
-        BulkAppender { pool, tree, batch: Batch::default() }
+    pub fn new(pool: &'p BufferPool, tree: Tree, make_room: MakeRoom<'p>) -> BulkAppender<'p> {
+        BulkAppender { pool, tree, make_room, batch: Batch::default() }
     }
 
     /// Adds an entry; it is in the tree after [`BulkAppender::flush`] at the latest. One dropped before that is lost.
@@ -330,7 +334,7 @@ impl<'p> BulkAppender<'p> {
             }
             mtr.commit()?;
             if let Some((key, value_len)) = full {
-                self.tree.make_room(self.pool, key, value_len)?;
+                (self.make_room)(key, value_len)?;
             }
         }
         self.batch = Batch::default();

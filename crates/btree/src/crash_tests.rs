@@ -240,7 +240,8 @@ fn dropping_goes_on_after_a_crash() {
         builder.push(&[&50u32.to_be_bytes()[..], &i.to_be_bytes()].concat(), &[1; 60]).unwrap();
     }
     let own = builder.finish().unwrap();
-    let mut appender = BulkAppender::new(&pool, shared);
+    let make_room = |key: &[u8], len: usize| shared.make_room(&pool, key, len).map(drop);
+    let mut appender = BulkAppender::new(&pool, shared, &make_room);
     for i in 0..9_000u32 {
         appender.push(&[&(i / 3_000).to_be_bytes()[..], &i.to_be_bytes()].concat(), &[1; 60]).unwrap();
     }

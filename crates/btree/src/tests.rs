@@ -315,7 +315,8 @@ fn an_appender_fills_a_shared_tree() {
     let tree = Tree::pack(SPACE);
     let mut model = BTreeMap::new();
     for round in [0u32, 2, 1] {
-        let mut appender = BulkAppender::new(pool, tree);
+        let make_room = |key: &[u8], len: usize| tree.make_room(pool, key, len).map(drop);
+        let mut appender = BulkAppender::new(pool, tree, &make_room);
         for i in 0..4_000u32 {
             let key = [&round.to_be_bytes()[..], &i.to_be_bytes()].concat();
             appender.push(&key, &[round as u8; 30]).unwrap();

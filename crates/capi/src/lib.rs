@@ -10,6 +10,7 @@
 #![allow(clippy::missing_safety_doc)] // the contract is the header's, once for all functions
 
 mod build;
+mod copy;
 mod ddl;
 mod engine;
 mod error;
@@ -21,6 +22,7 @@ mod table;
 mod types;
 
 pub use build::*;
+pub use copy::*;
 pub use ddl::*;
 pub use engine::*;
 pub use error::*;

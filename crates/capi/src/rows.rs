@@ -6,13 +6,12 @@ use crate::table::TableHandle;
 use crate::types::{bytes, lock, maybe_bytes, wait, CCursorOptions, COp, CRow, Status};
 use myriad::{ApplyMode, Cursor, CursorOptions, Engine, Error, Op, OpKind, Result, Row, Seek, Session};
 
-const APPLY_BULK: u32 = 1;
-const APPLY_DUPLICATE_X: u32 = 2;
+const APPLY_DUPLICATE_X: u32 = 1;
 
 /// # Safety
 /// The operation's pointers must be valid for `'a`.
 #[inline]
-unsafe fn op<'a>(op: &COp) -> Op<'a> {
+pub(crate) unsafe fn op<'a>(op: &COp) -> Op<'a> {
     Op {
         kind: match op.kind {
             0 => OpKind::Insert,
@@ -26,6 +25,32 @@ unsafe fn op<'a>(op: &COp) -> Op<'a> {
         // SAFETY: valid by contract.
         value: unsafe { bytes(op.value, op.value_len) },
         head_len: op.head_len,
+    }
+}
+
+/// After [`Error::DuplicateKey`]: the number that goes with the duplicate, and its key.
+///
+/// # Safety
+/// `number` and `key` are null or valid, `key_len` is valid where `key` is.
+pub(crate) unsafe fn give_duplicate(
+    error: &Error,
+    duplicate: (usize, &[u8]),
+    number: *mut u32,
+    key: *mut *const u8,
+    key_len: *mut usize,
+) {
+    if !matches!(error, Error::DuplicateKey { .. }) {
+        return;
+    }
+    // SAFETY: by contract.
+    unsafe {
+        if !number.is_null() {
+            *number = duplicate.0 as u32;
+        }
+        if !key.is_null() {
+            *key = duplicate.1.as_ptr();
+            *key_len = duplicate.1.len();
+        }
     }
 }
 
@@ -49,24 +74,13 @@ pub unsafe extern "C" fn myriad_apply(
         }
         // SAFETY: valid for `count` operations by contract.
         let ops = unsafe { std::slice::from_raw_parts(ops, count as usize) };
-        let mode = ApplyMode { bulk: flags & APPLY_BULK != 0, duplicate_exclusive: flags & APPLY_DUPLICATE_X != 0 };
+        let mode = ApplyMode { duplicate_exclusive: flags & APPLY_DUPLICATE_X != 0 };
         // SAFETY: the operations' bytes are valid during the call by contract.
         match session.apply(&t.table, ops.iter().map(|o| unsafe { op(o) }), mode) {
             Ok(()) => Ok(Status::Ok),
             Err(e) => {
-                if matches!(e, Error::DuplicateKey { .. }) {
-                    let (position, key) = session.last_duplicate();
-                    // SAFETY: each is null or valid by contract.
-                    unsafe {
-                        if !failed.is_null() {
-                            *failed = position as u32;
-                        }
-                        if !dup_key.is_null() {
-                            *dup_key = key.as_ptr();
-                            *dup_key_len = key.len();
-                        }
-                    }
-                }
+                // SAFETY: valid by contract.
+                unsafe { give_duplicate(&e, session.last_duplicate(), failed, dup_key, dup_key_len) };
                 Err(e)
             }
         }

@@ -2,10 +2,10 @@
 
 use crate::engine::Engine;
 use crate::session::Session;
-use crate::sort::{temporary_stem, Sorter};
+use crate::sort::{temporary_stem, Push, Sorter};
 use crate::table::Table;
 use myriad_base::{Error, Result, SpaceId};
-use myriad_btree::{BulkAppender, BulkBuilder, Tree};
+use myriad_btree::{BulkBuilder, Tree};
 use myriad_catalog::{IndexDef, IndexSpec};
 use myriad_txn::Index;
 use std::path::Path;
@@ -13,9 +13,6 @@ use std::sync::Arc;
 
 /// Up to this many bytes of entries go into the tablespace's pack tree; more get a tree of their own.
 const PACKED_BYTES_MAX: usize = 256 << 10;
-
-/// Takes an entry's key and stored value.
-type Push<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
 /// A new index under construction. What it has written is reclaimed unless [`Engine::alter_indexes`] adopts it, also after
 /// a crash.
@@ -46,7 +43,7 @@ impl IndexBuild {
     ) -> Result<IndexBuild> {
         let engine = Arc::clone(session.engine());
         let id = engine.catalog().begin_build()?;
-        let sorter = Sorter::new(Arc::clone(engine.io()), temporary_stem(tmp_dir, id.0), memory_bytes);
+        let sorter = Sorter::new(engine.io(), temporary_stem(tmp_dir, id.0), memory_bytes);
         let spec = IndexSpec { unique, ..IndexSpec::PLAIN };
         Ok(IndexBuild {
             table_id: table.share.def.id.0,
@@ -87,9 +84,9 @@ impl IndexBuild {
         // A restart leaves in-memory tables the pack tree alone.
         if self.space == SpaceId::MEMORY || self.sorter.in_memory().is_some_and(|bytes| bytes <= PACKED_BYTES_MAX) {
             self.note()?;
-            let mut appender = BulkAppender::new(pool, Tree { space: self.space, root: self.def.root });
-            self.write(&mut |key, value| appender.push(key, value))?;
-            return appender.flush();
+            let tree = Tree { space: self.space, root: self.def.root };
+            let trx = engine.trx_system();
+            return trx.append_sorted(tree, |appender| self.write(&mut |key, value| appender.push(key, value)));
         }
         let mut builder = BulkBuilder::new(pool, self.space, self.def.id)?;
         self.def.root = builder.tree().root;
@@ -108,26 +105,7 @@ impl IndexBuild {
         // Frozen entries: nobody's transaction, so the table does not matter.
         let tree = Tree { space: self.space, root: self.def.root };
         let index = Index { id: self.def.id, tree, clustered: false, table: self.def.id, hash: false };
-        let unique = self.def.spec.unique;
-        let (trx, duplicate) = (self.engine.trx_system(), &mut self.duplicate);
-        let (mut key, mut stored, mut last): (Vec<u8>, Vec<u8>, Vec<u8>) = Default::default();
-        key.extend_from_slice(&index.id.0.to_be_bytes());
-        self.sorter.finish(&mut |e| {
-            if unique && e.unique_len > 0 {
-                let prefix = &e.key[..e.unique_len];
-                if last == prefix {
-                    duplicate.clear();
-                    duplicate.extend_from_slice(e.key);
-                    return Err(Error::DuplicateKey { index: index.id });
-                }
-                last.clear();
-                last.extend_from_slice(prefix);
-            }
-            key.truncate(4);
-            key.extend_from_slice(e.key);
-            trx.frozen_value(&index, key.len(), e.value, &mut stored)?;
-            push(&key, &stored)
-        })
+        self.sorter.write(self.engine.trx_system(), &index, &mut self.duplicate, push)
     }
 
     /// After [`Error::DuplicateKey`]: the duplicate's key, without the index id.

@@ -27,6 +27,7 @@
 mod build;
 mod check;
 mod config;
+mod copy;
 mod cursor;
 mod ddl;
 mod embedded;
@@ -50,6 +51,7 @@ pub use config::{
     CloseMode, CommitOrder, DuplicateCheck, EngineConfig, FlushAtCommit, IoMethod, Level, Placement, Reporter, Setting,
     Unordered, Victim,
 };
+pub use copy::TableCopy;
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use engine::Engine;
 pub use inspect::Inspection;

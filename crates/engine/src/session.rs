@@ -79,8 +79,6 @@ pub struct Op<'a> {
 /// How [`Session::apply`] works.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ApplyMode {
-    /// The table is not visible to anybody yet: no undo, no locks.
-    pub bulk: bool,
     /// Locks a duplicate exclusively.
     pub duplicate_exclusive: bool,
 }
@@ -94,9 +92,6 @@ pub struct Row<'a> {
     pub value: &'a [u8],
 }
 
-/// Most operations of a row that take no allocation.
-const OPS_INLINE: usize = 8;
-
 /// One client's way to the engine. Used by one thread at a time. Dropping it rolls back what is active; a prepared
 /// transaction is left to [`Engine::commit_by_xid`].
 pub struct Session {
@@ -105,7 +100,7 @@ pub struct Session {
     row: RowBuf,
     statement: Savepoint,
     autocommit: bool,
-    failed_op: usize,
+    pub(crate) failed_op: usize,
     /// Tables whose AUTO_INCREMENT counter the transaction has moved.
     counters: SmallVec<[Arc<TableShare>; 2]>,
     /// Tables that the transaction has changed, by their address.
@@ -363,21 +358,10 @@ impl Session {
         mode: ApplyMode,
     ) -> Result<()> {
         self.engine.check_usable(&table.share)?;
-        let mut converted: SmallVec<[myriad_txn::Op<'_>; OPS_INLINE]> = SmallVec::with_capacity(ops.len());
-        for op in ops {
-            converted.push(myriad_txn::Op {
-                kind: op.kind,
-                index: table.share.index(op.index_no)?,
-                key: op.key,
-                unique_len: op.unique_len,
-                payload: op.value,
-                head_len: op.head_len,
-            });
-        }
+        let converted = table.share.operations(ops)?;
         let apply = |trx: &mut Trx| match mode {
-            ApplyMode { bulk: true, .. } => trx.apply_bulk(&converted),
-            ApplyMode { duplicate_exclusive: true, .. } => trx.apply_duplicate_x(&converted),
-            _ => trx.apply(&converted),
+            ApplyMode { duplicate_exclusive: true } => trx.apply_duplicate_x(&converted),
+            ApplyMode { duplicate_exclusive: false } => trx.apply(&converted),
         };
         let applied = if table.share.def.temporary { self.trx.passing(apply) } else { apply(&mut self.trx) };
         applied.map_err(|e| {
@@ -389,7 +373,7 @@ impl Session {
     }
 
     #[inline]
-    fn note_changed(&mut self, share: &Arc<TableShare>) {
+    pub(crate) fn note_changed(&mut self, share: &Arc<TableShare>) {
         let address = Arc::as_ptr(share) as usize;
         if self.changed_last != address {
             self.changed_last = address;

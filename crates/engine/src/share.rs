@@ -1,11 +1,16 @@
 //! What all users of an open table share: its definition, its indexes, its counters.
 
+use crate::session::Op;
 use myriad_base::{Csn, Error, Result};
 use myriad_btree::Leaf;
 use myriad_catalog::{open_index, TableRef, AUTO_INCREMENT_KEY};
 use myriad_txn::{Index, Place, Trx, TrxSystem};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// A row's operations; most rows' take no allocation.
+pub(crate) type Operations<'a> = SmallVec<[myriad_txn::Op<'a>; 8]>;
 
 /// The AUTO_INCREMENT counter of an open table.
 pub(crate) struct AutoIncrement {
@@ -56,6 +61,23 @@ impl TableShare {
     #[inline]
     pub(crate) fn index(&self, no: usize) -> Result<&Index> {
         self.indexes.get(no).ok_or_else(|| no_index(&self.def.name, no))
+    }
+
+    /// The operations with their indexes.
+    #[inline]
+    pub(crate) fn operations<'s, 'a: 's>(&'s self, ops: impl Iterator<Item = Op<'a>>) -> Result<Operations<'s>> {
+        let mut operations = Operations::new();
+        for op in ops {
+            operations.push(myriad_txn::Op {
+                kind: op.kind,
+                index: self.index(op.index_no)?,
+                key: op.key,
+                unique_len: op.unique_len,
+                payload: op.value,
+                head_len: op.head_len,
+            });
+        }
+        Ok(operations)
     }
 
     /// Whether the transaction may read one of its indexes without locks.

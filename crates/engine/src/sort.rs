@@ -6,10 +6,14 @@
 use myriad_base::codec::{push_varint, Reader};
 use myriad_base::{Error, Result};
 use myriad_io::{File, Io, OpenMode};
+use myriad_txn::{Index, TrxSystem};
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Takes an entry's key and stored value.
+pub(crate) type Push<'a> = &'a mut dyn FnMut(&[u8], &[u8]) -> Result<()>;
 
 /// An entry of the sorted stream.
 pub(crate) struct SortedEntry<'a> {
@@ -46,9 +50,9 @@ const MERGE_WIDTH: usize = 64;
 
 impl Sorter {
     /// Temporary files are called `stem` with a number behind it.
-    pub(crate) fn new(io: Arc<dyn Io>, stem: PathBuf, memory_bytes: u64) -> Sorter {
+    pub(crate) fn new(io: &Arc<dyn Io>, stem: PathBuf, memory_bytes: u64) -> Sorter {
         Sorter {
-            io,
+            io: Arc::clone(io),
             stem,
             memory_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MIN),
             bytes: Vec::new(),
@@ -128,6 +132,37 @@ impl Sorter {
             self.runs.push(out.finish()?);
         }
         merge(&self.runs, self.memory_bytes, visit)
+    }
+
+    /// Hands the entries to `push` in key order, as frozen ones of `index` with its id in front of the key.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`], the key without the index id is in `duplicate` then; those of reading and of `push`.
+    pub(crate) fn write(
+        &mut self,
+        trx: &TrxSystem,
+        index: &Index,
+        duplicate: &mut Vec<u8>,
+        push: Push<'_>,
+    ) -> Result<()> {
+        let (mut key, mut stored, mut last): (Vec<u8>, Vec<u8>, Vec<u8>) = Default::default();
+        key.extend_from_slice(&index.id.0.to_be_bytes());
+        self.finish(&mut |e| {
+            if e.unique_len > 0 {
+                let prefix = &e.key[..e.unique_len];
+                if last == prefix {
+                    duplicate.clear();
+                    duplicate.extend_from_slice(e.key);
+                    return Err(Error::DuplicateKey { index: index.id });
+                }
+                last.clear();
+                last.extend_from_slice(prefix);
+            }
+            key.truncate(4);
+            key.extend_from_slice(e.key);
+            trx.frozen_value(index, e.key.len(), e.value, &mut stored)?;
+            push(&key, &stored)
+        })
     }
 }
 
@@ -311,7 +346,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("folder");
         let io = myriad_io::open_io(myriad_io::IoMethod::Threads).expect("io");
         let mut random = Random::from_seed(seed);
-        let mut sorter = Sorter::new(io, temporary_stem(dir.path(), 1), memory);
+        let mut sorter = Sorter::new(&io, temporary_stem(dir.path(), 1), memory);
         sorter.memory_bytes = memory as usize;
         let mut expected = Vec::new();
         for i in 0..count {

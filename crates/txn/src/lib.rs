@@ -33,6 +33,7 @@ mod snapshot;
 mod system;
 mod trx;
 mod undo;
+mod unversioned;
 pub mod value;
 mod write;
 

@@ -558,9 +558,10 @@ fn unversioned_entries() {
     assert!(rig.sys.remove_unversioned(&rig.rows, b"c").unwrap());
     assert!(!rig.sys.remove_unversioned(&rig.rows, b"c").unwrap());
     let op = |k, key: &'static [u8]| Op { kind: k, index: &rig.names, key, unique_len: 1, payload: b"p", head_len: 0 };
-    t.apply_bulk(&[op(OpKind::Insert, b"ab"), op(OpKind::Insert, b"bb")]).unwrap();
-    assert_eq!(t.apply_bulk(&[op(OpKind::Insert, b"ac")]).unwrap_err().op, 0);
+    let mut places = Vec::new();
+    t.apply_bulk(&[op(OpKind::Insert, b"ab"), op(OpKind::Insert, b"bb")], &mut places).unwrap();
+    assert_eq!(t.apply_bulk(&[op(OpKind::Insert, b"ac")], &mut places).unwrap_err().op, 0);
     assert_eq!(t.duplicate_key(), b"ab");
-    t.apply_bulk(&[op(OpKind::Delete, b"ab"), op(OpKind::Insert, b"ac")]).unwrap();
+    t.apply_bulk(&[op(OpKind::Delete, b"ab"), op(OpKind::Insert, b"ac")], &mut places).unwrap();
     assert_eq!(rig.scan(&mut t, &rig.names, true).len(), 2);
 }

@@ -1,0 +1,146 @@
+//! Indexes built as a whole.
+
+use super::*;
+
+pub fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, dup: bool) -> Result<()> {
+    let table = engine.open_table(name)?;
+    let mut session = engine.session();
+    let mut build = IndexBuild::begin(&mut session, &table, dup, tmp, memory)?;
+    let mut all = Vec::new();
+    session.scan(&table, b"", |k, v| {
+        all.push((k.to_vec(), v.to_vec()));
+        ControlFlow::Continue(())
+    })?;
+    for (k, v) in &all {
+        let mut key: Vec<u8> = v.iter().rev().copied().collect();
+        let unique_len = if dup { 1 } else { 0 };
+        key.extend_from_slice(k);
+        build.add(&key, unique_len, b"")?;
+    }
+    session.commit()?;
+    let specs = [IndexSpec::UNIQUE, IndexSpec::PLAIN];
+    build.finish()?;
+    let to = NewDefinition { frm: b"new image", ..Default::default() };
+    engine.alter_indexes(name, &to, &specs, &[Some(0), None], &mut [&mut build])
+}
+
+/// Entries of a table's second index that everybody sees.
+fn secondary_entries(engine: &Arc<Engine>, name: &str) -> u32 {
+    let table = engine.open_table(name).unwrap();
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::from_secs(1));
+    let mut cursor = Cursor::open(&mut session, &table, 1, CursorOptions::default()).unwrap();
+    let mut count = 0;
+    let mut found = cursor.seek(&mut session, Seek::First, b"").unwrap().is_some();
+    while found {
+        count += 1;
+        found = cursor.next(&mut session).unwrap().is_some();
+    }
+    session.commit().unwrap();
+    count
+}
+
+#[test]
+fn indexes_are_built_in_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    engine.start_background();
+    for (name, n, memory) in [("d/small", 50, 1 << 20), ("d/large", 30_000, 1 << 20), ("d/memory", 30_000, 64 << 20)] {
+        engine.create_table(name, &spec()).unwrap();
+        fill(&engine, name, n);
+        build_index(&engine, name, memory, dir.path(), false).unwrap();
+        let table = engine.open_table(name).unwrap();
+        table.check(&mut |finding| panic!("{name}: {finding}")).unwrap();
+        assert_eq!(secondary_entries(&engine, name), n);
+        assert!(matches!(build_index(&engine, name, memory, dir.path(), true), Err(Error::DuplicateKey { .. })));
+        assert_eq!(engine.frm(name).unwrap(), b"new image");
+    }
+    engine.close(CloseMode::Purged).unwrap();
+}
+
+/// Fills a table of two secondary indexes, the second unique in its first two bytes; in a folder: sorted.
+fn copy_rows(engine: &Arc<Engine>, name: &str, n: u32, same: u32, sorted: Option<(&Path, u64)>) -> Result<()> {
+    let table = engine.open_table(name)?;
+    let mut session = engine.session();
+    let mut copy = TableCopy::begin(&table, sorted)?;
+    let kind = OpKind::Insert;
+    for i in 0..n {
+        let (row, value) = (i.to_be_bytes(), [i as u8; 40]);
+        let plain = [&i.wrapping_mul(0x9E37_79B1).to_le_bytes()[..], &row].concat();
+        let unique = [&((i % same) as u16).to_be_bytes()[..], &row].concat();
+        let ops = [
+            Op { kind, index_no: 0, key: &row, unique_len: 4, value: &value, head_len: 0 },
+            Op { kind, index_no: 1, key: &plain, unique_len: 0, value: b"", head_len: 0 },
+            Op { kind, index_no: 2, key: &unique, unique_len: 2, value: b"x", head_len: 0 },
+        ];
+        copy.apply(&mut session, ops.into_iter())?;
+    }
+    let finished = copy.finish(&mut session);
+    if matches!(finished, Err(Error::DuplicateKey { .. })) {
+        assert_eq!(copy.duplicate(), (2, &[0, 0, 0, 0, 0, 100][..]));
+    }
+    finished
+}
+
+#[test]
+fn copies_sort_the_entries_of_their_secondary_indexes() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    let indexes = [IndexSpec::UNIQUE, IndexSpec::PLAIN, IndexSpec::UNIQUE];
+    let spec = TableSpec { indexes: &indexes, ..Default::default() };
+    let folder = dir.path();
+    let cases =
+        [("d/plain", 30_000, None), ("d/files", 60_000, Some((folder, 1 << 20))), ("d/few", 9, Some((folder, 0)))];
+    for (name, n, sorted) in cases {
+        engine.create_table(name, &spec).unwrap();
+        copy_rows(&engine, name, n, 1 << 16, sorted).unwrap();
+        engine.open_table(name).unwrap().check(&mut |finding| panic!("{name}: {finding}")).unwrap();
+        assert_eq!(rows(&engine, name).len(), n as usize);
+        assert_eq!(secondary_entries(&engine, name), n);
+    }
+    for (name, sorted) in [("d/duplicate", None), ("d/sorted_duplicate", Some((folder, 1 << 20)))] {
+        engine.create_table(name, &spec).unwrap();
+        assert!(matches!(copy_rows(&engine, name, 5_000, 100, sorted), Err(Error::DuplicateKey { .. })), "{name}");
+        engine.drop_table(name).unwrap();
+    }
+    engine.close(CloseMode::Purged).unwrap();
+}
+
+/// Whoever reclaims looks for work at any moment of a build, also just before it is noted and just after it is adopted.
+#[test]
+fn an_index_is_not_reclaimed_under_its_builder() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/other", &spec()).unwrap();
+    fill(&engine, "d/other", 1);
+    let other = engine.open_table("d/other").unwrap();
+    // Other builds that go on: a look passes over them, so that it takes some time.
+    let _builds: Vec<IndexBuild> = std::iter::repeat_with(|| {
+        let mut build = IndexBuild::begin(&mut engine.session(), &other, false, Path::new("/data"), 1 << 20).unwrap();
+        build.finish().unwrap();
+        build
+    })
+    .take(500)
+    .collect();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let reclaimer = scope.spawn(|| {
+            while !done.load(Ordering::Acquire) {
+                engine.background_step().unwrap();
+            }
+        });
+        let builder = scope.spawn(|| {
+            for i in 0..1000 {
+                let name = format!("d/t{i}");
+                engine.create_table(&name, &spec()).unwrap();
+                fill(&engine, &name, 3);
+                build_index(&engine, &name, 1 << 20, Path::new("/data"), false).unwrap();
+                assert_eq!(secondary_entries(&engine, &name), 3, "{name}");
+                engine.drop_table(&name).unwrap();
+            }
+        });
+        let built = builder.join();
+        done.store(true, Ordering::Release);
+        reclaimer.join().unwrap();
+        built.unwrap();
+    });
+}

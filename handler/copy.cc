@@ -1,0 +1,81 @@
+/* Filling of a table that nobody else sees yet: ALTER TABLE that copies, CREATE TABLE ... SELECT. Its rows need neither
+   undo nor locks, and the entries of its secondary indexes can wait until all rows are there, to go in by their order.
+ */
+#include "ha_myriad.h"
+#include "references.h"
+#include "variables.h"
+
+namespace {
+
+/* Whether a row's foreign key may ask the copy itself for its parent. */
+bool refers_to(const myriad::References *references, const std::string &name) {
+  if (!references) return false;
+  for (const auto &link : references->parents())
+    if (link.key.parent == name) return true;
+  return false;
+}
+
+}  // namespace
+
+/* CREATE TABLE ... IGNORE SELECT goes on without a row that has no parent, and has to undo it: a row of a copy cannot
+   be undone. */
+bool ha_myriad::may_leave_out_orphans() {
+  THD *thd = ha_thd();
+  if (!thd || thd_sql_command(thd) != SQLCOM_CREATE_TABLE || !thd->lex->ignore) return false;
+  load_references();
+  return m_references && m_references->has_parents();
+}
+
+/* Whether secondary indexes may wait: nothing looks into them before all rows are there, and a duplicate ends the
+ * statement. */
+bool ha_myriad::may_sort_copy() {
+  const TABLE_SHARE *share = table->s;
+  if (m_plan->indexes().size() < 2 || m_ignore_duplicates || m_replace_duplicates) return false;
+  /* The server looks for duplicates of such keys itself. */
+  if (share->long_unique_table || share->period.unique_keys) return false;
+  /* Each partition would have buffers of its own. */
+  if (table->part_info) return false;
+  load_references();
+  return !refers_to(m_references.get(), m_name);
+}
+
+void ha_myriad::begin_copy(bool leaves_out) {
+  abandon_copy();
+  m_bulk_copy = !may_leave_out_orphans();
+  m_copy_leaves_out = leaves_out;
+}
+
+/* With the first row: the server has not told all before. */
+int ha_myriad::start_copy() {
+  const bool sorted = !m_copy_leaves_out && may_sort_copy();
+  return fail(myriad_copy_begin(m_table, sorted ? mysql_tmpdir : nullptr, myriad_sort_buffer_of(ha_thd()), &m_copy));
+}
+
+int ha_myriad::end_copy() {
+  int error = 0;
+  if (m_copy) {
+    uint32_t index_no = 0;
+    const uint8_t *duplicate = nullptr;
+    size_t duplicate_length = 0;
+    const myriad_status status = myriad_copy_finish(m_copy, core(), &index_no, &duplicate, &duplicate_length);
+    if (status == MYRIAD_ERR_DUPLICATE_KEY) {
+      /* The server tells of it from the record. */
+      const myriad::IndexPlan &index = m_plan->indexes()[index_no];
+      const bool found = read_duplicate(table, index, *m_plan, duplicate, duplicate_length);
+      m_session->duplicate_key = found ? index.server_no : MAX_KEY;
+      error = HA_ERR_FOUND_DUPP_KEY;
+    } else if (status != MYRIAD_OK) {
+      error = fail(status);
+    }
+  }
+  abandon_copy();
+  if (error || table->s->tmp_table != NO_TMP_TABLE) return error;
+  /* The server renames the copy next, in its own log; the rows must be there if that survives a crash. */
+  return myriad_error_noted(myriad_flush_log(myriad_core), ha_thd());
+}
+
+void ha_myriad::abandon_copy() {
+  if (m_copy) myriad_copy_free(m_copy);
+  m_copy = nullptr;
+  m_bulk_copy = false;
+}
