@@ -270,6 +270,10 @@ impl BufferPool {
             if let Err(error) = self.check_poison() {
                 break error;
             }
+            // The provider may be gone already, and whoever stops it wait for this thread (redo after a restart).
+            if self.background.is_stopping() {
+                break Error::ShuttingDown;
+            }
             if start.elapsed() >= PATIENCE {
                 break Error::BufferPoolExhausted;
             }

@@ -5,6 +5,7 @@ mod rig;
 use myriad_base::codec::get_u64;
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::random::Random;
+use myriad_base::Error;
 use myriad_buffer::{BufferPool, Mtr, PoolConfig};
 use rig::{create, id, open, small};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -163,6 +164,38 @@ fn the_pool_changes_its_size_under_load() {
 }
 
 #[test]
+fn stopping_the_threads_ends_the_wait_for_a_frame() {
+    let rig = create(4, &config());
+    let pool = &rig.pool;
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(pool).unwrap();
+        mtr.init(id(page as u32), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    let (held_now, waits) = (AtomicU64::new(0), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let holder = scope.spawn(|| {
+            let mut held = Vec::new();
+            loop {
+                waits.store(pool.stats().free_waits, Ordering::Release);
+                held_now.store(held.len() as u64, Ordering::Release);
+                match pool.fix_shared(id(held.len() as u32 + 1)) {
+                    Ok(page) => held.push(page),
+                    Err(error) => return error,
+                }
+            }
+        });
+        // It holds all frames and waits for one more.
+        while held_now.load(Ordering::Acquire) < 64 || pool.stats().free_waits == waits.load(Ordering::Acquire) {
+            assert!(!holder.is_finished());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        pool.stop_background();
+        assert_eq!(holder.join().unwrap(), Error::ShuttingDown);
+    });
+}
+
+#[test]
 fn a_pool_without_threads_changes_its_size_at_once_or_not_at_all() {
     let config = PoolConfig { bytes_max: 4096 * 200, ..small(100) };
     let rig = create(4, &config);
@@ -176,7 +209,7 @@ fn a_pool_without_threads_changes_its_size_at_once_or_not_at_all() {
     // Somebody holds a page beyond the new end.
     let held: Vec<_> = (1..=90).map(|page| pool.fix_shared(id(page)).unwrap()).filter(|p| p.frame().0 >= 64).collect();
     assert!(!held.is_empty());
-    assert!(matches!(pool.resize(64 * 4096), Err(myriad_base::Error::BufferPoolExhausted)));
+    assert!(matches!(pool.resize(64 * 4096), Err(Error::BufferPoolExhausted)));
     assert_eq!((pool.stats().frames, pool.stats().frames_shrinking_to), (100, 0));
     drop(held);
     pool.resize(64 * 4096).unwrap();
