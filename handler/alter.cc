@@ -362,7 +362,7 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   auto *builder = static_cast<Index_builder *>(info->handler_ctx);
   if (!builder || builder->added.empty()) return false;
   THD *thd = ha_thd();
-  int error = ensure_session();
+  int error = wait_for_prepared();
   if (error) {
     print_error(error, MYF(0));
     return true;

@@ -185,6 +185,7 @@ int ha_myriad::exchange_definition(const std::string &old_name, const std::strin
 
 int ha_myriad::truncate() {
   close_cursor();
+  if (int error = wait_for_prepared()) return error;
   myriad_status status = myriad_truncate_table(myriad_core, m_name.c_str(), 1);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* The handle points at the emptied table's old trees. */

@@ -155,6 +155,8 @@ private:
   bool use_session(THD *thd);
   int ensure_session();
   int begin_reading();
+  int wait_for_prepared();
+  int wait_before_building();
   myriad_session *core() { return m_session->core(); }
   void close_cursor();
   int open_cursor(uint32_t core_index, bool full_scan);

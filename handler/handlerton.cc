@@ -64,7 +64,7 @@ void prepare_for_backup() {
 int init(void *arg) {
   myriad_hton = static_cast<handlerton *>(arg);
   myriad_hton->create = create_handler;
-  myriad_hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS;
+  myriad_hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE;
   myriad_hton->panic = panic;
   myriad_hton->show_status = myriad_show_status;
   myriad_hton->signal_ddl_recovery_done = ddl_recovery_done;

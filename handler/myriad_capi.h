@@ -174,6 +174,10 @@ void myriad_release_reads(myriad_session *);   /* prepared, perhaps for long: it
 void myriad_commit_ordered(myriad_session *);
 myriad_status myriad_commit_finish(myriad_session *, bool durable);
 void myriad_session_detach_prepared(myriad_session *);
+/* Takes one back, to commit it or roll it back here; false if there is none of that name. */
+bool myriad_session_attach_prepared(myriad_session *, const uint8_t *xid, size_t xid_len);
+/* Waits, as for a lock, until none that belongs to no session has changed the table. */
+myriad_status myriad_wait_for_prepared(myriad_session *, myriad_table *);
 /* Prepared transactions found at start or detached by their session. */
 void myriad_list_prepared(myriad_engine *, void (*)(void *arg, const uint8_t *xid, size_t xid_len), void *arg);
 myriad_status myriad_commit_by_xid(myriad_engine *, const uint8_t *xid, size_t xid_len);

@@ -29,6 +29,11 @@ public:
   myriad_session *core() { return m_core; }
   /* Registers the statement with the server and starts it in the core, once for each statement. */
   int use(THD *thd);
+  /* After XA PREPARE: the transaction belongs to no session until this one, or another connection, ends it. */
+  void leave_prepared(const uint8_t *xid, size_t length);
+  void take_back_prepared();
+  void forget_left_prepared();
+  void forget_transaction();
   /* Maps a status to a handler error; marks the transaction for rollback where it must be. */
   int fail(myriad_status status, THD *thd);
 
@@ -50,6 +55,7 @@ public:
 
 private:
   myriad_session *m_core = nullptr;
+  std::string m_prepared_xid; /* of the transaction that was left prepared */
 };
 
 /* Handler error for a status; pure. */

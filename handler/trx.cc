@@ -43,9 +43,7 @@ bool get_xid(const uint8_t *from, size_t length, XID *xid) {
   return true;
 }
 
-void transaction_ended(Session *session) {
-  session->statement_active = session->prepared = session->ordered = session->locked_rows = session->xa = false;
-}
+void transaction_ended(Session *session) { session->forget_transaction(); }
 
 /* What a failed end of a transaction returns. The server would tell the client a number without a text. */
 int failed_end(myriad_status status, THD *thd, uint code) {
@@ -64,12 +62,13 @@ int commit(handlerton *, THD *thd, bool all) {
     session->statement_active = false;
     return 0;
   }
+  session->take_back_prepared();
   myriad_status status;
   if (session->ordered) {
-    /* The binlog recovers the commit, so its sync covers ours. The server's own log, which decides on transactions of
-       several engines without a binlog, does not: MariaDB 10.11 reads it after a crash, but rolls back whatever it
-       finds prepared. */
-    status = myriad_commit_finish(session->core(), !opt_bin_log);
+    /* The binlog recovers the commit, so its sync covers ours, but for XA COMMIT. The server's own log, which decides
+       on transactions of several engines without a binlog, does not: MariaDB 10.11 reads it after a crash, but rolls
+       back whatever it finds prepared. */
+    status = myriad_commit_finish(session->core(), !opt_bin_log || session->xa);
   } else if (session->prepared) {
     myriad_commit_ordered(session->core());
     status = myriad_commit_finish(session->core(), true);
@@ -87,6 +86,7 @@ int rollback(handlerton *, THD *thd, bool all) {
   session->refused_drop.statement_ends(thd);
   myriad_status status;
   if (ends_transaction(thd, all)) {
+    session->take_back_prepared();
     status = myriad_rollback(session->core());
     transaction_ended(session);
     return failed_end(status, thd, ER_ERROR_DURING_ROLLBACK);
@@ -112,13 +112,14 @@ int prepare(handlerton *, THD *thd, bool all) {
   if (status != MYRIAD_OK) return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
   session->prepared = true;
   session->xa = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
-  if (session->xa) myriad_release_reads(session->core());
+  if (session->xa) session->leave_prepared(bytes, put_xid(xid, bytes));
   return 0;
 }
 
 void commit_ordered(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session || !ends_transaction(thd, all)) return;
+  session->take_back_prepared();
   myriad_commit_ordered(session->core());
   session->ordered = true;
 }
@@ -206,6 +207,7 @@ int start_consistent_snapshot(handlerton *hton, THD *thd) {
   if (myriad_isolation_of(thd) == MYRIAD_READ_UNCOMMITTED)
     push_warning(thd, Sql_condition::WARN_LEVEL_WARN, HA_ERR_UNSUPPORTED,
                  "MYRIAD: WITH CONSISTENT SNAPSHOT is ignored at READ UNCOMMITTED isolation level.");
+  session->forget_left_prepared();
   session->isolation = myriad_isolation_of(thd);
   myriad_session_reset_kill(session->core());
   myriad_statement_begin(session->core(), session->isolation, false, myriad_lock_wait_ms(thd));
@@ -288,6 +290,16 @@ int myriad_victim_preference(void *first, void *second) {
   return int(thd_non_transactional_update(a) != 0) - int(thd_non_transactional_update(b) != 0);
 }
 
+namespace {
+
+/* ALTER TABLE, in place or by a copy. */
+bool builds_from_rows(int command) {
+  return command == SQLCOM_ALTER_TABLE || command == SQLCOM_OPTIMIZE || command == SQLCOM_CREATE_INDEX ||
+         command == SQLCOM_DROP_INDEX;
+}
+
+}  // namespace
+
 Session *Session::of(THD *thd, bool create) {
   auto *session = static_cast<Session *>(thd_get_ha_data(thd, myriad_hton));
   if (session || !create) return session;
@@ -309,9 +321,38 @@ Session::~Session() {
   if (m_core) myriad_session_free(m_core);
 }
 
+void Session::forget_transaction() {
+  statement_active = prepared = ordered = locked_rows = xa = false;
+  m_prepared_xid.clear();
+}
+
+/* The server may forget it without a word to the engine, when a connection is reset, and from then on anybody may end
+   it. */
+void Session::leave_prepared(const uchar *xid, size_t length) {
+  myriad_release_reads(m_core);
+  if (!myriad_has_changes(m_core)) return; /* nothing to commit: the server rolls it back with the connection */
+  m_prepared_xid.assign(reinterpret_cast<const char *>(xid), length);
+  myriad_session_detach_prepared(m_core);
+}
+
+void Session::take_back_prepared() {
+  if (m_prepared_xid.empty()) return;
+  myriad_session_attach_prepared(m_core, reinterpret_cast<const uchar *>(m_prepared_xid.data()), m_prepared_xid.size());
+  m_prepared_xid.clear();
+}
+
+/* A statement that uses the engine: the connection has been reset meanwhile. */
+void Session::forget_left_prepared() {
+  if (!m_prepared_xid.empty()) forget_transaction();
+}
+
 int Session::use(THD *thd) {
+  forget_left_prepared();
   if (!statement_active) {
     isolation = myriad_isolation_of(thd);
+    /* What is built from a table's rows must not hold what may be rolled back. */
+    if (isolation == MYRIAD_READ_UNCOMMITTED && builds_from_rows(thd_sql_command(thd)))
+      isolation = MYRIAD_READ_COMMITTED;
     myriad_session_reset_kill(m_core);
     /* A KILL from before the reset must not be lost. */
     if (thd_kill_level(thd) != THD_IS_NOT_KILLED) myriad_session_kill(m_core);
@@ -345,16 +386,24 @@ int ha_myriad::ensure_session() {
   return m_own_session ? 0 : m_session->use(thd);
 }
 
+/* Metadata locks protect nobody's changes once his XA transaction is prepared and his connection gone: waits until
+   those of this table have ended. */
+int ha_myriad::wait_for_prepared() {
+  if (m_own_session) return 0;
+  if (int error = ensure_session()) return error;
+  return fail(myriad_wait_for_prepared(core(), m_table));
+}
+
+/* Before the first read of a scan. */
+int ha_myriad::wait_before_building() { return builds_from_rows(thd_sql_command(ha_thd())) ? wait_for_prepared() : 0; }
+
 namespace {
 
 /* Statements that copy or inspect a whole table under a metadata lock that keeps writers out, or that never lock rows.
  */
 bool reads_without_locks(int command) {
+  if (builds_from_rows(command)) return true;
   switch (command) {
-  case SQLCOM_ALTER_TABLE:
-  case SQLCOM_OPTIMIZE:
-  case SQLCOM_CREATE_INDEX:
-  case SQLCOM_DROP_INDEX:
   case SQLCOM_CHECKSUM:
   case SQLCOM_CHECK:
   case SQLCOM_ANALYZE:

@@ -377,23 +377,6 @@ def test_drop_database_with_strange_file(_where):
         rows(c, "DROP DATABASE d")
 
 
-def test_xa_disconnected(where):
-    c = database(where)
-    rows(c, "CREATE TABLE x (a INT PRIMARY KEY)")
-    other = where.connect(database="d")
-    for statement in ("XA START 'away'", "INSERT INTO x VALUES (1)", "XA END 'away'", "XA PREPARE 'away'"):
-        rows(other, statement)
-    other.close()
-    time.sleep(0.3)
-    try:
-        rows(c, "SELECT * FROM x WHERE a=1 FOR UPDATE NOWAIT")
-        raise AssertionError("the prepared transaction lost its locks")
-    except pymysql.err.OperationalError as problem:
-        expect("still locked", problem.args[0], 1205)
-    rows(c, "XA COMMIT 'away'")
-    expect("committed", rows(c, "SELECT * FROM x"), ((1,),))
-
-
 def test_layouts(_where):
     """Columns changed in place: by SIGKILL, in a copied database, in a partition; what is refused."""
     with server.Server("MYRIAD") as where:

@@ -1,6 +1,7 @@
 //! `myriad_session_*` and transactions.
 
 use crate::error::{guard, guard_value};
+use crate::table::TableHandle;
 use crate::types::{bytes, EngineHandle, Status};
 use myriad::{Engine, Isolation, KillHandle, Savepoint, Session};
 use std::ffi::c_void;
@@ -210,6 +211,25 @@ pub unsafe extern "C" fn myriad_session_detach_prepared(s: *mut SessionHandle) {
     // SAFETY: a live session by contract.
     let (engine, session) = unsafe { parts(s) };
     guard_value(Some(engine), (), || session.detach_prepared());
+}
+
+/// Takes a detached transaction back, to commit it or roll it back here; false if there is none of that name.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_session_attach_prepared(s: *mut SessionHandle, xid: *const u8, xid_len: usize) -> bool {
+    // SAFETY: a live session and valid bytes by contract.
+    let (engine, session, xid) = unsafe {
+        let (engine, session) = parts(s);
+        (engine, session, bytes(xid, xid_len))
+    };
+    guard_value(Some(engine), false, || session.attach_prepared(xid))
+}
+
+/// Waits, as for a lock, until no prepared transaction that belongs to no session has changed the table.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_wait_for_prepared(s: *mut SessionHandle, t: *mut TableHandle) -> Status {
+    // SAFETY: a live session and table by contract.
+    let ((engine, session), t) = unsafe { (parts(s), &*t) };
+    guard(Some(engine), || session.wait_for_prepared(&t.table).map(|()| Status::Ok))
 }
 
 /// Prepared transactions found at start or detached by their session.

@@ -11,7 +11,7 @@ pub use myriad_txn::{Isolation, OpKind, Savepoint};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The lock that a read takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -274,6 +274,32 @@ impl Session {
     pub fn detach_prepared(&mut self) {
         self.forget_changed();
         self.trx.detach_prepared();
+    }
+
+    /// Takes a transaction back that [`Session::detach_prepared`] left, to end it here; false if there is none of that name.
+    pub fn attach_prepared(&mut self, xid: &[u8]) -> bool {
+        self.trx.attach_prepared(xid)
+    }
+
+    /// Waits until no prepared transaction without a session has changed the table: before its rows are copied, indexed or
+    /// all removed. Such a transaction ends when somebody says so, hence the lock wait's time limit.
+    ///
+    /// # Errors
+    /// [`Error::LockWaitTimeout`], [`Error::Interrupted`]; those of reading undo pages.
+    pub fn wait_for_prepared(&mut self, table: &Table) -> Result<()> {
+        const PAUSE: Duration = Duration::from_millis(20);
+        let index = table.share.index(0)?.id;
+        let begun = Instant::now();
+        while self.engine.trx_system().is_changed_by_prepared(index)? {
+            if self.trx.is_killed() {
+                return Err(Error::Interrupted);
+            }
+            if begun.elapsed() >= self.trx.lock_timeout() {
+                return Err(Error::LockWaitTimeout);
+            }
+            std::thread::sleep(PAUSE);
+        }
+        Ok(())
     }
 
     /// To interrupt this session's waits.

@@ -25,6 +25,7 @@ mod hash;
 mod index;
 mod overtaken;
 mod place;
+mod prepared;
 mod promote;
 mod purge;
 mod read;

@@ -3,6 +3,7 @@
 use crate::commit_table::{CommitTable, ANCIENT, CHUNK_IDS};
 use crate::hash::LeafHash;
 use crate::lock::{CommitOrder, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
+use crate::prepared::PreparedTrxs;
 use crate::promote::Promotion;
 use crate::purge::{PurgeControl, PurgeShare};
 use crate::snapshot::{SnapshotSlot, Snapshots};
@@ -128,7 +129,7 @@ pub struct TrxSystem {
     pub(crate) promotion: Promotion,
     pub(crate) leaf_hash: LeafHash,
     pub(crate) losers: Mutex<Vec<Work>>,
-    prepared: Mutex<Vec<Work>>,
+    pub(crate) prepared: PreparedTrxs,
     sessions: Mutex<Vec<Weak<TrxShared>>>,
     index_alive: OnceLock<IndexAlive>,
     /// Held shared by whoever follows undo records into trees that no table definition protects.
@@ -164,7 +165,7 @@ impl TrxSystem {
             promotion,
             leaf_hash: LeafHash::new(),
             losers: Mutex::default(),
-            prepared: Mutex::default(),
+            prepared: PreparedTrxs::default(),
             sessions: Mutex::default(),
             index_alive: OnceLock::new(),
             tree_users: RwLock::default(),
@@ -189,12 +190,12 @@ impl TrxSystem {
                 recovered: true,
             };
             if work.xid.is_some() {
-                self.prepared.lock().push(work);
+                self.detach(work);
             } else {
                 self.losers.lock().push(work);
             }
         }
-        let (losers, prepared) = (self.losers.lock().len(), self.prepared.lock().len());
+        let (losers, prepared) = (self.losers.lock().len(), self.prepared.len());
         if losers + prepared > 0 {
             let text = format!("{losers} unfinished transactions to roll back, {prepared} prepared ones kept");
             (self.config.reporter)(Level::Info, &text);
@@ -384,10 +385,6 @@ impl TrxSystem {
         self.purge.wake();
     }
 
-    pub(crate) fn detach(&self, work: Work) {
-        self.prepared.lock().push(work);
-    }
-
     /// Rolls back one unfinished transaction; whether there was one.
     ///
     /// # Errors
@@ -412,56 +409,6 @@ impl TrxSystem {
         }
     }
 
-    /// Ids of prepared transactions that belong to no session.
-    pub fn prepared_xids(&self) -> Vec<Vec<u8>> {
-        self.prepared.lock().iter().filter_map(|w| w.xid.clone()).collect()
-    }
-
-    fn take_prepared(&self, xid: &[u8]) -> Option<Work> {
-        let mut all = self.prepared.lock();
-        let at = all.iter().position(|w| w.xid.as_deref() == Some(xid))?;
-        Some(all.swap_remove(at))
-    }
-
-    /// Commits a prepared transaction that belongs to no session; `false` if there is none with this id.
-    ///
-    /// # Errors
-    /// Those of the log.
-    pub fn commit_by_xid(&self, xid: &[u8]) -> Result<bool> {
-        let Some(work) = self.take_prepared(xid) else { return Ok(false) };
-        match self.write_state(&work.log, LogState::Committed) {
-            Ok(lsn) => {
-                self.finish(work.log, &work.locks);
-                self.harden(lsn, self.flush_policy())?;
-                Ok(true)
-            }
-            Err(e) => {
-                self.detach(work);
-                Err(e)
-            }
-        }
-    }
-
-    /// Rolls back a prepared transaction that belongs to no session, as durable as a commit; `false` if there is none with
-    /// this id.
-    ///
-    /// # Errors
-    /// Those of the buffer pool and the log.
-    pub fn rollback_by_xid(&self, xid: &[u8]) -> Result<bool> {
-        let Some(work) = self.take_prepared(xid) else { return Ok(false) };
-        // From here on it must not come back as prepared: half of it may be undone.
-        let unprepared = match self.write_state(&work.log, LogState::Active) {
-            Ok(lsn) => lsn,
-            Err(e) => {
-                self.detach(work);
-                return Err(e);
-            }
-        };
-        self.rollback_work(work)?;
-        self.harden(unprepared, self.flush_policy())?;
-        Ok(true)
-    }
-
     /// All transactions that have begun, recovered ones included.
     pub fn list_trx(&self, f: &mut dyn FnMut(&TrxInfo)) {
         let sessions: Vec<_> = self.sessions.lock().iter().filter_map(Weak::upgrade).collect();
@@ -483,7 +430,7 @@ impl TrxSystem {
             recovered: w.recovered,
         };
         let mut rest: Vec<_> = self.losers.lock().iter().map(|w| describe(w, TrxState::RollingBack)).collect();
-        rest.extend(self.prepared.lock().iter().map(|w| describe(w, TrxState::Prepared)));
+        self.prepared.each(&mut |w| rest.push(describe(w, TrxState::Prepared)));
         rest.iter().for_each(f);
     }
 

@@ -398,7 +398,8 @@ impl Trx {
         self.lock_timeout = timeout;
     }
 
-    pub(crate) fn lock_timeout(&self) -> Duration {
+    /// How long a lock is waited for.
+    pub fn lock_timeout(&self) -> Duration {
         self.lock_timeout
     }
 
@@ -717,6 +718,25 @@ impl Trx {
         if self.state == TrxState::Prepared && self.ordered.is_none() {
             self.hand_over(|sys, work| sys.detach(work));
         }
+    }
+
+    /// Takes a transaction back that [`Trx::detach_prepared`] left, to end it here; `false` if there is none of that name.
+    pub fn attach_prepared(&mut self, xid: &[u8]) -> bool {
+        if self.state != TrxState::Idle {
+            return false;
+        }
+        let Some(work) = self.sys.reattach(xid) else { return false };
+        work.locks.set_thd(self.thd);
+        *self.shared.locks.lock() = Arc::clone(&work.locks);
+        self.locks = work.locks;
+        self.shared.undo_records.store(work.log.records, Ordering::Relaxed);
+        self.shared.start_wall_us.store(work.start_wall_us, Ordering::Relaxed);
+        self.isolation = work.isolation;
+        self.undo = Some(work.log);
+        self.xid = work.xid;
+        self.lasting_changes = true;
+        self.set_state(TrxState::Prepared);
+        true
     }
 
     /// Number of rows of the index that the transaction's snapshot sees.

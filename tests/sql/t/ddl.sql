@@ -173,3 +173,17 @@ SELECT id, a, b, c, d FROM packed ORDER BY id;
 ALTER TABLE packed ADD COLUMN e INT FIRST, MODIFY a VARCHAR(1001);
 SELECT id, a, b, c, d, e FROM packed ORDER BY id;
 DROP TABLE packed;
+
+-- TRUNCATE of a table that the session has locked more than once.
+CREATE TABLE emptied (a INT PRIMARY KEY, b INT, KEY (b));
+INSERT INTO emptied VALUES (1, 1);
+LOCK TABLES emptied WRITE, emptied AS other WRITE;
+SELECT * FROM emptied AS other;
+TRUNCATE TABLE emptied;
+INSERT INTO emptied VALUES (7, 7);
+SELECT * FROM emptied AS other;
+UPDATE emptied AS other SET b = b + 1;
+SELECT * FROM emptied FORCE INDEX (b);
+UNLOCK TABLES;
+SELECT * FROM emptied;
+DROP TABLE emptied;

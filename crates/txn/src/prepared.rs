@@ -1,0 +1,161 @@
+//! Prepared transactions that belong to no session: found at the start, or left by the session that prepared them.
+//!
+//! No table definition is protected for them, as the server's metadata locks end with the session. So whoever is about to
+//! build something from a table's rows, or to empty it, asks here first whether one of them has changed it.
+
+use crate::rollback::index_of;
+use crate::system::{TrxSystem, Work};
+use crate::undo::page::{self, undo_page};
+use crate::undo::record::{self, LogState};
+use crate::undo::space::UndoLog;
+use myriad_base::{Error, IndexId, Result};
+use parking_lot::Mutex;
+use std::collections::HashSet;
+
+struct Prepared {
+    xid: Vec<u8>,
+    /// `None` while it is being committed.
+    work: Option<Work>,
+    /// The indexes it has changed, once somebody has asked.
+    changed: Option<HashSet<IndexId>>,
+}
+
+/// See the module.
+#[derive(Default)]
+pub(crate) struct PreparedTrxs {
+    all: Mutex<Vec<Prepared>>,
+}
+
+impl PreparedTrxs {
+    pub fn len(&self) -> usize {
+        self.all.lock().len()
+    }
+
+    pub fn each(&self, f: &mut dyn FnMut(&Work)) {
+        self.all.lock().iter().filter_map(|p| p.work.as_ref()).for_each(f);
+    }
+
+    /// Its place in the list stays until [`PreparedTrxs::forget`] or [`PreparedTrxs::put_back`].
+    fn take(&self, xid: &[u8]) -> Option<Work> {
+        self.all.lock().iter_mut().find(|p| p.xid == xid && p.work.is_some())?.work.take()
+    }
+
+    fn put_back(&self, xid: &[u8], work: Work) {
+        let mut all = self.all.lock();
+        let place = all.iter_mut().find(|p| p.xid == xid && p.work.is_none());
+        place.expect("taken by the caller").work = Some(work);
+    }
+
+    fn forget(&self, xid: &[u8]) {
+        let mut all = self.all.lock();
+        if let Some(at) = all.iter().position(|p| p.xid == xid && p.work.is_none()) {
+            all.swap_remove(at);
+        }
+    }
+}
+
+impl TrxSystem {
+    pub(crate) fn detach(&self, work: Work) {
+        let xid = work.xid.clone().expect("prepared under a name");
+        self.prepared.all.lock().push(Prepared { xid, work: Some(work), changed: None });
+    }
+
+    /// Takes a prepared transaction back from the list.
+    pub(crate) fn reattach(&self, xid: &[u8]) -> Option<Work> {
+        let work = self.prepared.take(xid)?;
+        self.prepared.forget(xid);
+        Some(work)
+    }
+
+    /// Ids of prepared transactions that belong to no session.
+    pub fn prepared_xids(&self) -> Vec<Vec<u8>> {
+        let mut ids = Vec::new();
+        self.prepared.each(&mut |w| ids.extend(w.xid.clone()));
+        ids
+    }
+
+    /// Commits a prepared transaction that belongs to no session; `false` if there is none with this id.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn commit_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        let Some(work) = self.prepared.take(xid) else { return Ok(false) };
+        match self.write_state(&work.log, LogState::Committed) {
+            Ok(lsn) => {
+                self.finish(work.log, &work.locks);
+                // Only now: a snapshot opened after it is gone from the list sees the changes.
+                self.prepared.forget(xid);
+                self.harden(lsn, self.flush_policy())?;
+                Ok(true)
+            }
+            Err(e) => {
+                self.prepared.put_back(xid, work);
+                Err(e)
+            }
+        }
+    }
+
+    /// Rolls back a prepared transaction that belongs to no session, as durable as a commit; `false` if there is none with
+    /// this id.
+    ///
+    /// # Errors
+    /// Those of the buffer pool and the log.
+    pub fn rollback_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        let Some(work) = self.prepared.take(xid) else { return Ok(false) };
+        // From here on it must not come back as prepared: half of it may be undone.
+        let unprepared = match self.write_state(&work.log, LogState::Active) {
+            Ok(lsn) => lsn,
+            Err(e) => {
+                self.prepared.put_back(xid, work);
+                return Err(e);
+            }
+        };
+        self.prepared.forget(xid);
+        self.rollback_work(work)?;
+        self.harden(unprepared, self.flush_policy())?;
+        Ok(true)
+    }
+
+    /// Whether a prepared transaction without a session has changed the index.
+    ///
+    /// # Errors
+    /// Those of reading undo pages.
+    pub fn is_changed_by_prepared(&self, index: IndexId) -> Result<bool> {
+        for p in self.prepared.all.lock().iter_mut() {
+            let changed = match (&mut p.changed, &p.work) {
+                (Some(known), _) => known,
+                // It ends at this moment.
+                (None, None) => return Ok(true),
+                (unknown, Some(work)) => unknown.insert(self.indexes_changed_in(&work.log)?),
+            };
+            if changed.contains(&index) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The indexes that the records of a log are about, which nobody appends to or truncates meanwhile.
+    fn indexes_changed_in(&self, log: &UndoLog) -> Result<HashSet<IndexId>> {
+        let mut found = HashSet::new();
+        let (first, first_at) = (log.header.page(), usize::from(log.header.offset()));
+        let mut no = log.tail.page;
+        loop {
+            let id = undo_page(no);
+            let page = self.pool().fix_shared(id)?;
+            let mut end = page::end(&page)?;
+            let begin = if no == first { first_at } else { page::BODY };
+            while end > begin {
+                let body =
+                    record::start_of_last(&page, end).and_then(|at| Some((at, record::frame_at(&page, at, end)?.1)));
+                let (at, body) = body.ok_or_else(|| Error::corrupt(id, format!("no undo record ends at {end}")))?;
+                found.extend(record::parse_change(body).and_then(|change| index_of(change.key)));
+                end = at;
+            }
+            if no == first {
+                return Ok(found);
+            }
+            no = page::prev(&page);
+        }
+    }
+}

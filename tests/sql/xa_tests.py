@@ -1,0 +1,151 @@
+#!/usr/bin/python3
+"""XA transactions that outlive the connection that prepared them. Usage: xa_tests.py [NAME...]"""
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from server_tests import code_of, database, expect, pymysql, rows, run, server  # noqa: E402
+
+COM_RESET_CONNECTION = 31
+
+
+def prepared(where, name, *statements):
+    """A connection that has prepared an XA transaction."""
+    connection = where.connect(database="d")
+    for statement in (f"XA START '{name}'", *statements, f"XA END '{name}'", f"XA PREPARE '{name}'"):
+        rows(connection, statement)
+    return connection
+
+
+def leave(where, name, *statements):
+    prepared(where, name, *statements).close()
+    time.sleep(0.3)
+
+
+def reset(connection):
+    connection._execute_command(COM_RESET_CONNECTION, b"")
+    connection._read_ok_packet()
+    connection.select_db("d")
+
+
+def test_disconnected(where):
+    c = database(where)
+    rows(c, "CREATE TABLE x (a INT PRIMARY KEY)")
+    leave(where, "away", "INSERT INTO x VALUES (1)")
+    try:
+        rows(c, "SELECT * FROM x WHERE a=1 FOR UPDATE NOWAIT")
+        raise AssertionError("the prepared transaction lost its locks")
+    except pymysql.err.OperationalError as problem:
+        expect("still locked", problem.args[0], 1205)
+    rows(c, "XA COMMIT 'away'")
+    expect("committed", rows(c, "SELECT * FROM x"), ((1,),))
+
+
+def test_reset_connection(where):
+    """A pool hands the connection to its next user: the transaction stays prepared."""
+    c = database(where)
+    rows(c, "CREATE TABLE x (a INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE y (a INT PRIMARY KEY)")
+    for number, (end, wanted) in enumerate((("XA COMMIT 'pooled'", ((1,),)), ("XA ROLLBACK 'pooled'", ()))):
+        rows(c, "DELETE FROM x")
+        user = prepared(where, "pooled", "INSERT INTO x VALUES (1)")
+        reset(user)
+        rows(user, "SELECT COUNT(*) FROM y")
+        expect("not committed", rows(c, "SELECT * FROM x"), ())
+        rows(user, f"INSERT INTO y VALUES ({number})")
+        rows(user, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        rows(user, f"DELETE FROM y WHERE a = {number}")
+        rows(user, "ROLLBACK")
+        expect("locked", code_of(c, "SELECT * FROM x WHERE a=1 FOR UPDATE NOWAIT"), 1205)
+        expect("listed", len(rows(c, "XA RECOVER")), 1)
+        rows(c, end)
+        expect(end, rows(c, "SELECT * FROM x"), wanted)
+        expect("the next user's", rows(c, f"SELECT * FROM y WHERE a = {number}"), ((number,),))
+
+
+def test_same_connection(where):
+    """Ended where it was prepared, with and without a commit that is durable at once, and read-only ones."""
+    c = database(where)
+    rows(c, "CREATE TABLE x (a INT PRIMARY KEY, b INT)")
+    user = prepared(where, "one", "INSERT INTO x VALUES (1, 1), (2, 2)")
+    rows(user, "XA COMMIT 'one'")
+    rows(user, "XA START 'two'")
+    rows(user, "UPDATE x SET b = 9")
+    rows(user, "XA END 'two'")
+    rows(user, "XA PREPARE 'two'")
+    rows(user, "XA ROLLBACK 'two'")
+    rows(user, "XA START 'three'")
+    rows(user, "SELECT * FROM x WHERE a = 1 FOR UPDATE")
+    rows(user, "XA END 'three'")
+    rows(user, "XA PREPARE 'three'")
+    rows(user, "XA COMMIT 'three'")
+    rows(user, "INSERT INTO x VALUES (3, 3)")
+    expect("rows", rows(c, "SELECT * FROM x ORDER BY a"), ((1, 1), (2, 2), (3, 3)))
+    expect("nothing stays", rows(c, "SELECT * FROM x FOR UPDATE NOWAIT"), ((1, 1), (2, 2), (3, 3)))
+    expect("none", rows(c, "SELECT COUNT(*) FROM information_schema.MYRIAD_TRX WHERE TRX_STATE = 'PREPARED'"), ((0,),))
+
+
+CHANGES = ("INSERT INTO x VALUES (5, 50)", "UPDATE x SET k = 99 WHERE id = 1", "DELETE FROM x WHERE id = 2")
+BUILDING = ("ALTER TABLE x ADD INDEX (k)", "ALTER TABLE x ADD UNIQUE (k)", "CREATE INDEX k ON x (k)", "ALTER TABLE x FORCE",
+            "ALTER TABLE x ADD INDEX (k), ALGORITHM=COPY", "OPTIMIZE TABLE x", "TRUNCATE TABLE x")
+
+
+def test_table_changes(where):
+    """What is built from a table's rows waits for prepared changes of them, however many connections and crashes ago."""
+    c = database(where)
+    for isolation in ("REPEATABLE READ", "READ UNCOMMITTED"):
+        rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+        for statement in BUILDING:
+            for crash in (False, statement == BUILDING[0]):
+                rows(c, "DROP TABLE IF EXISTS x, other")
+                rows(c, "CREATE TABLE x (id INT PRIMARY KEY, k INT)")
+                rows(c, "CREATE TABLE other (id INT PRIMARY KEY, k INT)")
+                rows(c, "INSERT INTO x VALUES (1, 1), (2, 2), (3, 3)")
+                leave(where, "left", *CHANGES)
+                if crash:
+                    where.kill()
+                    where.start()
+                    c = where.connect(database="d")
+                    rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+                rows(c, statement.replace(" x", " other", 1) if " x" in statement else statement)
+                rows(c, "SET SESSION myriad_lock_wait_timeout = 1")
+                if statement.startswith("OPTIMIZE"):
+                    answer = rows(c, statement)
+                    expect(f"{statement}: {answer}", any("timeout" in row[3] for row in answer), True)
+                else:
+                    expect(statement, code_of(c, statement), 1205)
+                rows(c, "SET SESSION myriad_lock_wait_timeout = 20")
+                later = threading.Thread(target=lambda: rows(where.connect(database="d"), "DO SLEEP(0.3)") or
+                                         rows(where.connect(database="d"), "XA COMMIT 'left'"))
+                later.start()
+                rows(c, statement)
+                later.join()
+                wanted = () if statement.startswith("TRUNCATE") else ((1, 99), (3, 3), (5, 50))
+                expect(statement, rows(c, "SELECT * FROM x ORDER BY id"), wanted)
+                expect(statement, rows(c, "SELECT id, k FROM x WHERE k > 0 ORDER BY id"), wanted)
+                expect("check", rows(c, "CHECK TABLE x EXTENDED")[-1][3], "OK")
+    rows(c, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+
+
+def test_kill_while_waiting(where):
+    c = database(where)
+    rows(c, "CREATE TABLE x (id INT PRIMARY KEY, k INT)")
+    leave(where, "left", "INSERT INTO x VALUES (5, 50)")
+    waiter = where.connect(database="d")
+    rows(waiter, "SET SESSION myriad_lock_wait_timeout = 60, lock_wait_timeout = 60")
+    found = []
+    thread = threading.Thread(target=lambda: found.append(code_of(waiter, "ALTER TABLE x ADD INDEX (k)")))
+    thread.start()
+    time.sleep(0.5)
+    rows(c, f"KILL QUERY {waiter.thread_id()}")
+    thread.join(20)
+    expect("killed", found, [1317])
+    rows(c, "XA ROLLBACK 'left'")
+    rows(c, "ALTER TABLE x ADD INDEX (k)")
+    expect("rows", rows(c, "SELECT * FROM x"), ())
+
+
+if __name__ == "__main__":
+    server.main_guard(lambda: run(globals()))
