@@ -2,11 +2,11 @@
 
 use crate::rows::{self, Pending};
 use crate::store::{index, Catalog};
-use myriad_base::{Error, IndexId, PageNo, Result, SpaceId};
+use myriad_base::{Error, IndexId, Result, SpaceId};
 use myriad_btree::{alloc::PACK_ROOT, RemoveProgress, Tree};
-use myriad_txn::IndexAlive;
 #[allow(unused_imports)] // named in documentation
 use myriad_txn::TrxSystem;
+use myriad_txn::{value::Entry, IndexAlive};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -243,10 +243,10 @@ impl Catalog {
         let (lo, hi) = (id.0.to_be_bytes(), id.0.wrapping_add(1).to_be_bytes());
         let mut chains = Vec::new();
         let progress = tree.remove_range(&self.pool, &lo, &hi, STEP_LEAVES, &mut |_, value| {
-            chains.extend(overflow_chain(value));
+            chains.extend(Entry::try_parse(value).and_then(|entry| entry.overflow()));
         })?;
-        for first in chains {
-            myriad_btree::overflow::free_overflow(&self.pool, tree.space, first)?;
+        for chain in chains {
+            myriad_btree::overflow::free_overflow(&self.pool, tree.space, chain.first)?;
         }
         Ok(progress)
     }
@@ -258,12 +258,4 @@ impl Catalog {
         let mut value = Vec::new();
         self.trx.get_newest(&index(rows::SPACES), &space.0.to_be_bytes(), &mut value)
     }
-}
-
-/// First page of the overflow chain of an entry's value (see `myriad_txn`: flags, version if bit 1, then for bit 2 the
-/// payload's length and the chain's first page).
-fn overflow_chain(value: &[u8]) -> Option<PageNo> {
-    let flags = *value.first()?;
-    let body = if flags & 2 != 0 { value.get(13..)? } else { &value[1..] };
-    (flags & 4 != 0 && body.len() == 8).then(|| PageNo(myriad_base::codec::get_u32(body, 4)))
 }

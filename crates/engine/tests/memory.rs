@@ -287,6 +287,39 @@ fn definitions_change_as_for_other_tables() {
     assert_eq!(engine.spaces().unwrap().iter().filter(|s| s.space_id == 2).count(), 0);
 }
 
+/// What is in overflow pages goes with the rows, also of old versions that purge has not come to.
+#[test]
+fn long_values_go_with_their_table() {
+    let engine = open_with(&SimIo::new(7), 32 << 20);
+    engine.create_table("d/m", &spec(true)).unwrap();
+    let fill = || {
+        let table = engine.open_table("d/m").unwrap();
+        let mut session = engine.session();
+        for (kind, value) in [(OpKind::Insert, [1; 9000]), (OpKind::Update, [2; 9000])] {
+            for i in 0..100u32 {
+                let (key, head_len) = (i.to_be_bytes(), [0, 20][i as usize % 2]);
+                let op = Op { kind, index_no: 0, key: &key, unique_len: 4, value: &value, head_len };
+                session.apply(&table, [op].into_iter(), ApplyMode::default()).unwrap();
+            }
+            session.commit().unwrap();
+        }
+    };
+    let used = || metric(&engine, "memory_tables_bytes");
+    work(&engine);
+    let before = used();
+    for drop in [false, true] {
+        fill();
+        assert!(used() > before + (100 * 18_000));
+        if drop {
+            engine.drop_table("d/m").unwrap();
+        } else {
+            engine.truncate_table("d/m", 1).unwrap();
+        }
+        work(&engine);
+        assert_eq!(used(), before);
+    }
+}
+
 #[test]
 fn survive_pressure_of_other_tables() {
     let engine = open(&SimIo::new(6));

@@ -4,6 +4,7 @@ mod clones;
 mod indexes;
 
 use myriad::*;
+use myriad_base::{PageId, PageNo, SpaceId};
 use myriad_io::{Io, SimIo};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -631,6 +632,81 @@ fn space_of_dropped_tables_goes_back_to_the_file_system() {
     let after = used(&engine);
     assert!(after + (6 << 20) <= before, "{before} bytes, now {after}");
     assert_eq!(rows(&engine, "d/b").len(), ROWS);
+}
+
+/// What is in overflow pages goes with the table: also old versions that purge has not come to.
+#[test]
+fn long_values_go_with_their_table() {
+    // In the shared tree, or in one of their own.
+    for promote_bytes in [1 << 30, 16 << 10] {
+        let dir = tempfile::tempdir().unwrap();
+        let config = || EngineConfig { background_threads: false, promote_bytes, ..config(dir.path()) };
+        // Pages in use, of all tablespaces but the engine's own; in a stopped engine.
+        let pages = || {
+            let found = Inspection::open(dir.path()).unwrap();
+            let of = |space: SpaceId| {
+                let wanted = found.pages_wanted(space).unwrap().unwrap_or_default() as u32;
+                (0..wanted).filter(|&no| found.is_in_use(PageId::new(space, PageNo(no)))).count()
+            };
+            found.list().unwrap().iter().filter(|s| s.id >= SpaceId::FIRST_USER).map(|s| of(s.id)).sum::<usize>()
+        };
+        let run = |work: &dyn Fn(&Arc<Engine>)| {
+            let engine = Engine::open_with(config(), None).unwrap();
+            // A snapshot that keeps purge away until the index is gone.
+            let mut reader = engine.session();
+            if engine.table_exists("d/other").unwrap() {
+                reader.find(&engine.open_table("d/other").unwrap(), b"").unwrap();
+            }
+            work(&engine);
+            while engine.background_step().unwrap() {}
+            reader.commit().unwrap();
+            while engine.background_step().unwrap() {}
+            drop(reader);
+            engine.close(CloseMode::Clean).unwrap();
+        };
+        let fill = |engine: &Arc<Engine>| {
+            let table = engine.open_table("d/t").unwrap();
+            let mut session = engine.session();
+            for (kind, nos) in [
+                (OpKind::Insert, 0..40u32),
+                (OpKind::Update, 0..20),
+                (OpKind::Delete, 10..30),
+                (OpKind::Insert, 15..20),
+            ] {
+                for no in nos {
+                    let (key, value, head_len) =
+                        (no.to_be_bytes(), vec![kind as u8; 50_000], [0, 20, 3_000][no as usize % 3]);
+                    let op = Op { kind, index_no: 0, key: &key, unique_len: 4, value: &value, head_len };
+                    session.apply(&table, [op].into_iter(), ApplyMode::default()).unwrap();
+                }
+                session.commit().unwrap();
+            }
+        };
+        run(&|engine| {
+            engine.create_table("d/other", &spec()).unwrap();
+            engine.create_table("d/t", &spec()).unwrap();
+        });
+        let empty = pages();
+        run(&|engine| {
+            fill(engine);
+            engine.truncate_table("d/t", 1).unwrap();
+        });
+        assert_eq!(pages(), empty, "after TRUNCATE; promotion at {promote_bytes}");
+        run(&|engine| {
+            fill(engine);
+            let mut promotions = 0;
+            engine.metrics(&mut |name, value, _| promotions += if name == "promotions" { value } else { 0 });
+            assert_eq!(promotions > 0, promote_bytes < 1 << 30);
+        });
+        assert!(pages() > empty + 50);
+        run(&|engine| engine.truncate_table("d/t", 1).unwrap());
+        assert_eq!(pages(), empty, "after purge and TRUNCATE; promotion at {promote_bytes}");
+        run(&|engine| {
+            fill(engine);
+            engine.drop_table("d/t").unwrap();
+        });
+        assert_eq!(pages(), empty, "after DROP; promotion at {promote_bytes}");
+    }
 }
 
 /// A table that outgrows the shared tree, under an open cursor and an older snapshot; then a crash, a rollback across it,
