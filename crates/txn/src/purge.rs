@@ -14,7 +14,7 @@ use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
 use crate::undo::space::{PurgePosition, PurgeSlot, UndoLog};
-use crate::value::{Entry, OverflowRef};
+use crate::value::Entry;
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Level, Mtr};
@@ -365,20 +365,25 @@ impl TrxSystem {
         let change = record::parse_change(body).ok_or_else(bad)?;
         let index = index_of(change.key).ok_or_else(bad)?;
         let _users = self.use_trees();
-        if !self.is_index_alive(index) || self.is_lost(change.tree.space, trx) {
+        if self.is_lost(change.tree.space, trx) {
             return Ok(());
         }
-        let done = self.purge_change(trx, at, &change);
+        // The chain is not the tree's: it did not go with the index.
+        let done = self.purge_chain(at, &change).and_then(|()| match self.is_index_alive(index) {
+            true => self.purge_mark(trx, at, &change),
+            false => Ok(()),
+        });
         match done {
             Err(e) if is_gone(&e) => Ok(()),
             other => other,
         }
     }
 
-    fn purge_change(&self, trx: Option<TrxId>, at: RollPtr, change: &Change<'_>) -> Result<()> {
+    /// Frees the overflow chain that the change replaced.
+    fn purge_chain(&self, at: RollPtr, change: &Change<'_>) -> Result<()> {
         if change.flags & (OLD_CHAIN | CHAIN_FREED) == OLD_CHAIN {
-            let own = change.old.and_then(|o| o.own_body()).and_then(OverflowRef::get);
-            let chain = own.ok_or_else(|| Error::corrupt(undo_page(at.page()), "an undo record names no chain"))?;
+            let chain = change.replaced_chain();
+            let chain = chain.ok_or_else(|| Error::corrupt(undo_page(at.page()), "an undo record names no chain"))?;
             // First the note, then the pages: a crash in between loses them, it does not free them twice.
             let mut mtr = Mtr::start(self.pool())?;
             let p = mtr.fix(undo_page(at.page()))?;
@@ -386,6 +391,11 @@ impl TrxSystem {
             mtr.commit()?;
             overflow::free_overflow(self.pool(), change.tree.space, chain.first)?;
         }
+        Ok(())
+    }
+
+    /// Removes what the change has marked.
+    fn purge_mark(&self, trx: Option<TrxId>, at: RollPtr, change: &Change<'_>) -> Result<()> {
         if change.flags & NEW_DELETED != 0 {
             if let Some(left) = self.purge_entry(trx, at, change)? {
                 self.purge.entries.fetch_add(1, Ordering::Relaxed);

@@ -131,27 +131,29 @@ impl TrxSystem {
 
     fn undo_change(&self, log: &mut UndoLog, at: RollPtr, change: &Change<'_>) -> Result<()> {
         let index = index_of(change.key).ok_or_else(|| Error::corrupt(log.page(), "an undo record without key"))?;
-        let users = self.use_trees();
-        if self.is_index_alive(index) && !self.is_lost(change.tree.space, Some(log.trx)) {
-            match self.undo_entry(log, at, change, index) {
-                Ok(Some(left)) => {
-                    log.records -= 1;
-                    return match self.tidy_up(change, left) {
-                        Err(e) if is_gone(&e) => Ok(()),
-                        done => done,
-                    };
-                }
-                Ok(None) => {}
-                Err(e) if is_gone(&e) => {}
-                Err(e) => return Err(e),
+        let _users = self.use_trees();
+        let lost = self.is_lost(change.tree.space, Some(log.trx));
+        let undone = match !lost && self.is_index_alive(index) {
+            true => self.undo_entry(log, at, change, index),
+            false => Ok(None),
+        };
+        let left = match undone {
+            Ok(Some(left)) => left,
+            Err(e) if !is_gone(&e) => return Err(e),
+            // The entry has gone with its index, and the newer version's chain with it.
+            _ => {
+                let mut mtr = Mtr::start(self.pool())?;
+                log.truncate(&mut mtr, usize::from(at.offset()))?;
+                mtr.commit()?;
+                let older = change.replaced_chain().filter(|_| !lost);
+                LeftOver { chains: [older.map(|o| o.first), None], sparse: false }
             }
-        }
-        drop(users);
-        let mut mtr = Mtr::start(self.pool())?;
-        log.truncate(&mut mtr, usize::from(at.offset()))?;
-        mtr.commit()?;
+        };
         log.records -= 1;
-        Ok(())
+        match self.tidy_up(change, left) {
+            Err(e) if is_gone(&e) => Ok(()),
+            done => done,
+        }
     }
 
     /// After an entry was removed or restored. The record is gone, so a failure here only leaks space.

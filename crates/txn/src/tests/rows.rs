@@ -199,6 +199,41 @@ fn pages_are_not_kept_over_another_change() {
     }
 }
 
+/// An index goes with the overflow pages that its entries name; those of older versions are freed with their undo records.
+#[test]
+fn overflow_pages_of_older_versions_outlive_their_index() {
+    for destroyed in [false, true] {
+        let rig = Rig::small();
+        let pool = rig.sys.pool();
+        let pages = || myriad_btree::alloc::pages_in_use(pool, SPACE).unwrap();
+        let dropped = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let seen = Arc::clone(&dropped);
+        rig.sys.set_index_alive(Box::new(move |id| id != ROWS || !seen.load(std::sync::atomic::Ordering::Relaxed)));
+        let before = pages();
+        let mut a = rig.trx();
+        rig.insert(&mut a, b"k", &[1; 40_000]).unwrap();
+        a.commit(Durability::Configured).unwrap();
+        rig.update(&mut a, b"k", &[2; 40_000]).unwrap();
+        rig.insert(&mut a, b"l", &[2; 40_000]).unwrap();
+        a.commit(Durability::Configured).unwrap();
+        rig.update(&mut a, b"k", &[3; 40_000]).unwrap();
+        rig.delete(&mut a, b"l").unwrap();
+        rig.insert(&mut a, b"l", &[3; 40_000]).unwrap();
+        // As the catalog does it.
+        let (lo, hi) = (ROWS.0.to_be_bytes(), (ROWS.0 + 1).to_be_bytes());
+        let mut chains = Vec::new();
+        let mut note = |_: &[u8], value: &[u8]| chains.extend(Entry::try_parse(value).and_then(|e| e.overflow()));
+        while rig.rows.tree.remove_range(pool, &lo, &hi, 8, &mut note).unwrap() == myriad_btree::RemoveProgress::More {}
+        for chain in chains {
+            myriad_btree::overflow::free_overflow(pool, SPACE, chain.first).unwrap();
+        }
+        dropped.store(destroyed, std::sync::atomic::Ordering::Relaxed);
+        a.rollback().unwrap();
+        rig.purge_all();
+        assert_eq!(pages(), before, "destroyed: {destroyed}");
+    }
+}
+
 #[test]
 fn long_values_go_to_overflow_pages_and_are_freed() {
     let rig = Rig::small();

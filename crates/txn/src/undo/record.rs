@@ -133,6 +133,14 @@ pub struct Change<'a> {
     pub old: Option<Old<'a>>,
 }
 
+impl Change<'_> {
+    /// The older version's overflow chain, if the newer one has not got it.
+    pub fn replaced_chain(&self) -> Option<value::OverflowRef> {
+        let body = self.old.filter(|_| self.flags & OLD_CHAIN != 0)?.own_body()?;
+        value::OverflowRef::get(body)
+    }
+}
+
 /// The older version.
 #[derive(Clone, Copy, Debug)]
 pub struct Old<'a> {
