@@ -89,9 +89,10 @@ impl<'a> Stored<'a> {
     }
 
     /// As [`Stored::new`] for an update of the entry with this full key: keeps its overflow pages if they hold what is behind
-    /// the payload's head. The transaction need not have locked the entry yet: whoever stores the payload makes sure that the
-    /// version is still the newest.
-    fn kept(sys: &TrxSystem, op: &Op<'_>, key: &[u8]) -> Result<Option<Stored<'a>>> {
+    /// the payload's head. The transaction `own` need not have locked the entry yet: whoever stores the payload makes sure
+    /// that the version is still the newest. Another's that is not committed does not count: it may be undone, and a new one,
+    /// with other pages, written with the same roll pointer.
+    fn kept(sys: &TrxSystem, own: TrxId, op: &Op<'_>, key: &[u8]) -> Result<Option<Stored<'a>>> {
         let (pool, index) = (sys.pool(), op.index);
         let page_size = pool.page_size();
         if key.len() + value::HEADER_BYTES + op.payload.len() <= entry_bytes_max(page_size) {
@@ -102,6 +103,9 @@ impl<'a> Stored<'a> {
         let leaf = index.seek(sys, key)?;
         let Ok(slot) = leaf.find(key) else { return Ok(None) };
         let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        if entry.trx != own && sys.commits().csn(entry.trx).is_none() {
+            return Ok(None);
+        }
         let Some(chain) = entry.overflow() else { return Ok(None) };
         let (Ok(len), false) = (u32::try_from(op.payload.len()), entry.is_deleted()) else { return Ok(None) };
         if head_len == 0
@@ -232,7 +236,7 @@ impl Trx {
         set_full_key(&mut self.scratch.key, op.index, op.key);
         let payload = if op.kind == OpKind::Delete { &[] } else { op.payload };
         let kept = match op.kind {
-            OpKind::Update if op.head_len > 0 => Stored::kept(&self.sys, op, &self.scratch.key)?,
+            OpKind::Update if op.head_len > 0 => Stored::kept(&self.sys, own, op, &self.scratch.key)?,
             _ => None,
         };
         let mut stored = match kept {

@@ -234,6 +234,49 @@ fn overflow_pages_of_older_versions_outlive_their_index() {
     }
 }
 
+/// A version of a transaction that goes on may be undone, and another one get its place: its pages are not kept.
+#[test]
+fn pages_are_not_kept_of_a_version_that_may_be_undone() {
+    let payload = |head: u8, tail: u8| [vec![head; 30], vec![tail; 40_000]].concat();
+    // What is undone while another waits, and what is done instead: heads and tails.
+    let cases: [([&[(u8, u8)]; 2], u8); 2] = [
+        ([&[(2, 1)], &[(4, 9)]], 1),
+        // The new pages are where those were that the other has seen.
+        ([&[(2, 5), (3, 5)], &[(4, 6), (5, 6)]], 5),
+    ];
+    for ([undone, instead], tail) in cases {
+        let rig = Rig::small();
+        let mut a = rig.trx();
+        rig.insert(&mut a, b"k", &payload(1, 1)).unwrap();
+        a.commit(Durability::Configured).unwrap();
+        rig.insert(&mut a, b"other", b"").unwrap();
+        let savepoint = a.savepoint();
+        let change = |a: &mut Trx, to: &[(u8, u8)]| {
+            to.iter().for_each(|&(head, tail)| rig.update(a, b"k", &payload(head, tail)).unwrap());
+        };
+        change(&mut a, undone);
+        std::thread::scope(|s| {
+            let waiter = s.spawn(|| {
+                let mut b = rig.trx();
+                b.set_lock_wait_timeout(std::time::Duration::from_secs(60));
+                rig.update(&mut b, b"k", &payload(7, tail)).unwrap();
+                b.commit(Durability::Configured).unwrap();
+            });
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            a.rollback_to(savepoint).unwrap();
+            change(&mut a, instead);
+            a.commit(Durability::Configured).unwrap();
+            waiter.join().unwrap();
+        });
+        rig.purge_all();
+        // Takes what pages are free.
+        rig.insert(&mut a, b"new", &payload(8, 8)).unwrap();
+        a.commit(Durability::Configured).unwrap();
+        assert!(rig.get(&mut a, b"k") == Some(payload(7, tail)));
+        a.rollback().unwrap();
+    }
+}
+
 #[test]
 fn long_values_go_to_overflow_pages_and_are_freed() {
     let rig = Rig::small();
