@@ -26,6 +26,12 @@ constexpr alter_table_operations ADD_INDEX =
 constexpr alter_table_operations DROP_INDEX =
     ALTER_DROP_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
 
+std::vector<const char *> texts_of(const std::vector<std::string> &names) {
+  std::vector<const char *> texts;
+  for (const std::string &name : names) texts.push_back(name.c_str());
+  return texts;
+}
+
 /* A longer VARCHAR is stored as it was, as long as its length has no more bytes. One that is COMPRESSED counts a byte
    more than it was declared with. */
 bool is_longer(const Field &a, uint32 new_length) {
@@ -445,12 +451,12 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   const uchar *frm = image ? image->str : nullptr;
   size_t frm_length = image ? image->length : 0;
   const myriad::ForeignKeyChange &keys = builder->foreign_keys;
-  const myriad::ForeignKeySpecs specs(keys.keys);
-  std::vector<const char *> old_names, new_names;
-  for (const std::string &name : keys.old_names) old_names.push_back(name.c_str());
-  for (const std::string &name : keys.new_names) new_names.push_back(name.c_str());
-  const myriad_foreign_key_change change{keys.replace,     specs.data(),     specs.size(),
-                                         old_names.data(), new_names.data(), uint32_t(old_names.size())};
+  const myriad::ForeignKeySpecs added(keys.added);
+  const std::vector<const char *> dropped = texts_of(keys.dropped), old_names = texts_of(keys.old_names),
+                                  new_names = texts_of(keys.new_names);
+  const myriad_foreign_key_change change{
+      dropped.data(),   uint32_t(dropped.size()),  added.data(), added.size(), old_names.data(),
+      new_names.data(), uint32_t(old_names.size())};
   const uchar *layouts = builder->layouts.empty() ? nullptr : reinterpret_cast<const uchar *>(builder->layouts.data());
   const myriad_new_definition definition{frm, frm_length, layouts, builder->layouts.size(), &change};
   myriad_status status;

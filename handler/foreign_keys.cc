@@ -696,12 +696,15 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
         return;
       }
   };
-  ForeignKeys own = foreign_keys_of(m_name);
+  ForeignKeys own = foreign_keys_of(m_name), kept;
   const SqlName name = sql_name(m_name);
   const std::string prefix = name.table + "_ibfk_";
   ulonglong number = highest_number(own, prefix);
   for (ForeignKey &key : own) {
-    if (is_dropped(info->alter_info, key.name)) continue;
+    if (is_dropped(info->alter_info, key.name)) {
+      change->dropped.push_back(key.name);
+      continue;
+    }
     const std::vector<std::string> before = key.columns;
     for (std::string &column : key.columns) renamed(&column);
     if (checks_foreign_keys(thd) && find_index(altered, plan, key.columns, nullptr, {}) >= MAX_KEY) {
@@ -711,7 +714,7 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
         return true;
       }
     }
-    change->keys.push_back(std::move(key));
+    kept.push_back(std::move(key));
   }
   if (info->handler_flags & ALTER_ADD_FOREIGN_KEY) {
     List_iterator_fast<Key> list(info->alter_info->key_list);
@@ -722,14 +725,14 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
       if (key.name.empty()) key.name = prefix + std::to_string(++number);
       int error = check_new(thd, Refusal(thd, from, true, key.name), altered, plan, key.parent == m_name, &key);
       if (!error) error = check_kind(altered);
-      if (!error) error = add_key(thd, table, true, std::move(key), &change->keys);
+      if (!error) error = add_key(thd, table, true, std::move(key), &kept);
       if (error) {
         if (!thd->is_error()) my_error(ER_CANT_CREATE_TABLE, MYF(0), name.db.c_str(), name.table.c_str(), error);
         return true;
       }
+      change->added.push_back(kept.back());
     }
   }
-  change->replace = m_references || !change->keys.empty();
   if (!checks_foreign_keys(thd)) return false;
   for (const ForeignKey &key : references_to(m_name)) {
     if (key.child == m_name && is_dropped(info->alter_info, key.name)) continue;

@@ -68,10 +68,11 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
 /* A table gets the name of a parent that is missing: whether it can be that parent. A handler error, or 0. */
 int check_new_name(THD *thd, const std::string &old_name, const std::string &new_name);
 
-/* What an ALTER TABLE in place makes of a table's foreign keys. */
+/* What an ALTER TABLE in place makes of a table's foreign keys. The others stay as the catalog then has them: until the
+   commit they follow renames of their parents. */
 struct ForeignKeyChange {
-  bool replace = false;
-  ForeignKeys keys;
+  std::vector<std::string> dropped;
+  ForeignKeys added;
   std::vector<std::string> old_names, new_names; /* of columns */
 };
 

@@ -198,9 +198,9 @@ typedef struct {
   const char *const *columns, *const *parent_columns; uint32_t column_count;
 } myriad_foreign_key;
 typedef struct {
-  bool replace;                            /* the table's foreign keys are these from now on, else they stay */
-  const myriad_foreign_key *keys; uint32_t key_count;
-  const char *const *old_names, *const *new_names; uint32_t renamed_count;   /* columns: foreign keys of others follow */
+  const char *const *dropped; uint32_t dropped_count;             /* names of the table's own */
+  const myriad_foreign_key *added; uint32_t added_count;
+  const char *const *old_names, *const *new_names; uint32_t renamed_count;   /* columns: its own and others' follow */
 } myriad_foreign_key_change;
 /* What a change in place makes of a table's definition. */
 typedef struct {

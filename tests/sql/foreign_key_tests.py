@@ -175,6 +175,45 @@ def test_definitions_wait(where):
     expect("parent", code_of(other, "DELETE FROM q WHERE id = 9"), 1451)
 
 
+def start(connection, sql):
+    """A statement in a thread of its own."""
+    thread = threading.Thread(target=rows, args=(connection, sql))
+    thread.start()
+    time.sleep(0.4)
+    return thread
+
+
+def test_parent_renamed_meanwhile(where):
+    """An ALTER in place of a child that waits before its end keeps what its foreign keys follow in the meantime."""
+    c = database(where)
+    others = [where.connect(database="d") for _ in range(3)]
+    for alter, change, parent in (("ADD INDEX (x)", "RENAME TABLE p TO p2", "p2` (`id`)"),
+                                  ("ADD INDEX (x)", "ALTER TABLE p RENAME COLUMN id TO number", "p` (`number`)"),
+                                  ("ADD INDEX (x), DROP FOREIGN KEY o", "RENAME TABLE p TO p2", "p2` (`id`)")):
+        rows(c, "DROP TABLE IF EXISTS c, p, p2")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+        rows(c, """CREATE TABLE c (id INT PRIMARY KEY, p INT, x INT, FOREIGN KEY (p) REFERENCES p (id),
+                   CONSTRAINT o FOREIGN KEY (x) REFERENCES p (id))""")
+        rows(c, "BEGIN")
+        rows(c, "SELECT * FROM c")
+        altering = start(others[0], f"ALTER TABLE c {alter}, ALGORITHM=INPLACE")
+        rows(others[1], "BEGIN")
+        reading = start(others[1], "SELECT * FROM c")
+        rows(c, "COMMIT")
+        reading.join(5)
+        time.sleep(0.4)
+        expect(f"{alter} waits for its end", altering.is_alive(), True)
+        rows(others[2], change)
+        rows(others[1], "COMMIT")
+        altering.join(5)
+        definition = rows(c, "SHOW CREATE TABLE c")[0][1]
+        expect(f"{alter}, {change}", definition.count(f"REFERENCES `{parent}"), 1 if "DROP" in alter else 2)
+        table = parent.split("`")[0]
+        rows(c, f"INSERT INTO {table} VALUES (1)")
+        expect("child", (code_of(c, "INSERT INTO c VALUES (1, 1, 1)"), code_of(c, "INSERT INTO c VALUES (2, 2, 1)")), (0, 1452))
+        expect("parent", code_of(c, f"DELETE FROM {table}"), 1451)
+
+
 def test_delete_needs_no_parent(where):
     """A DELETE of children takes no lock of their parents, but what its triggers insert does."""
     c, other = database(where), where.connect(database="d")

@@ -45,13 +45,14 @@ pub(crate) unsafe fn foreign_keys(keys: *const CForeignKey, count: u32) -> Resul
 /// A change with what it borrows.
 #[derive(Default)]
 pub(crate) struct OwnedChange {
-    keys: Option<Vec<ForeignKey>>,
+    dropped: Vec<String>,
+    added: Vec<ForeignKey>,
     renamed: Vec<(String, String)>,
 }
 
 impl OwnedChange {
     pub(crate) fn as_change(&self) -> ForeignKeyChange<'_> {
-        ForeignKeyChange { keys: self.keys.as_deref(), renamed: &self.renamed }
+        ForeignKeyChange { dropped: &self.dropped, added: &self.added, renamed: &self.renamed }
     }
 }
 
@@ -64,9 +65,12 @@ pub(crate) unsafe fn change(c: *const CForeignKeyChange) -> Result<OwnedChange> 
     // SAFETY: valid by contract.
     unsafe {
         let c = &*c;
-        let keys = if c.replace { Some(foreign_keys(c.keys, c.key_count)?) } else { None };
-        let old = names(c.old_names, c.renamed_count)?;
-        Ok(OwnedChange { keys, renamed: old.into_iter().zip(names(c.new_names, c.renamed_count)?).collect() })
+        let (old, new) = (names(c.old_names, c.renamed_count)?, names(c.new_names, c.renamed_count)?);
+        Ok(OwnedChange {
+            dropped: names(c.dropped, c.dropped_count)?,
+            added: foreign_keys(c.added, c.added_count)?,
+            renamed: old.into_iter().zip(new).collect(),
+        })
     }
 }
 

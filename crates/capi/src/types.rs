@@ -131,9 +131,10 @@ pub struct CForeignKey {
 #[repr(C)]
 #[allow(missing_docs)]
 pub struct CForeignKeyChange {
-    pub replace: bool,
-    pub keys: *const CForeignKey,
-    pub key_count: u32,
+    pub dropped: *const *const c_char,
+    pub dropped_count: u32,
+    pub added: *const CForeignKey,
+    pub added_count: u32,
     pub old_names: *const *const c_char,
     pub new_names: *const *const c_char,
     pub renamed_count: u32,

@@ -344,7 +344,7 @@ impl Catalog {
         if !change.renamed.is_empty() {
             self.forget_children(name)?;
         }
-        self.note_if(change.keys.is_some() || !change.renamed.is_empty());
+        self.note_if(change.is_any());
         Ok(())
     }
 

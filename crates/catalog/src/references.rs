@@ -15,10 +15,28 @@ use std::sync::atomic::Ordering;
 /// What a change of a definition makes of foreign keys.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ForeignKeyChange<'a> {
-    /// The table's own from now on; `None` = as they are.
-    pub keys: Option<&'a [ForeignKey]>,
-    /// Columns of the table that change their names: old and new. Foreign keys of others that refer to them follow.
+    /// Names of the table's own that go.
+    pub dropped: &'a [String],
+    /// New ones, in terms of the columns' new names.
+    pub added: &'a [ForeignKey],
+    /// Columns of the table that change their names: old and new. Its own foreign keys follow, and those of others that
+    /// refer to them.
     pub renamed: &'a [(String, String)],
+}
+
+impl ForeignKeyChange<'_> {
+    /// Whether there is anything to do.
+    pub(crate) fn is_any(&self) -> bool {
+        !(self.dropped.is_empty() && self.added.is_empty() && self.renamed.is_empty())
+    }
+
+    fn rename(&self, column: &mut String) {
+        // As the server compares names of columns.
+        let lower = column.to_lowercase();
+        if let Some((_, new)) = self.renamed.iter().find(|(old, _)| old.to_lowercase() == lower) {
+            column.clone_from(new);
+        }
+    }
 }
 
 /// What the server calls tables that stand in for others in the middle of a change: foreign keys do not follow them.
@@ -98,32 +116,43 @@ impl Catalog {
         Ok(())
     }
 
-    /// Edits a table's definition as part of its own change. The row is the caller's to write.
+    /// Edits a table's definition as part of its own change: what it says now, for it may have followed a parent since the
+    /// change was planned. The row is locked, and the caller's to write.
     pub(crate) fn change_foreign_keys(
         &self,
         trx: &mut Trx,
         def: &mut TableDef,
         change: ForeignKeyChange<'_>,
     ) -> Result<()> {
-        if let Some(keys) = change.keys {
-            self.delete_references(trx, def)?;
-            def.foreign_keys = keys.into();
-            self.insert_references(trx, def)?;
+        if !change.is_any() {
+            return Ok(());
         }
+        self.delete_references(trx, def)?;
+        let mut keys = def.foreign_keys.to_vec();
+        keys.retain(|f| !change.dropped.contains(&f.name));
+        for f in &mut keys {
+            let to_itself = f.parent == def.name;
+            for (column, referenced) in &mut f.columns {
+                change.rename(column);
+                if to_itself {
+                    change.rename(referenced);
+                }
+            }
+        }
+        keys.extend_from_slice(change.added);
+        keys.sort_by(|a, b| a.name.cmp(&b.name));
+        def.foreign_keys = keys.into();
+        self.insert_references(trx, def)?;
         if change.renamed.is_empty() {
             return Ok(());
         }
-        let parent = def.name.clone();
-        let rename = |f: &mut ForeignKey| {
-            for (_, column) in f.columns.iter_mut().filter(|_| f.parent == parent) {
-                if let Some((_, new)) = change.renamed.iter().find(|(old, _)| old.eq_ignore_ascii_case(column)) {
-                    column.clone_from(new);
-                }
+        let parent = def.name.as_str();
+        self.edit_references(trx, parent, parent, &|f| {
+            if f.parent == parent {
+                f.columns.iter_mut().for_each(|(_, referenced)| change.rename(referenced));
             }
-        };
-        // The list given has the table's own columns right already, not what it refers to in itself.
-        def.foreign_keys.iter_mut().for_each(rename);
-        self.edit_references(trx, &parent, &parent, &rename).map(|_| ())
+        })
+        .map(|_| ())
     }
 
     /// What refers to a table called `old` refers to `new` from now on; the table called `except` sees to its own. Whether

@@ -98,12 +98,12 @@ fn alter_and_drop_keep_both_sides_in_step() {
     let alter = |name: &str, keys| {
         engine.redefine(name, &NewDefinition { frm: b"new", keys, ..Default::default() }).expect("altered");
     };
-    let keys = [key("three", "d/x"), key("two", "d/p")];
-    alter("d/c", ForeignKeyChange { keys: Some(&keys), renamed: &[] });
+    let change = ForeignKeyChange { dropped: &["one".into()], added: &[key("three", "d/x")], renamed: &[] };
+    alter("d/c", change);
     assert_eq!(parents(&engine, "d/c"), ["three>d/x", "two>d/p"]);
     assert_eq!(references(&engine, "d/p"), ["d/c:two"]);
     let renamed = [("id".to_string(), "number".to_string())];
-    alter("d/p", ForeignKeyChange { keys: None, renamed: &renamed });
+    alter("d/p", ForeignKeyChange { renamed: &renamed, ..Default::default() });
     let columns = |name: &str| {
         let keys = engine.foreign_keys("d/c").expect("read");
         keys.into_iter().find(|k| k.name == name).expect("key").columns[0].clone()
