@@ -68,6 +68,21 @@ bool alters_partitions(THD *thd, ulonglong how) {
   return thd && thd_sql_command(thd) == SQLCOM_ALTER_TABLE && (thd->lex->alter_info.partition_flags & how);
 }
 
+/* A partition has no definition of its own, but what a table that became one left with it is kept: a crash may make it
+   that table again. A table that a partition becomes is not to find it. */
+myriad_status forget_definition(const std::string &partition) {
+  std::string image;
+  if (!myriad_read_frm(partition.c_str(), &image)) return MYRIAD_OK;
+  const myriad_new_definition none{nullptr, 0, nullptr, 0, nullptr};
+  return myriad_redefine_table(myriad_core, partition.c_str(), &none);
+}
+
+/* As it is where a partition became a table that has not been opened since: its .frm file holds all there is. */
+bool has_definition(const std::string &name) {
+  std::string image;
+  return myriad_read_frm(name.c_str(), &image);
+}
+
 bool is_exchange(THD *thd) { return alters_partitions(thd, ALTER_PARTITION_EXCHANGE); }
 
 /* Not when the server puts back what a failed statement or a crash left. */
@@ -157,13 +172,17 @@ int ha_myriad::rename_table(const char *from, const char *to) {
   const std::string own = replaces ? replaced : old_name;
   if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))
     if (int error = myriad::check_new_name(ha_thd(), old_name, new_name)) return error;
+  if (is_partition(old_name) && !is_partition(new_name) && alters_partitions(ha_thd(), ALTER_PARTITION_CONVERT_OUT)) {
+    const myriad_status status = forget_definition(old_name);
+    if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  }
   myriad_status status = myriad_rename_table(
       myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
       (myriad::sql_name(own).table + "_ibfk_").c_str(), (myriad::sql_name(new_name).table + "_ibfk_").c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */
-  if (!is_partition(old_name) && !is_partition(new_name)) myriad_remove_frm(from);
+  if (!is_partition(old_name) && !is_partition(new_name) && has_definition(new_name)) myriad_remove_frm(from);
   return exchange_definition(old_name, new_name);
 }
 
