@@ -285,16 +285,17 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   return adds ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
-/* One more than the largest value in the AUTO_INCREMENT column. */
-void ha_myriad::find_auto_increment_floor() {
+/* One more than the largest value in the AUTO_INCREMENT column. A handler error, or 0. */
+int ha_myriad::find_auto_increment_floor() {
   m_auto_increment_floor = 1;
   Field *field = table->found_next_number_field;
-  if (!field || table->s->next_number_keypart) return;
+  if (!field || table->s->next_number_keypart) return 0;
   const uint no = table->s->next_number_index;
   const bool descending = table->key_info[no].key_part[0].key_part_flag & HA_REVERSE_SORT;
   MY_BITMAP *saved = tmp_use_all_columns(table, &table->read_set);
-  if (!ha_index_init(no, true)) {
-    int error = descending ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
+  int error = ha_index_init(no, true);
+  if (!error) {
+    error = descending ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
     if (!error) {
       longlong largest = field->val_int();
       if ((field->flags & UNSIGNED_FLAG) || largest > 0) m_auto_increment_floor = ulonglong(largest) + 1;
@@ -302,6 +303,7 @@ void ha_myriad::find_auto_increment_floor() {
     ha_index_end();
   }
   tmp_restore_column_map(&table->read_set, saved);
+  return error == HA_ERR_END_OF_FILE ? 0 : error;
 }
 
 /* Gives the new plan the rows' layouts after the change; true and an error if it cannot. */
@@ -324,7 +326,6 @@ bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Index_builder 
 }
 
 bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
-  if (info->create_info->used_fields & HA_CREATE_USED_AUTO) find_auto_increment_floor();
   auto *builder = new Index_builder;
   info->handler_ctx = builder;
   builder->plan.reset(new TablePlan(altered));
@@ -445,6 +446,13 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   auto *builder = static_cast<Index_builder *>(info->handler_ctx);
   if (!commit || !builder) return false;
   close_cursor();
+  const bool sets_auto_increment = info->create_info->used_fields & HA_CREATE_USED_AUTO;
+  /* Not before: until now others may have inserted. */
+  if (sets_auto_increment)
+    if (int error = find_auto_increment_floor()) {
+      print_error(error, MYF(0));
+      return true;
+    }
   /* Partitions have no image of their own: the server keeps the table's in a file. */
   bool partition = table->s->partition_info_str != nullptr;
   const LEX_CUSTRING *image = partition ? nullptr : table->s->frm_image;
@@ -470,8 +478,7 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     print_error(myriad_error_noted(status, ha_thd()), MYF(0));
     return true;
   }
-  if (info->create_info->used_fields & HA_CREATE_USED_AUTO) return set_auto_increment_at_least(altered, info);
-  return false;
+  return sets_auto_increment && set_auto_increment_at_least(altered, info);
 }
 
 /* ALTER TABLE ... AUTO_INCREMENT = n: never below what the rows need. */

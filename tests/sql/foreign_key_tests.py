@@ -8,7 +8,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server_tests import code_of, database, expect, first_answer, rows, run, server  # noqa: E402
+from server_tests import code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
 
 
 def family(c):
@@ -173,14 +173,6 @@ def test_definitions_wait(where):
     expect("child", code_of(c, "INSERT INTO c2 VALUES (99)"), 1452)
     rows(c, "INSERT INTO c2 VALUES (9)")
     expect("parent", code_of(other, "DELETE FROM q WHERE id = 9"), 1451)
-
-
-def start(connection, sql):
-    """A statement in a thread of its own."""
-    thread = threading.Thread(target=rows, args=(connection, sql))
-    thread.start()
-    time.sleep(0.4)
-    return thread
 
 
 def test_parent_renamed_meanwhile(where):

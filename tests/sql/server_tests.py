@@ -70,6 +70,14 @@ def test_dump(where):
         expect(f"contents after {options}", [rows(c, q) for q in checks], before)
 
 
+def start(connection, sql):
+    """A statement in a thread of its own."""
+    thread = threading.Thread(target=rows, args=(connection, sql))
+    thread.start()
+    time.sleep(0.4)
+    return thread
+
+
 def first_answer(ask):
     """What `ask` gives as soon as it gives something; it is asked for two seconds."""
     for _ in range(100):
@@ -186,6 +194,35 @@ def test_sequences_shown(where):
         thread.join()
     expect("errors", problems, [])
     expect("left", rows(c, "SHOW FULL TABLES"), ())
+
+
+def test_auto_increment_floor(where):
+    """ALTER TABLE ... AUTO_INCREMENT looks for the largest value when nobody can insert any more."""
+    c = database(where)
+    altering, inserting = where.connect(database="d"), where.connect(database="d")
+    rows(c, "CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, a INT, KEY k (a))")
+    rows(c, "INSERT INTO t SELECT seq, seq FROM seq_1_to_10")
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM t")
+    threads = [start(altering, "ALTER TABLE t DROP INDEX k, AUTO_INCREMENT = 1, ALGORITHM=INPLACE"),
+               start(inserting, "INSERT INTO t (a) VALUES (1), (2)")]
+    rows(c, "COMMIT")
+    for thread in threads:
+        thread.join(10)
+    expect("beside DROP INDEX", code_of(c, "INSERT INTO t (a) VALUES (3)"), 0)
+    expect("largest", rows(c, "SELECT MAX(id) FROM t"), ((13,),))
+    rows(c, "BEGIN")
+    rows(c, "INSERT INTO t (a) VALUES (4)")
+    thread = start(altering, "ALTER TABLE t AUTO_INCREMENT = 1, ALGORITHM=INSTANT")
+    rows(c, "INSERT INTO t (a) VALUES (5)")
+    rows(c, "COMMIT")
+    thread.join(10)
+    expect("behind a transaction", code_of(c, "INSERT INTO t (a) VALUES (6)"), 0)
+    expect("largest", rows(c, "SELECT MAX(id) FROM t"), ((16,),))
+    rows(c, "DELETE FROM t WHERE id > 3")
+    rows(c, "ALTER TABLE t AUTO_INCREMENT = 1, ALGORITHM=INSTANT")
+    rows(c, "INSERT INTO t (a) VALUES (7)")
+    expect("lower again", rows(c, "SELECT MAX(id) FROM t"), ((4,),))
 
 
 def test_deadlock(where):
