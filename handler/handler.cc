@@ -132,6 +132,7 @@ int ha_myriad::reset() {
   m_ignore_duplicates = m_replace_duplicates = false;
   m_try_semi_consistent = m_reread = false;
   m_unique_hit = m_exact = false;
+  m_by_handler = false;
   m_locked_row.clear();
   constexpr size_t keep = 1 << 20;
   if (m_blobs.capacity() > keep) m_blobs.release();
