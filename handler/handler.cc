@@ -420,6 +420,7 @@ int ha_myriad::index_init(uint index, bool) {
  */
 int ha_myriad::begin_reading() {
   if (int error = ensure_session()) return error;
+  end_own_reads();
   if (m_lock == MYRIAD_LOCK_NONE) return wait_before_building();
   return fail(myriad_check_snapshot(core(), m_table, m_index->core_no));
 }

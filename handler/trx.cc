@@ -435,7 +435,11 @@ THR_LOCK_DATA **ha_myriad::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_loc
   if (type == TL_IGNORE) return to;
   int command = thd_sql_command(thd);
   m_skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
-  if (type >= TL_FIRST_WRITE) {
+  if (m_own_session) {
+    /* The server has one change of a sequence after the other. Locks of reads would be in the way of the statement's
+       own next value, which it takes through another TABLE. */
+    m_lock = MYRIAD_LOCK_NONE;
+  } else if (type >= TL_FIRST_WRITE) {
     m_lock = MYRIAD_LOCK_X;
   } else if (reads_without_locks(command) || reads_for_itself(thd, type)) {
     m_lock = MYRIAD_LOCK_NONE;
@@ -452,7 +456,7 @@ THR_LOCK_DATA **ha_myriad::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_loc
   return to;
 }
 
-/* A statement sees a sequence as it is, whatever its transaction's snapshot. */
+/* Each scan of a sequence sees it as it is, whatever its transaction's snapshot. */
 void ha_myriad::end_own_reads() {
   if (!m_own_session || m_own_session->statement_active) return;
   close_cursor();
@@ -474,7 +478,7 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
   m_template.valid = false;
   m_auto_increment_rows = 0;
   if (lock_type == F_WRLCK) {
-    m_lock = m_stored_lock = MYRIAD_LOCK_X;
+    if (!m_own_session) m_lock = m_stored_lock = MYRIAD_LOCK_X;
     show_frm_while_locked(thd);
   }
   if (m_own_session) return 0;
