@@ -90,7 +90,7 @@ int ha_myriad::open(const char *name, int, uint) {
   unlock_shared_ha_data();
   if (table->s->table_type == TABLE_TYPE_SEQUENCE) {
     m_own_session.reset(new Session);
-    if ((error = m_own_session->start(ha_thd()))) {
+    if ((error = m_own_session->start(nullptr))) {
       close();
       return error;
     }

@@ -152,6 +152,7 @@ void myriad_list_check(myriad_engine *, void (*)(void *arg, const myriad_check_i
 typedef enum { MYRIAD_READ_UNCOMMITTED = 0, MYRIAD_READ_COMMITTED, MYRIAD_REPEATABLE_READ, MYRIAD_SERIALIZABLE } myriad_isolation;
 
 myriad_status myriad_session_new(myriad_engine *, void *thd, uint64_t thread_id, myriad_session **out);
+void myriad_session_set_owner(myriad_session *, void *thd, uint64_t thread_id);   /* null and 0: nobody */
 void myriad_session_free(myriad_session *);                       /* rolls back what is active; a prepared one is detached */
 void myriad_session_kill(myriad_session *);                       /* wakes a lock wait with INTERRUPTED; any thread */
 void myriad_session_reset_kill(myriad_session *);                 /* at the start of a statement */

@@ -26,6 +26,8 @@ public:
   static Session *of(THD *thd, bool create = true);
   ~Session();
   int start(THD *thd);
+  /* For a handler's: the connection that uses the table now. The next one may come when that has gone. */
+  void set_user(THD *thd);
   myriad_session *core() { return m_core; }
   /* Registers the statement with the server and starts it in the core, once for each statement. */
   int use(THD *thd);

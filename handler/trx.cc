@@ -317,6 +317,8 @@ int Session::start(THD *thd) {
   return myriad_error_noted(myriad_session_new(myriad_core, thd, thd ? thd->thread_id : 0, &m_core), thd);
 }
 
+void Session::set_user(THD *thd) { myriad_session_set_owner(m_core, thd, thd ? thd->thread_id : 0); }
+
 Session::~Session() {
   if (m_core) myriad_session_free(m_core);
 }
@@ -372,6 +374,7 @@ bool ha_myriad::use_session(THD *thd) {
   m_user_thd = thd;
   if (m_own_session) {
     m_session = m_own_session.get();
+    m_session->set_user(thd);
     return true;
   }
   m_session = Session::of(thd);
@@ -469,8 +472,9 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
     hide_frm(thd);
     m_locked_externally = false;
     m_try_semi_consistent = m_reread = false;
-    if (!m_own_session) m_session = nullptr;
+    m_session = nullptr;
     end_own_reads();
+    if (m_own_session) m_own_session->set_user(nullptr);
     return 0;
   }
   if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;

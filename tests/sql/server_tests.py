@@ -196,6 +196,20 @@ def test_sequences_shown(where):
     expect("left", rows(c, "SHOW FULL TABLES"), ())
 
 
+def test_sequence_passed_on(where):
+    """A sequence that the server keeps open is used by one connection after the other: none is taken for another."""
+    c = database(where)
+    rows(c, "CREATE SEQUENCE s")
+    rows(c, "FLUSH TABLES")
+    opener, reader = where.connect(database="d"), where.connect(database="d")
+    rows(opener, "SELECT next_not_cached_value FROM s")
+    opener.close()
+    thread = start(reader, "SELECT next_not_cached_value, SLEEP(1.5) FROM s")
+    shown = first_answer(lambda: rows(c, "SELECT TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_TRX"))
+    thread.join(5)
+    expect("who reads", shown, ((reader.thread_id(),),))
+
+
 def test_auto_increment_floor(where):
     """ALTER TABLE ... AUTO_INCREMENT looks for the largest value when nobody can insert any more."""
     c = database(where)

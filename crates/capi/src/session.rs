@@ -34,6 +34,14 @@ pub unsafe extern "C" fn myriad_session_new(
     })
 }
 
+/// Another connection uses the session from now on, or none.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_session_set_owner(s: *mut SessionHandle, thd: *mut c_void, thread_id: u64) {
+    // SAFETY: a live session by contract.
+    let (engine, session) = unsafe { parts(s) };
+    guard_value(Some(engine), (), || session.set_owner(thd as usize, thread_id));
+}
+
 /// Rolls back what is active; a prepared transaction is detached.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_session_free(s: *mut SessionHandle) {

@@ -141,6 +141,11 @@ impl Session {
         }
     }
 
+    /// Whose session it is from now on, as in [`Engine::session_for`]; 0 and 0: nobody's.
+    pub fn set_owner(&mut self, owner: usize, thread_id: u64) {
+        self.trx.set_owner(owner, thread_id);
+    }
+
     /// The engine.
     pub fn engine(&self) -> &Arc<Engine> {
         &self.engine
