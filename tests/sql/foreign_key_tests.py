@@ -206,6 +206,27 @@ def test_parent_renamed_meanwhile(where):
         expect("parent", code_of(c, f"DELETE FROM {table}"), 1451)
 
 
+def test_parent_renamed_before_copy(where):
+    """The same of an ALTER that copies and waits for writers before."""
+    c = database(where)
+    altering, other = where.connect(database="d"), where.connect(database="d")
+    for change, parent in (("RENAME TABLE p TO p2", "p2` (`id`)"), ("ALTER TABLE p RENAME COLUMN id TO number", "p` (`number`)")):
+        rows(c, "DROP TABLE IF EXISTS c, p, p2")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+        rows(c, """CREATE TABLE c (id INT PRIMARY KEY, p INT, x INT, FOREIGN KEY (p) REFERENCES p (id),
+                   FOREIGN KEY (x) REFERENCES c (id))""")
+        rows(c, "INSERT INTO c VALUES (1, NULL, NULL)")
+        rows(c, "BEGIN")
+        rows(c, "DELETE FROM c")
+        threads = [start(altering, "ALTER TABLE c ADD y INT, ALGORITHM=COPY"), start(other, change)]
+        expect("the copy waits", threads[0].is_alive(), True)
+        rows(c, "COMMIT")
+        for thread in threads:
+            thread.join(10)
+        definition = rows(c, "SHOW CREATE TABLE c")[0][1]
+        expect(f"{change}: {definition}", (f"REFERENCES `{parent}" in definition, "REFERENCES `c` (`id`)" in definition), (True, True))
+
+
 def test_delete_needs_no_parent(where):
     """A DELETE of children takes no lock of their parents, but what its triggers insert does."""
     c, other = database(where), where.connect(database="d")
