@@ -175,6 +175,12 @@ private:
     return m_lock == MYRIAD_LOCK_X || m_own_session || (m_by_position && table->vfield);
   }
   uint32_t wait_mode() const;
+  /* Whether an entry and the row that its key finds may be of different versions: the newest of each are read. */
+  bool entries_may_differ() const {
+    return m_lock == MYRIAD_LOCK_NONE && m_session && m_session->isolation == MYRIAD_READ_UNCOMMITTED && m_index &&
+           m_index->core_no;
+  }
+  bool has_entry(const uchar *record, const myriad::Buffer &entry);
   void make_template();
   bool heads_suffice();
   void note_handler();
@@ -290,6 +296,7 @@ private:
   const myriad::IndexPlan *m_index = nullptr;
   myriad::Template m_template;
   myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high, m_filter_end;
+  myriad::Buffer m_entry, m_entry_part;
   myriad::Buffer m_pk;         /* clustered key of the current row */
   myriad::Buffer m_locked_row; /* its key, if it was found by that and locked for this read alone; else empty */
   myriad::Buffer m_blobs;

@@ -200,7 +200,8 @@ bool ha_myriad::heads_suffice() {
 }
 
 void ha_myriad::make_template() {
-  if (!m_template.valid) m_plan->make_template(table, reading_needs_all(), &m_template);
+  if (!m_template.valid)
+    m_plan->make_template(table, reading_needs_all(), &m_template, entries_may_differ() ? m_index : nullptr);
 }
 
 /* For a cursor over the index m_cursor_index. */
@@ -285,6 +286,23 @@ check_result_t ha_myriad::check_rowid_filter(const myriad_row &entry) {
   return result;
 }
 
+/* Whether the row in the record has the values of the entry of m_index. Not asked of virtual columns, which are
+   computed later. */
+bool ha_myriad::has_entry(const uchar *record, const Buffer &entry) {
+  const uchar *at = entry.data(), *end = at + entry.size();
+  for (const KeyPart &part : m_index->parts) {
+    const uchar *behind = myriad::skip_part(part, at, end);
+    if (!behind) return false;
+    if (table->field[part.field_index]->stored_in_db()) {
+      m_entry_part.clear();
+      encode_from_record(part, record, &m_entry_part);
+      if (m_entry_part.size() != size_t(behind - at) || memcmp(m_entry_part.data(), at, behind - at)) return false;
+    }
+    at = behind;
+  }
+  return true;
+}
+
 /* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */
 int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   *skip = false;
@@ -332,6 +350,8 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
     }
   }
   if (covering && m_lock != MYRIAD_LOCK_X) return 0;
+  const bool may_differ = entries_may_differ();
+  if (may_differ) m_entry.assign(row.key, row.key_len);
   myriad_row whole;
   myriad_status status = heads_suffice() ? myriad_get_head(core(), m_table, m_pk.data(), m_pk.size(), &whole)
                                          : myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock,
@@ -341,7 +361,10 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
     return 0;
   }
   if (status != MYRIAD_OK) return fail(status);
-  return covering ? 0 : deliver_clustered(record, whole);
+  if (covering) return 0;
+  int error = deliver_clustered(record, whole);
+  *skip = !error && may_differ && !has_entry(record, m_entry);
+  return error;
 }
 
 /* Delivers the row that a cursor found, or the next one in the direction that this statement wants. */

@@ -1,6 +1,7 @@
 /* Rows and index entries to bytes and back, see rows.h. */
 #include "rows.h"
 #include "options.h"
+#include <algorithm>
 
 namespace myriad {
 
@@ -459,14 +460,18 @@ bool TablePlan::same_row(const uchar *a, const uchar *b) const {
   return true;
 }
 
-void TablePlan::make_template(const TABLE *table, bool all, Template *out) const {
+void TablePlan::make_template(const TABLE *table, bool all, Template *out, const IndexPlan *also) const {
   out->valid = true;
   out->actions.clear();
   out->key_actions.clear();
   out->blobs = out->tails = false;
   out->defaults = table->s->default_values;
   out->unread.clear();
-  auto needed = [&](uint field) { return all || bitmap_is_set(table->read_set, field); };
+  auto needed = [&](uint field) {
+    if (all || bitmap_is_set(table->read_set, field)) return true;
+    auto of_field = [=](const KeyPart &part) { return part.field_index == field; };
+    return also && std::any_of(also->parts.begin(), also->parts.end(), of_field);
+  };
   size_t end = 0; /* of the actions up to the last needed column */
   for (const Step &step : m_steps) {
     bool need = false;

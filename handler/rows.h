@@ -166,7 +166,8 @@ public:
    * them). */
   bool same_row(const uchar *a, const uchar *b) const;
 
-  void make_template(const TABLE *table, bool all, Template *out) const;
+  /* For the columns that the statement reads and those of the index `also`, or for all. */
+  void make_template(const TABLE *table, bool all, Template *out, const IndexPlan *also = nullptr) const;
   /* Fills the needed columns of the record. Blob bytes go to `blobs`. False: the bytes are no row of this table. */
   bool unpack_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
   /* Whether the row is without the tail that it has. */
