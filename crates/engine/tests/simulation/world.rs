@@ -5,8 +5,10 @@ use crate::rows::{assert_keys, scan};
 use crate::unlogged::Backup;
 use myriad::*;
 use myriad_base::clock::ManualClock;
+use myriad_base::codec::get_u32;
 use myriad_base::random::Random;
-use myriad_io::{Io, SimIo};
+use myriad_base::SpaceId;
+use myriad_io::{Io, OpenMode, SimIo};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,6 +19,9 @@ pub(crate) const DATABASES: [&str; 3] = ["a", "b", "c"];
 
 /// Changes that the change buffer took, in all runs.
 pub(crate) static BUFFERED: AtomicU64 = AtomicU64::new(0);
+
+/// Pages in use in a tablespace without tables.
+const EMPTY_PAGES: u32 = 3;
 
 pub(crate) type Snapshot = BTreeMap<String, Rows>;
 
@@ -108,6 +113,7 @@ impl World {
         }
         self.settle();
         self.clean_close();
+        self.leave_nothing();
     }
 
     // ---- opening, crashing, comparing -----------------------------------------------------------------------------
@@ -315,6 +321,46 @@ impl World {
         let files = self.io.list_dir(Path::new("/data/#myriad")).expect("folder");
         let files: BTreeSet<String> = files.into_iter().filter(|f| f.ends_with(".myr")).collect();
         assert_eq!(files, listed, "files and catalog");
+    }
+
+    /// When all tables are dropped no page is in use but those that were lost in crashes.
+    fn leave_nothing(&mut self) {
+        let before = self.pages_without_tables();
+        for _ in 0..self.random.below(200) {
+            assert!(matches!(self.step(), End::Fine));
+        }
+        let after = self.pages_without_tables();
+        for (path, pages) in after {
+            assert_eq!(pages, before.get(&path).copied().unwrap_or(EMPTY_PAGES), "pages in use in {path}");
+        }
+    }
+
+    /// Drops all tables; pages that are in use then in each tablespace that is left.
+    fn pages_without_tables(&mut self) -> BTreeMap<String, u32> {
+        if self.backup.is_some() {
+            assert!(matches!(self.switch_redo_log(), End::Fine));
+        }
+        for client in &mut self.clients {
+            client.session.rollback().expect("rollback");
+            client.reset();
+        }
+        self.settle();
+        self.tables.clear();
+        let engine = self.engine();
+        for name in std::mem::take(&mut self.model).tables.into_keys() {
+            engine.drop_table(&name).expect("drop");
+        }
+        while engine.background_step().expect("background") {}
+        engine.checkpoint_now().expect("checkpoint");
+        let mut used = BTreeMap::new();
+        for space in engine.spaces().expect("spaces").iter().filter(|s| s.space_id >= SpaceId::FIRST_USER.0) {
+            let file = self.io.open(&Path::new("/data").join(&space.path), OpenMode::READ).expect("file");
+            let mut bitmap = vec![0; self.page_size];
+            file.read_at(&mut bitmap, self.page_size as u64).expect("bitmap page");
+            // See docs/format.md.
+            used.insert(space.path.clone(), get_u32(&bitmap, 28));
+        }
+        used
     }
 
     pub(crate) fn clean_close(&mut self) {
