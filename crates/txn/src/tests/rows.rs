@@ -239,19 +239,20 @@ fn overflow_pages_of_older_versions_outlive_their_index() {
 fn pages_are_not_kept_of_a_version_that_may_be_undone() {
     let payload = |head: u8, tail: u8| [vec![head; 30], vec![tail; 40_000]].concat();
     // What is undone while another waits, and what is done instead: heads and tails.
-    let cases: [([&[(u8, u8)]; 2], u8); 2] = [
-        ([&[(2, 1)], &[(4, 9)]], 1),
+    type Changes = &'static [(u8, u8)];
+    let cases: [(Changes, Changes, u8); 2] = [
+        (&[(2, 1)], &[(4, 9)], 1),
         // The new pages are where those were that the other has seen.
-        ([&[(2, 5), (3, 5)], &[(4, 6), (5, 6)]], 5),
+        (&[(2, 5), (3, 5)], &[(4, 6), (5, 6)], 5),
     ];
-    for ([undone, instead], tail) in cases {
+    for (undone, instead, tail) in cases {
         let rig = Rig::small();
         let mut a = rig.trx();
         rig.insert(&mut a, b"k", &payload(1, 1)).unwrap();
         a.commit(Durability::Configured).unwrap();
         rig.insert(&mut a, b"other", b"").unwrap();
         let savepoint = a.savepoint();
-        let change = |a: &mut Trx, to: &[(u8, u8)]| {
+        let change = |a: &mut Trx, to: Changes| {
             to.iter().for_each(|&(head, tail)| rig.update(a, b"k", &payload(head, tail)).unwrap());
         };
         change(&mut a, undone);
