@@ -18,6 +18,7 @@ use crate::doublewrite::BATCH_PAGES;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::{Error, Lsn, Result};
+use myriad_log::Admission;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -46,7 +47,7 @@ impl BufferPool {
     /// Checks that a mini-transaction may begin, wakes the cleaners if the log has grown enough, and waits for room in
     /// the log.
     #[inline]
-    pub(crate) fn before_mtr(&self) -> Result<()> {
+    pub(crate) fn before_mtr(&self) -> Result<Admission<'_>> {
         self.check_poison()?;
         if self.log().end_lsn().0 >= self.background.wake_lsn.load(Ordering::Relaxed) {
             self.age_pressure()?;

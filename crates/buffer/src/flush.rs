@@ -105,10 +105,12 @@ impl BufferPool {
         result
     }
 
-    /// Copies the dirty pages of `chunk` one after the other into `buf` and marks them as being written.
+    /// Copies the dirty pages of `chunk` one after the other into `buf` and marks them as being written. Leaves out those
+    /// changed where a full log has no room yet: the others of the batch may be what its checkpoint waits for.
     fn copy_batch(&self, chunk: &[u32], buf: &mut [u8], wait: bool, newest: &mut Lsn) -> Vec<Copied> {
         let size = self.page_size();
         let mut batch = Vec::with_capacity(chunk.len());
+        let writable = self.log().writable_end();
         for &at in chunk {
             let frame = self.frames().get(at);
             if wait {
@@ -117,9 +119,9 @@ impl BufferPool {
                 continue;
             }
             if frame.state.fetch_or(STATE_WRITING, Ordering::AcqRel) & STATE_WRITING == 0 {
-                if frame.is_dirty() {
-                    // SAFETY: the S latch is held.
-                    let bytes = unsafe { self.frames().bytes(at) };
+                // SAFETY: the S latch is held.
+                let bytes = unsafe { self.frames().bytes(at) };
+                if frame.is_dirty() && page_lsn(bytes) <= writable {
                     *newest = (*newest).max(page_lsn(bytes));
                     let slot = batch.len() * size;
                     buf[slot..slot + size].copy_from_slice(bytes);

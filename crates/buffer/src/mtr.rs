@@ -5,6 +5,7 @@ use crate::ops::{self, is_writable, OP_FILL, OP_IMAGE, OP_INIT, OP_MOVE, OP_WRIT
 use crate::pool::BufferPool;
 use myriad_base::page::{self, PageKind, HEADER_BYTES, OFF_KIND};
 use myriad_base::{work, Lsn, PageId, Result};
+use myriad_log::Admission;
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::ops::Range;
@@ -50,6 +51,8 @@ pub struct Mtr<'p> {
     /// Pages of in-memory tables that become free.
     freed: SmallVec<[u64; 2]>,
     committed: bool,
+    /// Its room in the log.
+    _admission: Admission<'p>,
 }
 
 impl<'p> Mtr<'p> {
@@ -58,10 +61,18 @@ impl<'p> Mtr<'p> {
     /// # Errors
     /// When the engine is poisoned.
     pub fn start(pool: &'p BufferPool) -> Result<Mtr<'p>> {
-        pool.before_mtr()?;
+        let admission = pool.before_mtr()?;
         let mut body = BODY.take();
         body.clear();
-        Ok(Mtr { pool, body, previous: u64::MAX, pages: SmallVec::new(), freed: SmallVec::new(), committed: false })
+        Ok(Mtr {
+            pool,
+            body,
+            previous: u64::MAX,
+            pages: SmallVec::new(),
+            freed: SmallVec::new(),
+            committed: false,
+            _admission: admission,
+        })
     }
 
     /// The pool.

@@ -10,9 +10,27 @@ use std::time::{Duration, Instant};
 
 /// Longest delay of one appender while the log is between the soft and the hard limit.
 const DELAY_MAX: Duration = Duration::from_millis(4);
-/// How long an appender waits at the hard limit before it is told.
+/// How long an appender waits for a checkpoint at the hard limit before it is told.
 const WAIT_MAX: Duration = Duration::from_secs(60);
+/// Bytes that a mini-transaction is taken to append when it is counted, at most; few append more.
+const SHARE_MAX: u64 = 64 << 10;
+/// Mini-transactions that the room above the soft limit is to hold without being counted.
+const UNCOUNTED: u64 = 512;
+/// Pause of one that finds the room taken by others who are under way.
+const PAUSE: Duration = Duration::from_millis(1);
 const ETIMEDOUT: i32 = 110;
+
+/// Leave to append, from [`Log::reserve_check`]: to be kept until that is done.
+#[must_use]
+pub struct Admission<'a>(Option<&'a Log>);
+
+impl Drop for Admission<'_> {
+    fn drop(&mut self) {
+        if let Some(log) = self.0 {
+            log.admitted.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+}
 
 impl Log {
     /// Bytes of log between checkpoint and end at which appenders are stopped. The rest of the ring is for those already
@@ -39,9 +57,21 @@ impl Log {
         checkpoint - checkpoint % BLOCK + self.file_capacity.load(Ordering::Relaxed)
     }
 
+    /// What ends after this cannot be written, nor become durable, before the next checkpoint.
+    pub fn writable_end(&self) -> Lsn {
+        Lsn(if self.is_off() { u64::MAX } else { self.write_limit() })
+    }
+
+    /// What one mini-transaction is counted with.
+    fn share(&self) -> u64 {
+        (self.file_capacity.load(Ordering::Relaxed) / 16).min(SHARE_MAX)
+    }
+
     /// Called under `header`'s lock once there are appenders.
     pub(crate) fn set_throttle(&self) {
-        let at = self.checkpoint_lsn.load(Ordering::Acquire) + self.soft_limit();
+        let bytes = self.file_capacity.load(Ordering::Relaxed);
+        let counted = bytes.saturating_sub(UNCOUNTED * self.share());
+        let at = self.checkpoint_lsn.load(Ordering::Acquire) + self.soft_limit().min(counted);
         self.throttle_at.store(if self.is_off() { u64::MAX } else { at }, Ordering::Release);
     }
 
@@ -53,38 +83,70 @@ impl Log {
     /// To be called at the start of a mini-transaction, with no latch held: slows the caller down, more and more, when
     /// the log fills, and stops it when it is full, until a checkpoint makes room. Two loads when there is room.
     ///
+    /// Where the room is little, those who have it and have not appended yet are counted, so that together they stay
+    /// within the file: of a page whose newest change found no room there, the oldest would keep the checkpoint for ever.
+    ///
     /// # Errors
     /// [`Error::Poisoned`]; [`Error::Io`] (`ETIMEDOUT`) when no checkpoint made room for a minute.
     #[inline]
-    pub fn reserve_check(&self) -> Result<()> {
+    pub fn reserve_check(&self) -> Result<Admission<'_>> {
         if self.slots.end_relaxed() < self.throttle_at.load(Ordering::Relaxed) {
-            return Ok(());
+            return Ok(Admission(None));
         }
         self.throttle()
     }
 
     #[cold]
-    fn throttle(&self) -> Result<()> {
+    fn throttle(&self) -> Result<Admission<'_>> {
         self.check_poison()?;
-        self.counters.capacity_waits.fetch_add(1, Ordering::Relaxed);
+        if self.is_off() {
+            return Ok(Admission(None));
+        }
         let (soft, hard) = (self.soft_limit(), self.capacity());
         let age = self.age();
-        if age < hard || self.is_off() {
-            if age >= soft && !self.is_off() {
-                self.ask_for_room(DELAY_MAX.mul_f64((age - soft) as f64 / (hard - soft) as f64));
-            }
-            return self.check_poison();
+        if (soft..hard).contains(&age) {
+            self.counters.capacity_waits.fetch_add(1, Ordering::Relaxed);
+            self.ask_for_room(DELAY_MAX.mul_f64((age - soft) as f64 / (hard - soft) as f64));
         }
-        let start = Instant::now();
-        while self.age() >= hard && !self.is_off() {
+        if let Some(admission) = self.admit() {
+            return self.check_poison().map(|()| admission);
+        }
+        self.counters.capacity_waits.fetch_add(1, Ordering::Relaxed);
+        let mut checkpoint = self.checkpoint_lsn.load(Ordering::Acquire);
+        let mut since = Instant::now();
+        loop {
             self.check_poison()?;
-            if start.elapsed() > WAIT_MAX {
+            if self.is_off() {
+                return Ok(Admission(None));
+            }
+            if self.age() >= hard {
+                self.ask_for_room(Duration::from_millis(20));
+            } else {
+                self.room_made.wait_for(&mut self.room.lock(), PAUSE);
+            }
+            if let Some(admission) = self.admit() {
+                return self.check_poison().map(|()| admission);
+            }
+            let now = self.checkpoint_lsn.load(Ordering::Acquire);
+            if now != checkpoint {
+                (checkpoint, since) = (now, Instant::now());
+            }
+            if since.elapsed() > WAIT_MAX {
                 let path = self.file.path().display().to_string();
                 return Err(Error::io("waiting for a checkpoint", path, ETIMEDOUT));
             }
-            self.ask_for_room(Duration::from_millis(20));
         }
-        self.check_poison()
+    }
+
+    /// Counts one in, if the file has room for all who are.
+    fn admit(&self) -> Option<Admission<'_>> {
+        let others = self.admitted.fetch_add(1, Ordering::AcqRel);
+        let admission = Admission(Some(self));
+        // Looked at after the count: whoever is no longer in it has appended.
+        let age = self.age();
+        let room = self.file_capacity.load(Ordering::Relaxed) - BLOCK;
+        let fits = age < self.capacity() && age + (others + 1) * self.share() <= room;
+        fits.then_some(admission)
     }
 
     /// Asks for a checkpoint and waits for the next one, `at_most` so long.

@@ -3,6 +3,9 @@
 //! A thread that finds no leader becomes one: it writes everything contiguous and syncs. Others queue up with the LSN
 //! they wait for. A leader that is done wakes those it served and makes the first of the others the next leader, so the
 //! device is never idle while somebody waits, and each sync serves all who came during the one before.
+//!
+//! Where the file is full a leader syncs what is written and hands on: what a checkpoint needs is never behind somebody who
+//! waits for that checkpoint.
 
 use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
@@ -105,13 +108,32 @@ impl Log {
     pub fn write_to(&self, lsn: Lsn) -> Result<()> {
         assert!(lsn <= self.end_lsn(), "what has not been appended cannot be written");
         let mut patience = self.patience();
-        while self.written.load(Ordering::Acquire) < lsn.0 {
-            let before = self.written.load(Ordering::Acquire);
-            if self.write_some()? == before {
-                patience.wait_for_writability()?;
-            }
+        while self.write_towards(lsn)? < lsn.0 {
+            patience.wait_for_room()?;
         }
         self.check_poison()
+    }
+
+    /// Writes everything before `lsn`, or as much of it as the file has room for; the end of what is written.
+    fn write_towards(&self, lsn: Lsn) -> Result<u64> {
+        let mut patience = self.patience();
+        loop {
+            let before = self.written.load(Ordering::Acquire);
+            if before >= lsn.0 {
+                return Ok(before);
+            }
+            if self.write_some()? == before {
+                if self.is_full() {
+                    return Ok(before);
+                }
+                patience.wait_for_copies()?;
+            }
+        }
+    }
+
+    /// Whether nothing can be written before a checkpoint makes room.
+    fn is_full(&self) -> bool {
+        !self.is_off() && self.written.load(Ordering::Acquire) >= self.write_limit()
     }
 
     /// Makes everything before `lsn` durable. One load when it is.
@@ -132,6 +154,7 @@ impl Log {
             return self.check_poison();
         }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
+        let mut patience = self.patience();
         loop {
             let mut waiters = lock_counted(&self.waiters, LatchClass::LogWrite.part(1));
             if self.durable.load(Ordering::Acquire) >= lsn.0 {
@@ -141,7 +164,11 @@ impl Log {
             if !waiters.leader {
                 waiters.leader = true;
                 drop(waiters);
-                return self.lead(lsn);
+                if self.lead(lsn)? {
+                    return Ok(());
+                }
+                patience.wait_for_room()?;
+                continue;
             }
             let parker = PARKER.with(Arc::clone);
             parker.state.store(WAITING, Ordering::Relaxed);
@@ -156,16 +183,18 @@ impl Log {
             };
             self.counters.flush_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
             if told == LEAD {
-                return self.lead(lsn);
-            }
-            if self.durable.load(Ordering::Acquire) >= lsn.0 {
+                if self.lead(lsn)? {
+                    return Ok(());
+                }
+                patience.wait_for_room()?;
+            } else if self.durable.load(Ordering::Acquire) >= lsn.0 {
                 return Ok(());
             }
         }
     }
 
-    /// Writes and syncs, then hands the lead on, whatever happened.
-    fn lead(&self, lsn: Lsn) -> Result<()> {
+    /// Writes and syncs, then hands the lead on, whatever happened. False if the file has no room for all before `lsn`.
+    fn lead(&self, lsn: Lsn) -> Result<bool> {
         /// Hands on also when something panics: else all others would wait for ever.
         struct Leading<'a>(&'a Log, bool);
         impl Drop for Leading<'_> {
@@ -182,16 +211,18 @@ impl Log {
         done
     }
 
-    fn write_and_sync(&self, lsn: Lsn) -> Result<()> {
+    fn write_and_sync(&self, lsn: Lsn) -> Result<bool> {
         if self.durable.load(Ordering::Acquire) >= lsn.0 {
-            return Ok(());
+            return Ok(true);
         }
-        self.write_to(lsn)?;
-        let end = self.written.load(Ordering::Acquire);
-        self.must(self.file.sync())?;
-        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.durable.fetch_max(end, Ordering::AcqRel);
-        Ok(())
+        let end = self.write_towards(lsn)?;
+        if end >= lsn.0 || end > self.durable.load(Ordering::Acquire) {
+            let end = self.written.load(Ordering::Acquire);
+            self.must(self.file.sync())?;
+            self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+            self.durable.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(end >= lsn.0)
     }
 
     fn hand_on(&self) {
@@ -235,26 +266,42 @@ impl Log {
 pub(crate) struct Patience<'a> {
     log: &'a Log,
     rounds: u32,
-    since: Option<Instant>,
+    /// The last checkpoint, and since when it has been waited for the next.
+    since: Option<(u64, Instant)>,
 }
 
 impl Patience<'_> {
     pub(crate) fn wait_for_writability(&mut self) -> Result<()> {
-        self.log.check_poison()?;
-        if self.log.is_off() || self.log.written.load(Ordering::Acquire) < self.log.write_limit() {
-            self.rounds += 1;
-            if self.rounds < 64 {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
-            return Ok(());
+        match self.log.is_full() {
+            true => self.wait_for_room(),
+            false => self.wait_for_copies(),
         }
-        let since = *self.since.get_or_insert_with(Instant::now);
+    }
+
+    fn wait_for_copies(&mut self) -> Result<()> {
+        self.log.check_poison()?;
+        self.rounds += 1;
+        if self.rounds < 64 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+
+    fn wait_for_room(&mut self) -> Result<()> {
+        self.log.check_poison()?;
+        let checkpoint = self.log.checkpoint_lsn.load(Ordering::Acquire);
+        let (_, since) = match self.since {
+            Some(since) if since.0 == checkpoint => since,
+            _ => *self.since.insert((checkpoint, Instant::now())),
+        };
         if since.elapsed() > CHECKPOINT_WAIT_MAX {
             return Err(self.log.poison("the log is full and no checkpoint made room in time"));
         }
-        self.log.ask_for_room(Duration::from_millis(10));
+        if self.log.is_full() {
+            self.log.ask_for_room(Duration::from_millis(10));
+        }
         Ok(())
     }
 }

@@ -36,6 +36,7 @@ mod unlogged;
 
 use myriad_base::{Lsn, Result};
 
+pub use capacity::Admission;
 pub use log::{Log, LogConfig, LogStats};
 
 /// Takes a frame's start, its end and its body.

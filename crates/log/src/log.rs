@@ -99,8 +99,10 @@ pub struct Log {
     pub(crate) contiguous: AtomicU64,
     /// The checkpoint's LSN, as in `header` unless that is marked.
     pub(crate) checkpoint_lsn: AtomicU64,
-    /// [`Log::reserve_check`] returns at once while the end is below this.
+    /// [`Log::reserve_check`] returns at once, and counts nobody, while the end is below this.
     pub(crate) throttle_at: AtomicU64,
+    /// Those whom [`Log::reserve_check`] counts, until they have appended.
+    pub(crate) admitted: AtomicU64,
     /// Bytes of the ring in the file; changes only in `resume_at`.
     pub(crate) file_capacity: AtomicU64,
     /// Generation of frames appended now.
@@ -181,6 +183,7 @@ impl Log {
             contiguous: AtomicU64::new(header.checkpoint),
             checkpoint_lsn: AtomicU64::new(header.checkpoint),
             throttle_at: AtomicU64::new(0),
+            admitted: AtomicU64::new(0),
             file_capacity: AtomicU64::new(header.capacity),
             generation: AtomicU32::new(0),
             off: AtomicBool::new(false),

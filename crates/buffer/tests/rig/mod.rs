@@ -51,6 +51,15 @@ pub fn create(seed: u64, config: &PoolConfig) -> Rig {
 
 /// The same of another identity.
 pub fn create_as(uuid: [u8; 16], seed: u64, config: &PoolConfig) -> Rig {
+    open(new_disk(uuid, seed, log_config(), config), config).unwrap()
+}
+
+/// The same with a log of its own size.
+pub fn create_with(log: LogConfig, seed: u64, config: &PoolConfig) -> Rig {
+    open_with(log, new_disk(UUID, seed, log, config), config).unwrap()
+}
+
+fn new_disk(uuid: [u8; 16], seed: u64, log: LogConfig, config: &PoolConfig) -> SimIo {
     let sim = SimIo::new(seed);
     let io: Arc<dyn Io> = Arc::new(sim.clone());
     let dir = Path::new(DIR);
@@ -58,17 +67,21 @@ pub fn create_as(uuid: [u8; 16], seed: u64, config: &PoolConfig) -> Rig {
     io.sync_dir(Path::new("/")).unwrap();
     io.create_dir(&dir.join("#myriad")).unwrap();
     io.sync_dir(dir).unwrap();
-    Log::create(&io, dir, log_config(), uuid).unwrap();
+    Log::create(&io, dir, log, uuid).unwrap();
     let spaces = SpaceRegistry::new(Arc::clone(&io), dir, config.page_size, 16);
     spaces.create(SPACE, "a.myr", UUID, Lsn(0)).unwrap();
-    open(sim, config).unwrap()
+    sim
 }
 
 /// Opens an existing one and analyses its log.
 pub fn open(sim: SimIo, config: &PoolConfig) -> Result<Rig> {
+    open_with(log_config(), sim, config)
+}
+
+fn open_with(log: LogConfig, sim: SimIo, config: &PoolConfig) -> Result<Rig> {
     let io: Arc<dyn Io> = Arc::new(sim.clone());
     let dir = Path::new(DIR);
-    let log = Arc::new(Log::open(&io, dir, log_config())?);
+    let log = Arc::new(Log::open(&io, dir, log)?);
     let spaces = Arc::new(SpaceRegistry::new(Arc::clone(&io), dir, config.page_size, 16));
     spaces.register(SPACE, "a.myr", Some(UUID));
     let messages = Arc::new(Mutex::new(Vec::new()));

@@ -23,7 +23,7 @@ fn appenders_are_slowed_down_then_stopped_until_a_checkpoint() {
     }
     assert!(asked.load(Ordering::Relaxed) > 0);
     std::thread::scope(|scope| {
-        let waiter = scope.spawn(|| log.reserve_check().unwrap());
+        let waiter = scope.spawn(|| drop(log.reserve_check().unwrap()));
         std::thread::sleep(Duration::from_millis(60));
         assert!(!waiter.is_finished());
         log.checkpoint(log.contiguous_lsn(), b"").unwrap();
@@ -80,4 +80,35 @@ fn a_full_file_is_never_overwritten() {
         log.checkpoint(durable, b"").unwrap();
         writer.join().unwrap();
     });
+}
+
+/// Whoever needs what a full file has no room for waits for a checkpoint, and keeps nobody from what is written: a
+/// checkpoint may need just that.
+#[test]
+fn a_full_file_makes_durable_what_it_holds() {
+    let c = config(256 << 10, 64 << 10);
+    let io = disk(4, c);
+    let (log, _) = open(&io, c);
+    let full = log.write_limit();
+    let mut whole = append(&log, &[1; 1000]);
+    while log.end_lsn().0 <= full {
+        let frame = append(&log, &[1; 1000]);
+        if frame.end <= full {
+            whole = frame;
+        }
+    }
+    let end = log.end_lsn();
+    std::thread::scope(|scope| {
+        let beyond: Vec<_> = (0..3).map(|_| scope.spawn(|| log.flush_to(end))).collect();
+        let waiting = || log.stats().flush_waits;
+        while waiting() < 3 {
+            std::thread::yield_now();
+        }
+        log.flush_to(Lsn(whole.end)).unwrap();
+        log.checkpoint(Lsn(whole.start), b"").unwrap();
+        beyond.into_iter().for_each(|b| b.join().unwrap().unwrap());
+    });
+    assert_eq!(log.durable_lsn(), end);
+    let (_, found) = open(&io.crash(1), c);
+    assert_eq!((found[0].start, found.last().unwrap().end), (whole.start, end.0));
 }
