@@ -137,13 +137,15 @@ fn change_payload(word: u16, mask: u64) -> [u8; 10] {
 /// [`myriad_base::Error::DiskFull`] before anything is changed; the pool's.
 pub fn create_space_layout(pool: &BufferPool, space: SpaceId) -> Result<()> {
     ensure_pages(pool, space, u64::from(PACK_ROOT.0) + 1)?;
-    let mut mtr = Mtr::start(pool)?;
+    // What is in memory alone is laid out at each start, however full a crash left the log.
+    let begin = if space == SpaceId::MEMORY { Mtr::start_in_memory } else { Mtr::start };
+    let mut mtr = begin(pool)?;
     let bitmap = mtr.init(PageId::new(space, PageNo(1)), PageKind::Bitmap)?;
     mtr.write(bitmap, OFF_GROUPS, &1u32.to_le_bytes());
     mtr.apply(bitmap, redo::ALLOCATE, &change_payload(0, 0b111))?;
     mtr.commit()?;
     // Another mini-transaction: taking a frame can fail, which must not happen after a change.
-    let mut mtr = Mtr::start(pool)?;
+    let mut mtr = begin(pool)?;
     let root = mtr.init(PageId::new(space, PACK_ROOT), PageKind::Index)?;
     format_root(&mut mtr, root, &[], &[])?;
     mtr.commit()?;

@@ -62,9 +62,22 @@ impl<'p> Mtr<'p> {
     /// When the engine is poisoned.
     pub fn start(pool: &'p BufferPool) -> Result<Mtr<'p>> {
         let admission = pool.before_mtr()?;
+        Ok(Mtr::admitted(pool, admission))
+    }
+
+    /// Begins one that logs nothing: pages of in-memory tables alone. Never waits for room in the log.
+    ///
+    /// # Errors
+    /// When the engine is poisoned.
+    pub fn start_in_memory(pool: &'p BufferPool) -> Result<Mtr<'p>> {
+        pool.check_poison()?;
+        Ok(Mtr::admitted(pool, Admission::NONE))
+    }
+
+    fn admitted(pool: &'p BufferPool, admission: Admission<'p>) -> Mtr<'p> {
         let mut body = BODY.take();
         body.clear();
-        Ok(Mtr {
+        Mtr {
             pool,
             body,
             previous: u64::MAX,
@@ -72,7 +85,7 @@ impl<'p> Mtr<'p> {
             freed: SmallVec::new(),
             committed: false,
             _admission: admission,
-        })
+        }
     }
 
     /// The pool.

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// What analysis found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +74,7 @@ const PENDING_SHARDS: usize = 64;
 /// a checkpoint beyond them would lose.
 const ATTEMPTS_QUIET: u32 = 10;
 /// Pause of a background worker whose pages cannot be read.
-const RETRY_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pages a background worker takes at a time.
 const WORKER_PAGES: usize = 32;
 
@@ -205,6 +206,13 @@ impl Pending {
             order.floor += 1;
         }
         None
+    }
+
+    /// The page that bounds the checkpoint.
+    fn oldest_page(&self) -> Option<PageId> {
+        self.oldest()?;
+        let order = self.order.lock();
+        order.list.get(order.floor).map(|&(_, id)| id)
     }
 
     /// Pages for a worker, oldest first, with how often each failed.
@@ -377,25 +385,36 @@ impl BufferPool {
     /// other: 0 when recovery is complete, or when none of those tried can be read for now. Background workers and
     /// simulations call this.
     pub fn redo_some(&self, max: usize) -> usize {
+        self.redo_batch(max).0
+    }
+
+    /// As [`BufferPool::redo_some`]; also whether it ended because no frame became free.
+    fn redo_batch(&self, max: usize) -> (usize, bool) {
         let mut work = self.pending.take_work(max);
         work.sort_unstable();
         let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
         self.load_batch(&ids, USAGE_COLD);
         let mut missing: BTreeMap<SpaceId, (usize, Error)> = BTreeMap::new();
+        let mut exhausted = false;
         for &(id, failures) in &work {
             if !self.pending.contains(id) {
                 continue;
             }
-            match self.fix_shared(id) {
-                Ok(_) => {}
-                Err(error) => self.redo_failed(id, failures, error, &mut missing),
+            if exhausted {
+                // Each would wait as long again.
+                self.pending.order.lock().again.insert(0, (id, failures));
+                continue;
+            }
+            if let Err(error) = self.fix_shared(id) {
+                exhausted = error == Error::BufferPoolExhausted;
+                self.redo_failed(id, failures, error, &mut missing);
             }
         }
         for (space, (pages, error)) in missing {
             let text = format!("recovery: {pages} pages of tablespace {space} are not redone: {error}");
             self.report(Level::Warning, &text);
         }
-        work.iter().filter(|w| !self.pending.contains(w.0)).count()
+        (work.iter().filter(|w| !self.pending.contains(w.0)).count(), exhausted)
     }
 
     fn redo_failed(&self, id: PageId, failures: u32, error: Error, missing: &mut BTreeMap<SpaceId, (usize, Error)>) {
@@ -448,7 +467,7 @@ impl BufferPool {
             self.background.spawn(self, &format!("myriad-redo-{i}"), None, |pool| match pool.redo_some(WORKER_PAGES) {
                 0 if pool.pending.len() == 0 => None,
                 0 => Some(RETRY_PAUSE),
-                _ => Some(std::time::Duration::ZERO),
+                _ => Some(Duration::ZERO),
             });
         }
     }
@@ -461,14 +480,63 @@ impl BufferPool {
         self.redo_some(WORKER_PAGES)
     }
 
-    /// Redoes everything left, in this call, but for what cannot be read.
+    /// Redoes everything left, in this call, but for what cannot be read, or finds no frame. Reports progress when it takes
+    /// long.
     pub(crate) fn redo_all(&self) {
+        let mut last_report = Instant::now();
         loop {
             let rounds = self.pending.len().div_ceil(WORKER_PAGES);
-            if (0..rounds).map(|_| self.redo_some(WORKER_PAGES)).sum::<usize>() == 0 {
+            let mut settled = 0;
+            for _ in 0..rounds {
+                let (pages, exhausted) = self.redo_batch(WORKER_PAGES);
+                settled += pages;
+                if exhausted {
+                    return;
+                }
+                if last_report.elapsed() >= Duration::from_secs(5) {
+                    last_report = Instant::now();
+                    self.report(Level::Info, &format!("recovery: {} pages left to redo", self.pending.len()));
+                }
+            }
+            if settled == 0 {
                 return;
             }
         }
+    }
+
+    /// Makes room where a crash left so full a log that whoever appends would wait for a checkpoint, and the checkpoint for
+    /// redo: redoes all pages, writes them and takes a checkpoint. Whether that was needed. To be called once the
+    /// tablespace registry can answer for every tablespace, before anything is appended.
+    ///
+    /// # Errors
+    /// Why there is still no room to append anything: a page that can be neither redone nor given up, writes that kept
+    /// failing for 30 s; [`Error::Poisoned`].
+    pub fn make_room_after_crash(&self) -> Result<bool> {
+        let log = self.log();
+        if !log.is_short() {
+            return Ok(false);
+        }
+        let percent = || log.age() * 100 / (log.capacity() / 7 * 8);
+        let text = format!("the log is {} % full: its pages are redone and written first", percent());
+        self.report(Level::Info, &text);
+        self.pending.started.store(true, Ordering::Release);
+        let done = self.checkpoint_now();
+        if done.is_err() && self.check_poison().is_ok() {
+            // For as much as could be written.
+            self.take_checkpoint()?;
+        }
+        self.check_poison()?;
+        if log.age() < log.capacity() {
+            return Ok(true);
+        }
+        let why = match (done, self.pending.oldest_page()) {
+            (Err(error), _) => error,
+            (Ok(()), Some(id)) => self.fix_shared(id).err().unwrap_or(Error::BufferPoolExhausted),
+            (Ok(()), None) => Error::BufferPoolExhausted,
+        };
+        let text = format!("the log is {} % full, and no checkpoint can make room in it: {why}", percent());
+        self.report(Level::Error, &text);
+        Err(why)
     }
 }
 

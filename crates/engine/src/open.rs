@@ -2,7 +2,8 @@
 //!
 //! The order: lock, format file, log (headers), pool, analysis of the log, transactions, catalog, leftovers of a crash.
 //! Nothing here depends on the number of tables or tablespaces: pages are redone when they are first used and by
-//! background workers, tablespaces are opened when they are first used.
+//! background workers, tablespaces are opened when they are first used. But a crash may leave the log so full that nothing
+//! can be appended before pages are redone: then they are, between catalog and leftovers.
 
 use crate::check::{Checker, EngineSpaces};
 use crate::config::{DuplicateCheck, EngineConfig, Setting};
@@ -101,6 +102,10 @@ impl Engine {
             Found::New => create(&config, &io, &folder, &mut random, &mut phases)?,
         };
         let opened = open_transactions(&config, &storage, random, &mut phases).and_then(|opened| {
+            // Before anything is logged. As the redo in the background it asks each file whose it is.
+            if storage.pool.make_room_after_crash()? {
+                phases.end("redo of a full log", 0);
+            }
             finish_interrupted(&config, &opened.1)?;
             phases.end("interrupted work", 0);
             Ok(opened)

@@ -24,6 +24,11 @@ const ETIMEDOUT: i32 = 110;
 #[must_use]
 pub struct Admission<'a>(Option<&'a Log>);
 
+impl Admission<'_> {
+    /// For who appends nothing.
+    pub const NONE: Admission<'static> = Admission(None);
+}
+
 impl Drop for Admission<'_> {
     fn drop(&mut self) {
         if let Some(log) = self.0 {
@@ -44,6 +49,11 @@ impl Log {
     fn soft_limit(&self) -> u64 {
         let bytes = self.file_capacity.load(Ordering::Relaxed);
         bytes - bytes / 4
+    }
+
+    /// Whether appenders are slowed down or stopped.
+    pub fn is_short(&self) -> bool {
+        !self.is_off() && self.age() >= self.soft_limit()
     }
 
     /// Bytes between the last checkpoint and the end.

@@ -1,0 +1,113 @@
+//! A crash that finds the log full: the next start makes room in it before it needs any.
+
+use super::*;
+use myriad_io::{CallKind, Fault};
+use std::sync::Mutex;
+
+/// The file of the tablespace of database `d`.
+const FILE: &str = "/d.";
+
+fn metric(engine: &Engine, wanted: &str) -> u64 {
+    let mut found = 0;
+    engine.metrics(&mut |name, value, _| {
+        if name == wanted {
+            found = value;
+        }
+    });
+    found
+}
+
+/// A disk after a crash with a log so full that nobody may append, because no page of `d` could be written; its rows.
+fn crashed() -> (SimIo, Vec<(Vec<u8>, Vec<u8>)>) {
+    let io = SimIo::new(1);
+    let engine = open_sim(&io, EngineConfig { buffer_pool_bytes: 32 << 20, ..config("/data") }).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    let committed = Mutex::new(Vec::new());
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let table = engine.open_table("d/t").unwrap();
+            let mut session = engine.session();
+            for i in 0u32.. {
+                if done.load(Ordering::Acquire) {
+                    break;
+                }
+                let (key, value) = (i.to_be_bytes(), vec![i as u8; 3000]);
+                session.insert(&table, &key, &value).unwrap();
+                session.commit().unwrap();
+                committed.lock().unwrap().push((key.to_vec(), value));
+            }
+        });
+        while metric(&engine, "log_age_bytes") < metric(&engine, "log_capacity_bytes") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let rows = committed.lock().unwrap().clone();
+        engine.flush_log().unwrap();
+        let crashed = io.crash(7);
+        // The engine that goes on may end.
+        done.store(true, Ordering::Release);
+        io.clear_faults();
+        (crashed, rows)
+    })
+}
+
+/// All rows are there; the one that was under way may be.
+fn check_rows(engine: &Arc<Engine>, expected: &[(Vec<u8>, Vec<u8>)]) {
+    let found = rows(engine, "d/t");
+    assert!(found.starts_with(expected) && found.len() <= expected.len() + 1, "{} rows", found.len());
+}
+
+#[test]
+fn a_start_makes_room_in_a_full_log() {
+    let (io, expected) = crashed();
+    // Also with fewer frames than there are pages to redo.
+    let threads = config("/data");
+    for config in [EngineConfig { buffer_pool_bytes: 2 << 20, ..threads.clone() }, threads, sim_config()] {
+        let io = io.crash(1);
+        let engine = open_sim(&io, config).unwrap();
+        assert!(metric(&engine, "log_age_bytes") < metric(&engine, "log_capacity_bytes") / 2);
+        check_rows(&engine, &expected);
+        engine.create_table("d/another", &spec()).unwrap();
+        fill(&engine, "d/another", 100);
+        engine.close(CloseMode::Clean).unwrap();
+    }
+}
+
+#[test]
+fn a_full_log_whose_pages_cannot_be_written_is_a_clear_error() {
+    let (io, expected) = crashed();
+    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    match open_sim(&io, sim_config()) {
+        Err(Error::Io { path, .. }) => assert!(path.contains(FILE), "{path}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened"),
+    }
+    io.clear_faults();
+    io.inject(CallKind::Read, FILE, 0, Fault::Eio, true);
+    match open_sim(&io, sim_config()) {
+        Err(Error::Io { path, .. }) => assert!(path.contains(FILE), "{path}"),
+        Err(other) => panic!("{other}"),
+        Ok(_) => panic!("opened"),
+    }
+    io.clear_faults();
+    let engine = open_sim(&io, sim_config()).unwrap();
+    check_rows(&engine, &expected);
+}
+
+#[test]
+fn a_full_log_for_a_missing_tablespace_does_not_stop_the_others() {
+    for threads in [false, true] {
+        let (io, _) = crashed();
+        let folder = Path::new("/data/#myriad");
+        let names = io.list_dir(folder).unwrap();
+        let name = names.iter().find(|name| name.starts_with("d.")).unwrap();
+        io.remove_file(&folder.join(name)).unwrap();
+        let engine = open_sim(&io, EngineConfig { background_threads: threads, ..config("/data") }).unwrap();
+        let table = engine.open_table("d/t");
+        let error = table.and_then(|table| engine.session().find(&table, b"any")).err();
+        assert!(matches!(error, Some(Error::TablespaceUnavailable { .. })), "{error:?}");
+        engine.create_table("e/t", &spec()).unwrap();
+        fill(&engine, "e/t", 100);
+    }
+}
