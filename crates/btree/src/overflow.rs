@@ -179,8 +179,12 @@ pub fn free_overflow(pool: &BufferPool, space: SpaceId, first: PageNo) -> Result
         let mut next = PageNo(get_u32(mtr.page(head), OFF_NEXT));
         while next != PageNo::NONE && batch.len() < FREE_BATCH {
             let id = PageId::new(space, next);
+            // Asked before the first page is latched again.
+            if id == head_id || batch.contains(&id) {
+                return Err(Error::corrupt(id, "its chain of overflow pages comes back to it"));
+            }
             let page = pool.fix_shared(id)?;
-            if page[OFF_KIND] != PageKind::Overflow as u8 || batch.contains(&id) || id == head_id {
+            if page[OFF_KIND] != PageKind::Overflow as u8 {
                 return Err(Error::corrupt(id, "not an overflow page of this chain"));
             }
             batch.push(id);

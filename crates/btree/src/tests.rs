@@ -1,8 +1,9 @@
 //! Trees in a real buffer pool, against a model.
 
 use crate::*;
+use myriad_base::codec::get_u32;
 use myriad_base::random::Random;
-use myriad_base::{IndexId, Lsn, Result, SpaceId};
+use myriad_base::{Error, IndexId, Lsn, PageId, PageNo, Result, SpaceId};
 use myriad_buffer::{BufferPool, Mtr, PoolConfig, RedoTable, Reporter};
 use myriad_io::{Io, ThreadIo};
 use myriad_log::{Log, LogConfig};
@@ -414,6 +415,25 @@ fn long_values_round_trip() {
         overflow::free_overflow(pool, SPACE, first).unwrap();
     }
     assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), used);
+}
+
+#[test]
+fn a_chain_that_comes_back_to_itself_is_corrupt() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    for back_to_first in [true, false] {
+        let first = overflow::write_overflow(pool, SPACE, &[1; 20_000]).unwrap();
+        let next_of = |page| PageNo(get_u32(&pool.fix_shared(PageId::new(SPACE, page)).unwrap(), 24));
+        let second = next_of(first);
+        let third = next_of(second);
+        let mut mtr = Mtr::start(pool).unwrap();
+        let page = mtr.fix(PageId::new(SPACE, third)).unwrap();
+        let to = if back_to_first { first } else { second };
+        mtr.apply(page, crate::redo::OVERFLOW_LINK, &to.0.to_le_bytes()).unwrap();
+        mtr.commit().unwrap();
+        let freed = overflow::free_overflow(pool, SPACE, first);
+        assert!(matches!(freed, Err(Error::CorruptPage { page, .. }) if page.page == to), "{freed:?}");
+    }
 }
 
 #[test]
