@@ -172,6 +172,11 @@ impl Header {
         Ok(())
     }
 
+    /// Nothing is written at or after this: it would overwrite the block the checkpoint lies in.
+    pub(crate) fn write_limit(&self) -> u64 {
+        self.checkpoint - self.checkpoint % BLOCK + self.capacity
+    }
+
     /// The generation of a frame at `lsn`.
     pub(crate) fn generation_at(&self, lsn: u64) -> u32 {
         let after = self.generations.partition_point(|g| g.first_lsn <= lsn);

@@ -276,13 +276,16 @@ impl Log {
         let number = header.generations.iter().map(|g| g.number).max().expect("there is one").wrapping_add(1);
         header.generations.retain(|g| g.first_lsn < end);
         if header.generations.len() == GENERATIONS_MAX {
-            // So many starts without one checkpoint. Remove by force what a new number would have ruled out.
-            let unused = header.capacity - (end - header.checkpoint) - BLOCK;
-            FileRing::new(&*self.file, header).zero(end.next_multiple_of(BLOCK), unused - unused % BLOCK)?;
-            let block = end - end % BLOCK;
-            let mut bytes = AlignedBuf::new(BLOCK as usize);
-            FileRing::new(&*self.file, header).read(block, &mut bytes[..(end - block) as usize])?;
-            self.file.write_at(&bytes, RING_START + block % header.capacity)?;
+            // So many starts without one checkpoint. Remove by force what a new number would have ruled out: all whole
+            // blocks up to the checkpoint's, of which a full ring has none, and the rest of the end's.
+            let (from, to) = (end.next_multiple_of(BLOCK), header.write_limit());
+            FileRing::new(&*self.file, header).zero(from, to.saturating_sub(from))?;
+            if end < from {
+                let block = from - BLOCK;
+                let mut bytes = AlignedBuf::new(BLOCK as usize);
+                FileRing::new(&*self.file, header).read(block, &mut bytes[..(end - block) as usize])?;
+                self.file.write_at(&bytes, RING_START + block % header.capacity)?;
+            }
             return self.file.sync();
         }
         header.generations.push(Generation { first_lsn: end, number });

@@ -106,7 +106,7 @@ fn many_laps_with_checkpoints_behind() {
         assert_eq!(frames, expected);
         assert_eq!(end, log.end_lsn());
         for _ in 0..400 {
-            log.reserve_check().unwrap();
+            let _admission = log.reserve_check().unwrap();
             let bytes = body(&mut random, 3000);
             let (start, _) = append(&log, &bytes);
             expected.insert(start, bytes);
@@ -199,7 +199,7 @@ fn capacity_slows_and_then_stops_until_a_checkpoint() {
         }
     }));
     for _ in 0..4000 {
-        log.reserve_check().unwrap();
+        let _admission = log.reserve_check().unwrap();
         append(&log, &[1; 1000]);
         assert!(log.age() <= log.capacity());
     }

@@ -20,7 +20,7 @@ fn storm(threads: u64, frames_each: u64, len_max: u64, config: LogConfig, seed: 
                 scope.spawn(move || {
                     let mut random = Random::from_seed(seed * 1000 + t);
                     for _ in 0..frames_each {
-                        log.reserve_check().unwrap();
+                        let _admission = log.reserve_check().unwrap();
                         let frame = append(log, &body(&mut random, len_max));
                         let end = Lsn(frame.end);
                         appended.lock().unwrap().insert(frame.start, frame);

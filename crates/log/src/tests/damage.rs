@@ -195,3 +195,39 @@ fn a_checkpoint_makes_the_log_before_it_durable() {
     assert_eq!(log.last_checkpoint(), (Lsn(frames[5].start), b"older".to_vec()), "it never goes back");
     assert!(matches!(log.checkpoint(Lsn(frames[6].start), &[0; 1025]), Err(Error::TooLong { .. })));
 }
+
+/// More starts without a checkpoint than the header holds generations, with a ring that is full but for `rest` bytes.
+#[test]
+fn a_full_ring_survives_more_starts_than_generations() {
+    let c = config(SIZE, 64 << 10);
+    let io = disk(12, c);
+    let mut kept = Vec::new();
+    for _ in 0..crate::header::GENERATIONS_MAX {
+        let (log, found) = open(&io, c);
+        assert!(found == kept);
+        kept.push(append(&log, &[3; 100]));
+        log.flush_to(log.end_lsn()).unwrap();
+    }
+    for rest in [0, 24, 4000, 4096, 4104, 9000] {
+        let (io, mut kept) = (io.kill(1), kept.clone());
+        {
+            let (log, _) = open(&io, c);
+            let end = log.writable_end().0 - rest;
+            while log.end_lsn().0 < end {
+                let frame = if end - log.end_lsn().0 < 2048 { end - log.end_lsn().0 } else { 1024 };
+                kept.push(append(&log, &vec![4; frame as usize - 8]));
+            }
+            log.flush_to(log.end_lsn()).unwrap();
+        }
+        for start in 0..3 {
+            let (log, found) = open(&io.crash(start), c);
+            assert!(found == kept, "rest {rest} start {start}: {} of {} frames", found.len(), kept.len());
+            drop(log);
+            let (log, _) = open(&io, c);
+            if rest >= 4000 {
+                kept.push(append(&log, &[5; 500]));
+                log.flush_to(log.end_lsn()).unwrap();
+            }
+        }
+    }
+}

@@ -18,7 +18,7 @@ fn appenders_are_slowed_down_then_stopped_until_a_checkpoint() {
     }));
     while log.age() < log.capacity() {
         assert!(log.age() >= (256 << 10) / 4 * 3 || asked.load(Ordering::Relaxed) == 0, "asked too early");
-        log.reserve_check().unwrap();
+        let _admission = log.reserve_check().unwrap();
         append(&log, &[7; 1000]);
     }
     assert!(asked.load(Ordering::Relaxed) > 0);
@@ -31,7 +31,7 @@ fn appenders_are_slowed_down_then_stopped_until_a_checkpoint() {
     });
     assert_eq!(log.age(), 0);
     let before = log.stats().capacity_waits;
-    log.reserve_check().unwrap();
+    let _admission = log.reserve_check().unwrap();
     assert_eq!(log.stats().capacity_waits, before);
 }
 
@@ -47,7 +47,7 @@ fn the_hook_may_take_the_checkpoint_itself() {
         log.checkpoint(log.contiguous_lsn(), b"").unwrap();
     }));
     for _ in 0..2000 {
-        log.reserve_check().unwrap();
+        let _admission = log.reserve_check().unwrap();
         append(&log, &[7; 1000]);
     }
     assert!(log.stats().checkpoints > 5);

@@ -26,7 +26,7 @@ fn nothing_is_written_and_nobody_is_stopped() {
     let before = log.stats();
     // Many times what the file and the memory can hold, with nobody who takes a checkpoint.
     for _ in 0..5000 {
-        log.reserve_check().unwrap();
+        let _admission = log.reserve_check().unwrap();
         let frame = append(&log, &[7; 1000]);
         log.flush_to(Lsn(frame.end)).unwrap();
         assert!(log.durable_lsn().0 >= frame.end);
@@ -158,7 +158,7 @@ fn switched_while_others_append() {
                     let mut random = Random::from_seed(u64::from(t));
                     loop {
                         let ending = stop.load(Ordering::Acquire);
-                        log.reserve_check().unwrap();
+                        let _admission = log.reserve_check().unwrap();
                         let frame = append(log, &body(&mut random, 700));
                         log.flush_to(Lsn(frame.end)).unwrap();
                         assert!(log.durable_lsn().0 >= frame.end);
