@@ -294,8 +294,8 @@ impl Log {
 
     /// Longest body of a frame in bytes.
     pub fn body_bytes_max(&self) -> usize {
-        let bytes = (self.ring.size() / 2).min(self.file_capacity.load(Ordering::Acquire) / 16);
-        bytes as usize - 2 * frame::HEADER_BYTES
+        let ring = self.ring.size() / 2;
+        body_bytes_max(self.file_capacity.load(Ordering::Acquire).min(ring * 16))
     }
 
     /// End of what has been reserved.
@@ -365,6 +365,11 @@ impl Log {
             capacity_bytes: self.capacity(),
         }
     }
+}
+
+/// Longest body of a frame in a file of this capacity, whatever ring in memory its writer has.
+pub(crate) fn body_bytes_max(capacity: u64) -> usize {
+    (capacity / 16).min(BUFFER_MAX / 2) as usize - 2 * frame::HEADER_BYTES
 }
 
 /// Writes zeros.

@@ -83,6 +83,8 @@ impl<'a> FileRing<'a> {
     pub(crate) fn scan(mut self, from: u64, f: &mut FrameVisitor<'_>) -> Result<u64> {
         // No more than one lap can be whole; the bound also ends the scan of a file full of nonsense.
         let limit = self.header.checkpoint + self.header.capacity;
+        // All frames behind a checkpoint were written with the capacity that is in the header with it.
+        let body_max = log::body_bytes_max(self.header.capacity);
         let mut body = Vec::new();
         let mut at = from;
         while at + (HEADER_BYTES as u64) < limit {
@@ -90,7 +92,7 @@ impl<'a> FileRing<'a> {
             self.read(at, &mut header)?;
             let (len, crc) = frame::parse_header(&header);
             let bytes = frame::frame_bytes(len) as u64;
-            if len == 0 || at + bytes > limit {
+            if len == 0 || len > body_max || at + bytes > limit {
                 break;
             }
             body.resize(len, 0);

@@ -231,3 +231,25 @@ fn a_full_ring_survives_more_starts_than_generations() {
         }
     }
 }
+
+/// A length that no writer of this log can have meant ends the scan before anything is taken for it.
+#[test]
+fn a_frame_longer_than_any_that_is_written_ends_the_scan() {
+    let c = config(SIZE, 256 << 10);
+    let io = disk(13, c);
+    let (log, _) = open(&io, c);
+    let longest = append(&log, &vec![7; log.body_bytes_max()]);
+    log.flush_to(Lsn(longest.end)).unwrap();
+    let generation = log.header.lock().generation_at(longest.end);
+    drop(log);
+    // With another ring in memory than the one it was written with.
+    for buffer in [64 << 10, 1 << 20] {
+        let (_, found) = open(&io.kill(1), config(SIZE, buffer));
+        assert!(found == [longest.clone()]);
+    }
+    let body = vec![8; longest.body.len() + 1];
+    let frame = [&crate::frame::header(longest.end, generation, &body)[..], &body].concat();
+    io.scribble(Path::new(PATH), offset(longest.end), &frame).unwrap();
+    let (_, found) = open(&io, c);
+    assert!(found == [longest]);
+}
