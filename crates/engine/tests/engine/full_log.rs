@@ -17,13 +17,15 @@ fn metric(engine: &Engine, wanted: &str) -> u64 {
     found
 }
 
+type Rows = Vec<(Vec<u8>, Vec<u8>)>;
+
 /// A disk after a crash with a log so full that nobody may append, because no page of `d` could be written; its rows.
-fn crashed() -> (SimIo, Vec<(Vec<u8>, Vec<u8>)>) {
+fn crashed() -> (SimIo, Rows) {
     let io = SimIo::new(1);
     let engine = open_sim(&io, EngineConfig { buffer_pool_bytes: 32 << 20, ..config("/data") }).unwrap();
     engine.create_table("d/t", &spec()).unwrap();
     io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
-    let committed = Mutex::new(Vec::new());
+    let committed = Mutex::new(Rows::new());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
