@@ -15,6 +15,7 @@
 //! Entry points: [`TrxSystem::open`], [`TrxSystem::begin`], [`Trx::apply`], [`Trx::get`], [`Cursor`], [`Trx::commit`].
 
 pub mod lock;
+mod losers;
 
 mod buffered;
 mod commit_table;

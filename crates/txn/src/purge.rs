@@ -39,7 +39,8 @@ const RECORDS_WORTH_A_TURN: u64 = 128;
 const GATHER_WAIT: Duration = Duration::from_millis(10);
 const IDLE_WAIT: Duration = Duration::from_millis(50);
 const RETRY_WAIT: Duration = Duration::from_secs(1);
-const ROLLBACK_RETRY: Duration = Duration::from_secs(10);
+const SYNC_EVERY: Duration = Duration::from_secs(1);
+const SYNC_LOOK: Duration = Duration::from_millis(200);
 
 /// What a session purges itself, because the threads do not keep up.
 pub(crate) struct PurgeShare {
@@ -99,12 +100,12 @@ impl PurgeControl {
         self.wake_up.notify_all();
     }
 
-    fn stopping(&self) -> bool {
+    pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
     }
 
     /// `ready`: commits may wake the thread for work.
-    fn sleep(&self, time: Duration, ready: bool) {
+    pub fn sleep(&self, time: Duration, ready: bool) {
         let mut gate = self.gate.lock();
         if self.stopping() {
             return;
@@ -116,7 +117,7 @@ impl PurgeControl {
 }
 
 impl TrxSystem {
-    /// Starts purge threads, the rollback of unfinished transactions, the once-a-second log flusher and the log's
+    /// Starts purge threads, the rollback of unfinished transactions, the once-a-second sync of the log and the log's
     /// write-behind.
     pub fn start_background(self: &Arc<TrxSystem>) {
         let mut handles = self.purge.handles.lock();
@@ -135,18 +136,18 @@ impl TrxSystem {
                 Err(e) => self.report(Level::Error, &format!("{what} thread cannot start: {e}")),
             }
         };
-        start("myriad-trx", "transaction service", TrxSystem::service_thread);
+        start("myriad-sync", "log sync", TrxSystem::sync_thread);
+        start("myriad-rollback", "rollback", TrxSystem::rollback_thread);
         start("myriad-log", "log writer", |system| system.pool().log().write_behind());
     }
 
-    /// Stops the background threads; with `purge_all` everything that no snapshot needs is purged first.
+    /// Stops the background threads, a rollback of theirs between two records; with `purge_all` unfinished transactions are
+    /// rolled back first, where that is possible, and everything that no snapshot needs is purged.
     ///
     /// # Errors
     /// Those of purging.
     pub fn shutdown(&self, purge_all: bool) -> Result<()> {
-        if purge_all {
-            while self.rollback_losers_step()? || self.purge_step()? {}
-        }
+        let purged = if purge_all { self.purge_all() } else { Ok(()) };
         self.purge.stop.store(true, Ordering::Release);
         self.purge.wake();
         self.pool().log().stop_write_behind();
@@ -156,6 +157,12 @@ impl TrxSystem {
                 self.report(Level::Error, "a background thread of the transaction system has panicked");
             }
         }
+        purged
+    }
+
+    fn purge_all(&self) -> Result<()> {
+        self.rollback_losers()?;
+        while self.purge_step()? {}
         Ok(())
     }
 
@@ -180,36 +187,21 @@ impl TrxSystem {
         }
     }
 
-    /// Rolls back losers; syncs the log about once a second where commits do not.
-    fn service_thread(&self) {
+    /// Syncs the log about once a second where commits do not. Does nothing else: nobody's commit waits longer for it.
+    fn sync_thread(&self) {
         let mut last_sync = self.clock().now();
-        let mut next_rollback = last_sync;
         while !self.purge.stopping() {
-            let due = self.clock().now() >= next_rollback;
-            match if due { self.rollback_losers_step() } else { Ok(false) } {
-                Ok(true) => continue,
-                Ok(false) => {}
-                Err(e) => {
+            let now = self.clock().now();
+            if now.saturating_sub(last_sync) >= SYNC_EVERY && self.flush_policy() != FlushPolicy::Sync {
+                last_sync = now;
+                if let Err(e) = self.flush_log() {
                     if self.pool().check_poison().is_err() {
                         return;
                     }
-                    next_rollback = self.clock().now() + ROLLBACK_RETRY;
-                    self.report(
-                        Level::Warning,
-                        &format!("rollback of an unfinished transaction will be repeated: {e}"),
-                    );
+                    self.report(Level::Error, &format!("the log cannot be synced: {e}"));
                 }
             }
-            let now = self.clock().now();
-            if now.saturating_sub(last_sync) >= Duration::from_secs(1) {
-                last_sync = now;
-                if self.flush_policy() != FlushPolicy::Sync {
-                    if let Err(e) = self.flush_log() {
-                        self.report(Level::Error, &format!("the log cannot be synced: {e}"));
-                    }
-                }
-            }
-            self.purge.sleep(Duration::from_millis(200), false);
+            self.purge.sleep(SYNC_LOOK, false);
         }
     }
 

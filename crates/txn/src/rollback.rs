@@ -78,31 +78,8 @@ impl TrxSystem {
         Ok(())
     }
 
-    /// Rolls back the unfinished transactions found at start whose newest change is in this tablespace; how many. For the
-    /// catalog's own transactions, which nobody may have to wait for.
-    ///
-    /// # Errors
-    /// Those of the buffer pool; the transactions are tried again by [`TrxSystem::rollback_losers_step`].
-    pub fn rollback_losers_in(&self, space: SpaceId) -> Result<u64> {
-        let (mut rolled_back, mut failed) = (0, Ok(()));
-        let found = std::mem::take(&mut *self.losers.lock());
-        for mut work in found {
-            match self.newest_change_in(&mut work.log) {
-                Ok(Some(s)) if s == space && failed.is_ok() => match self.rollback_work(work) {
-                    Ok(()) => rolled_back += 1,
-                    Err(e) => failed = Err(e),
-                },
-                other => {
-                    self.losers.lock().push(work);
-                    failed = failed.and(other.map(|_| ()));
-                }
-            }
-        }
-        failed.map(|()| rolled_back)
-    }
-
     /// The tablespace of the log's newest change.
-    fn newest_change_in(&self, log: &mut UndoLog) -> Result<Option<SpaceId>> {
+    pub(crate) fn newest_change_in(&self, log: &mut UndoLog) -> Result<Option<SpaceId>> {
         let mut body = Vec::new();
         while log.records > 0 {
             if self.last_record(log, &mut body)?.is_some() {

@@ -3,6 +3,7 @@
 use crate::commit_table::{CommitTable, ANCIENT, CHUNK_IDS};
 use crate::hash::LeafHash;
 use crate::lock::{CommitOrder, ImplicitHolder, Inheritance, LockKey, LockTable, TrxLocks};
+use crate::losers::Losers;
 use crate::prepared::PreparedTrxs;
 use crate::promote::Promotion;
 use crate::purge::{PurgeControl, PurgeShare};
@@ -19,6 +20,7 @@ use myriad_buffer::{BufferPool, Level, Mtr, RedoTable, Reporter};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
 use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 
 /// First redo operation of this room.
 pub const FIRST_UNDO_OP: u8 = 64;
@@ -103,6 +105,26 @@ pub(crate) struct Work {
     pub start_wall_us: u64,
     pub isolation: Isolation,
     pub recovered: bool,
+    /// Of one whose rollback failed: when to try again, and the error that was told.
+    pub retry_at: Duration,
+    pub told: Option<Error>,
+}
+
+impl Work {
+    pub fn info(&self, state: TrxState) -> TrxInfo {
+        TrxInfo {
+            shown_id: self.log.trx.0,
+            state,
+            waiting: false,
+            start_wall_us: self.start_wall_us,
+            wait_start_wall_us: 0,
+            undo_records: self.log.records,
+            locks_held: self.locks.locks_held() as u64,
+            thread_id: 0,
+            isolation: self.isolation,
+            recovered: self.recovered,
+        }
+    }
 }
 
 /// Answers whether an index still exists.
@@ -128,7 +150,7 @@ pub struct TrxSystem {
     pub(crate) purge: PurgeControl,
     pub(crate) promotion: Promotion,
     pub(crate) leaf_hash: LeafHash,
-    pub(crate) losers: Mutex<Vec<Work>>,
+    pub(crate) losers: Losers,
     pub(crate) prepared: PreparedTrxs,
     sessions: Mutex<Vec<Weak<TrxShared>>>,
     index_alive: OnceLock<IndexAlive>,
@@ -164,7 +186,7 @@ impl TrxSystem {
             purge: PurgeControl::new(config.purge_threads),
             promotion,
             leaf_hash: LeafHash::new(),
-            losers: Mutex::default(),
+            losers: Losers::default(),
             prepared: PreparedTrxs::default(),
             sessions: Mutex::default(),
             index_alive: OnceLock::new(),
@@ -188,14 +210,16 @@ impl TrxSystem {
                 start_wall_us: self.config.clock.wall_us(),
                 isolation: Isolation::RepeatableRead,
                 recovered: true,
+                retry_at: Duration::ZERO,
+                told: None,
             };
             if work.xid.is_some() {
                 self.detach(work);
             } else {
-                self.losers.lock().push(work);
+                self.losers.add(work);
             }
         }
-        let (losers, prepared) = (self.losers.lock().len(), self.prepared.len());
+        let (losers, prepared) = (self.losers.waiting(), self.prepared.len());
         if losers + prepared > 0 {
             let text = format!("{losers} unfinished transactions to roll back, {prepared} prepared ones kept");
             (self.config.reporter)(Level::Info, &text);
@@ -379,36 +403,6 @@ impl TrxSystem {
         }
     }
 
-    /// Leaves a transaction to the background, which rolls it back.
-    pub(crate) fn abandon(&self, work: Work) {
-        self.losers.lock().push(work);
-        self.purge.wake();
-    }
-
-    /// Rolls back one unfinished transaction; whether there was one.
-    ///
-    /// # Errors
-    /// Those of the buffer pool; the transaction is tried again.
-    pub fn rollback_losers_step(&self) -> Result<bool> {
-        let Some(work) = self.losers.lock().pop() else { return Ok(false) };
-        self.rollback_work(work).map(|()| true)
-    }
-
-    /// On an error the work is among the losers again, last in turn.
-    pub(crate) fn rollback_work(&self, mut work: Work) -> Result<()> {
-        let undone = self.rollback_log(&mut work.log, 0, &mut |_| {});
-        match undone.and_then(|()| self.write_state(&work.log, LogState::Committed)) {
-            Ok(_) => {
-                self.finish(work.log, &work.locks);
-                Ok(())
-            }
-            Err(e) => {
-                self.losers.lock().insert(0, work);
-                Err(e)
-            }
-        }
-    }
-
     /// All transactions that have begun, recovered ones included.
     pub fn list_trx(&self, f: &mut dyn FnMut(&TrxInfo)) {
         let sessions: Vec<_> = self.sessions.lock().iter().filter_map(Weak::upgrade).collect();
@@ -417,20 +411,8 @@ impl TrxSystem {
                 f(&info);
             }
         }
-        let describe = |w: &Work, state| TrxInfo {
-            shown_id: w.log.trx.0,
-            state,
-            waiting: false,
-            start_wall_us: w.start_wall_us,
-            wait_start_wall_us: 0,
-            undo_records: w.log.records,
-            locks_held: w.locks.locks_held() as u64,
-            thread_id: 0,
-            isolation: w.isolation,
-            recovered: w.recovered,
-        };
-        let mut rest: Vec<_> = self.losers.lock().iter().map(|w| describe(w, TrxState::RollingBack)).collect();
-        self.prepared.each(&mut |w| rest.push(describe(w, TrxState::Prepared)));
+        let mut rest = self.losers.list();
+        self.prepared.each(&mut |w| rest.push(w.info(TrxState::Prepared)));
         rest.iter().for_each(f);
     }
 

@@ -592,7 +592,11 @@ impl Trx {
         match log {
             Some(log) => {
                 let start_wall_us = self.shared.start_wall_us.load(Ordering::Relaxed);
-                to(&self.sys, Work { log, locks, xid, start_wall_us, isolation: self.isolation, recovered: false });
+                let (isolation, retry_at) = (self.isolation, Duration::ZERO);
+                to(
+                    &self.sys,
+                    Work { log, locks, xid, start_wall_us, isolation, recovered: false, retry_at, told: None },
+                );
             }
             None => self.sys.locks().release_all(&locks),
         }

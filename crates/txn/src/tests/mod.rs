@@ -4,6 +4,7 @@ mod buffered;
 mod concurrent;
 mod crash;
 mod isolation;
+mod losers;
 mod rows;
 mod speed;
 
