@@ -6,7 +6,7 @@ use myriad_base::{Error, IndexId, Result, SpaceId};
 use myriad_btree::{alloc::PACK_ROOT, RemoveProgress, Tree};
 #[allow(unused_imports)] // named in documentation
 use myriad_txn::TrxSystem;
-use myriad_txn::{value::Entry, IndexAlive};
+use myriad_txn::{value::Entry, IndexAlive, IndexDropped};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -226,6 +226,28 @@ impl Catalog {
             let found = trx.get_newest(&index(rows::DESTROYED), &id.0.to_be_bytes(), &mut Vec::new());
             !matches!(found, Ok(true))
         })
+    }
+
+    /// What [`TrxSystem::set_index_dropped`] wants: whether the catalog says, committed, that the index or its tablespace is
+    /// dropped. False where the catalog cannot be read.
+    pub fn index_dropped(self: &Arc<Self>) -> IndexDropped {
+        let catalog = Arc::downgrade(self);
+        Box::new(move |id, space| catalog.upgrade().is_some_and(|c| c.is_dropped(id, space).unwrap_or(false)))
+    }
+
+    fn is_dropped(&self, id: IndexId, space: SpaceId) -> Result<bool> {
+        // Asked first: of an index whose build was adopted since, no row is found below.
+        if self.building.lock().contains(&id.0) {
+            return Ok(false);
+        }
+        let dropped = [Pending::SpaceDrop(space), Pending::Index { id, space, root: PACK_ROOT }];
+        for pending in dropped {
+            if self.get_committed(rows::PENDING, &pending.key())?.is_some() {
+                return Ok(true);
+            }
+        }
+        // Its row goes last.
+        Ok(!self.space_exists(space)?)
     }
 
     /// Notes whether any index was ever destroyed.

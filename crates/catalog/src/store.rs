@@ -307,7 +307,7 @@ impl Catalog {
         self.definitions.clear();
     }
 
-    fn get_committed(&self, id: IndexId, key: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub(crate) fn get_committed(&self, id: IndexId, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.read(|trx| {
             let mut row = RowBuf::new();
             let found = trx.get(&index(id), key, false, None, LockWait::Wait, &mut row)?;

@@ -108,11 +108,10 @@ impl Engine {
     /// # Errors
     /// Those of the pool; the work is tried again by the next call.
     pub fn background_step(&self) -> Result<bool> {
-        let mut more = self.parts.trx.rollback_losers_step()?;
-        more |= self.parts.trx.purge_step()?;
-        more |= self.parts.catalog.reclaim_step()?;
-        more |= self.parts.pool.step_background()?;
-        Ok(more)
+        let Parts { trx, catalog, pool, .. } = &self.parts;
+        // What fails keeps nothing else from being done: the next call may begin with the same failure.
+        let steps = [trx.rollback_losers_step(), trx.purge_step(), catalog.reclaim_step(), pool.step_background()];
+        steps.into_iter().try_fold(false, |more, step| Ok(more | step?))
     }
 
     /// Stops. Sessions should be gone; calls of those that are not fail from now on.

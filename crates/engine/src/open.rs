@@ -309,6 +309,7 @@ pub(crate) fn open_transactions(
         },
     ));
     trx.set_index_alive(catalog.index_alive());
+    trx.set_index_dropped(catalog.index_dropped());
     phases.end("catalog", 0);
     Ok((trx, catalog))
 }

@@ -9,7 +9,7 @@
 use crate::buffered;
 use crate::commit_table::ANCIENT;
 use crate::gap::Edge;
-use crate::rollback::{index_of, is_gone, is_sparse, LeftOver};
+use crate::rollback::{index_of, is_sparse, is_unavailable, LeftOver};
 use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
@@ -366,7 +366,8 @@ impl TrxSystem {
             false => Ok(()),
         });
         match done {
-            Err(e) if is_gone(&e) => Ok(()),
+            // Should its file come back, entries marked as deleted stay there: they take room, nobody sees them.
+            Err(e) if is_unavailable(&e) => Ok(()),
             other => other,
         }
     }

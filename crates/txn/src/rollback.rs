@@ -20,9 +20,15 @@ pub(crate) fn index_of(key: &[u8]) -> Option<IndexId> {
     key.first_chunk::<4>().map(|b| IndexId(u32::from_be_bytes(*b)))
 }
 
-/// Whether an error says that the tree's tablespace is gone, so that there is nothing left to undo or purge.
-pub(crate) fn is_gone(e: &Error) -> bool {
-    matches!(e, Error::TablespaceUnavailable { .. } | Error::NoSuchTable { .. })
+/// Whether an error says that the tree's tablespace cannot be used: dropped, or its file is away and may come back.
+pub(crate) fn is_unavailable(e: &Error) -> bool {
+    matches!(e, Error::TablespaceUnavailable { .. })
+}
+
+/// Whether an error may well be gone when the tree's tablespace or the tree is.
+fn is_of_tablespace(e: &Error) -> bool {
+    use Error::{CorruptFile, CorruptPage, Format, Io};
+    is_unavailable(e) || matches!(e, CorruptPage { .. } | CorruptFile { .. } | Format { .. } | Io { .. })
 }
 
 /// Whether an entry that the record's transaction wrote last is the version that the record was written for. A short entry
@@ -116,7 +122,8 @@ impl TrxSystem {
         };
         let left = match undone {
             Ok(Some(left)) => left,
-            Err(e) if !is_gone(&e) => return Err(e),
+            // What is only away keeps its record: the change would be there for good when the file is back.
+            Err(e) if !(is_of_tablespace(&e) && self.is_dropped(index, change.tree.space)) => return Err(e),
             // The entry has gone with its index, and the newer version's chain with it.
             _ => {
                 let mut mtr = Mtr::start(self.pool())?;
@@ -128,7 +135,7 @@ impl TrxSystem {
         };
         log.records -= 1;
         match self.tidy_up(change, left) {
-            Err(e) if is_gone(&e) => Ok(()),
+            Err(e) if is_unavailable(&e) => Ok(()),
             done => done,
         }
     }

@@ -130,6 +130,9 @@ impl Work {
 /// Answers whether an index still exists.
 pub type IndexAlive = Box<dyn Fn(IndexId) -> bool + Send + Sync>;
 
+/// Answers whether an index that cannot be reached has been dropped for good, alone or with the tablespace.
+pub type IndexDropped = Box<dyn Fn(IndexId, SpaceId) -> bool + Send + Sync>;
+
 /// The transaction system of an open data directory.
 pub struct TrxSystem {
     pool: Arc<BufferPool>,
@@ -154,6 +157,7 @@ pub struct TrxSystem {
     pub(crate) prepared: PreparedTrxs,
     sessions: Mutex<Vec<Weak<TrxShared>>>,
     index_alive: OnceLock<IndexAlive>,
+    index_dropped: OnceLock<IndexDropped>,
     /// Held shared by whoever follows undo records into trees that no table definition protects.
     tree_users: RwLock<()>,
 }
@@ -190,6 +194,7 @@ impl TrxSystem {
             prepared: PreparedTrxs::default(),
             sessions: Mutex::default(),
             index_alive: OnceLock::new(),
+            index_dropped: OnceLock::new(),
             tree_users: RwLock::default(),
             config,
         });
@@ -289,6 +294,18 @@ impl TrxSystem {
     /// that do not are skipped. The function must not wait for [`TrxSystem::wait_for_tree_users`].
     pub fn set_index_alive(&self, alive: IndexAlive) {
         assert!(self.index_alive.set(alive).is_ok(), "set once");
+    }
+
+    /// Tells how to find out whether an index that cannot be reached has been dropped; once, before background work starts. A
+    /// rollback leaves out the changes of those only. Where that is not known the function says no. It must not wait for
+    /// [`TrxSystem::wait_for_tree_users`].
+    pub fn set_index_dropped(&self, dropped: IndexDropped) {
+        assert!(self.index_dropped.set(dropped).is_ok(), "set once");
+    }
+
+    /// Whether an index that cannot be reached is gone for good.
+    pub(crate) fn is_dropped(&self, index: IndexId, space: SpaceId) -> bool {
+        self.pool.spaces().was_dropped(space) || self.index_dropped.get().is_some_and(|f| f(index, space))
     }
 
     /// Whether the last restart has taken what this transaction (`None`: one of an earlier run) changed in the tablespace, so

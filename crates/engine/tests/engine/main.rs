@@ -3,6 +3,7 @@
 mod clones;
 mod full_log;
 mod indexes;
+mod losers;
 
 use myriad::*;
 use myriad_base::{PageId, PageNo, SpaceId};

@@ -1,0 +1,124 @@
+//! Rollback after a crash of what changed a tablespace whose file is away.
+
+use super::*;
+use std::sync::Mutex;
+
+const FILE: &str = "/data/#myriad/away";
+
+type Warnings = Arc<Mutex<Vec<String>>>;
+
+fn reported(warnings: &Warnings) -> EngineConfig {
+    let warnings = Arc::clone(warnings);
+    let report: Reporter = Arc::new(move |level, text| {
+        if level == Level::Warning {
+            warnings.lock().unwrap().push(text.into());
+        }
+    });
+    EngineConfig { report, ..sim_config() }
+}
+
+/// A crash while one transaction had changed `d/t`, and another `e/t`; then d's file is moved away. Returns its path.
+fn away(seed: u64) -> (SimIo, String) {
+    let io = SimIo::new(seed);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let mut sessions = Vec::new();
+    for db in ["d", "e"] {
+        let name = format!("{db}/t");
+        engine.create_table(&name, &spec()).unwrap();
+        fill(&engine, &name, 20);
+        let (table, mut session) = (engine.open_table(&name).unwrap(), engine.session());
+        session.insert(&table, b"uncommitted", b"x").unwrap();
+        session.remove(&table, &7u32.to_be_bytes()).unwrap();
+        sessions.push(session);
+    }
+    engine.checkpoint_now().unwrap();
+    let path = format!("/data/{}", engine.spaces().unwrap()[2].path);
+    let io = io.crash(seed);
+    std::mem::forget((sessions, engine));
+    io.rename(Path::new(&path), Path::new(FILE)).unwrap();
+    (io, path)
+}
+
+/// Ids of what is being rolled back.
+fn losers(engine: &Arc<Engine>) -> Vec<u64> {
+    engine.transactions().iter().filter(|t| t.recovered).map(|t| t.trx_id).collect()
+}
+
+/// Background work, until all is done or what cannot be done was tried a few times.
+fn settle(engine: &Arc<Engine>) {
+    for _ in 0..200 {
+        match engine.background_step() {
+            Ok(true) | Err(Error::TablespaceUnavailable { .. }) => {}
+            Ok(false) => return,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_rolled_back_yet_stays_locked_and_is_rolled_back_later() {
+    let (io, path) = away(21);
+    for mode in [CloseMode::Clean, CloseMode::Purged] {
+        let warnings = Warnings::default();
+        let engine = open_sim(&io, reported(&warnings)).unwrap();
+        settle(&engine);
+        assert_eq!(losers(&engine).len(), 1, "that of e is done");
+        assert_eq!(rows(&engine, "e/t").len(), 20);
+        settle(&engine);
+        let told = warnings.lock().unwrap().iter().filter(|w| w.contains("rollback of transaction")).count();
+        assert_eq!(told, 1, "{:?}", warnings.lock().unwrap());
+        engine.close(mode).unwrap();
+    }
+    io.rename(Path::new(FILE), Path::new(&path)).unwrap();
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    let locked = session.get(&table, 0, b"uncommitted", false, Lock::Exclusive, Wait::NoWait);
+    assert!(matches!(locked, Err(Error::LockWaitTimeout)), "{locked:?}");
+    session.rollback().unwrap();
+    while engine.background_step().unwrap() {}
+    assert_eq!(losers(&engine), []);
+    let found = rows(&engine, "d/t");
+    assert_eq!((found.len(), found.iter().any(|r| r.0 == b"uncommitted")), (20, false));
+}
+
+#[test]
+fn a_file_that_comes_back_needs_no_restart() {
+    let (io, path) = away(22);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    settle(&engine);
+    assert_eq!(losers(&engine).len(), 1);
+    io.rename(Path::new(FILE), Path::new(&path)).unwrap();
+    while engine.background_step().unwrap() {}
+    assert_eq!(losers(&engine), []);
+    assert_eq!(rows(&engine, "d/t").len(), 20);
+}
+
+#[test]
+fn drop_ends_what_cannot_be_rolled_back() {
+    for whole in [false, true] {
+        let (io, path) = away(23);
+        let engine = open_sim(&io, sim_config()).unwrap();
+        settle(&engine);
+        assert_eq!(losers(&engine).len(), 1);
+        match whole {
+            true => assert_eq!(engine.drop_database("d").unwrap(), 1),
+            false => engine.drop_table("d/t").unwrap(),
+        }
+        settle(&engine);
+        assert_eq!(losers(&engine), []);
+        if whole {
+            continue;
+        }
+        // The file comes back, with room for a table of the same name and nothing in it.
+        engine.close(CloseMode::Clean).unwrap();
+        drop(engine);
+        io.rename(Path::new(FILE), Path::new(&path)).unwrap();
+        let engine = open_sim(&io, sim_config()).unwrap();
+        while engine.background_step().unwrap() {}
+        engine.create_table("d/t", &spec()).unwrap();
+        assert_eq!(rows(&engine, "d/t"), []);
+        fill(&engine, "d/t", 20);
+        assert_eq!(rows(&engine, "d/t").len(), 20);
+    }
+}
