@@ -17,6 +17,7 @@ use myriad_io::{AlignedBuf, Create, File, Io, OpenMode};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 /// Pages of a batch at most.
@@ -40,6 +41,8 @@ pub(crate) struct Doublewrite {
     file: Arc<dyn File>,
     page_size: usize,
     state: Mutex<State>,
+    /// Whether [`State::copies`] has any.
+    any_copies: AtomicBool,
 }
 
 #[derive(Default)]
@@ -54,7 +57,7 @@ struct State {
     owed: HashMap<PageId, u64>,
     /// Areas that [`State::owed`] names, and for how many pages.
     owing: HashMap<u64, usize>,
-    /// Usable copies: LSN and offset of the newest.
+    /// Usable copies of pages that have not been whole in memory since the start: LSN and offset of the newest.
     copies: HashMap<PageId, (Lsn, u64)>,
 }
 
@@ -77,7 +80,7 @@ impl Doublewrite {
         if !existed {
             io.sync_dir(&dir.join("#myriad"))?;
         }
-        let doublewrite = Doublewrite { file, page_size, state: Mutex::default() };
+        let doublewrite = Doublewrite { file, page_size, state: Mutex::default(), any_copies: AtomicBool::new(false) };
         doublewrite.check_header(uuid)?;
         Ok(doublewrite)
     }
@@ -153,6 +156,7 @@ impl Doublewrite {
             }
             area += 1;
         }
+        self.any_copies.store(!state.copies.is_empty(), Ordering::Relaxed);
         Ok((state.copies.len(), beyond))
     }
 
@@ -166,10 +170,19 @@ impl Doublewrite {
         Ok(true)
     }
 
+    /// The page is whole in memory. From here on the copy is older than it, and no help against damage; on disk it stays, for a
+    /// second crash.
+    pub fn forget_copy(&self, id: PageId) {
+        if self.any_copies.load(Ordering::Relaxed) {
+            self.state.lock().copies.remove(&id);
+        }
+    }
+
     /// Recovery is over and everything it brought back is durable: the copies have served.
     pub fn forget_copies(&self) {
         let mut state = self.state.lock();
         state.copies = HashMap::new();
+        self.any_copies.store(false, Ordering::Relaxed);
         let held = std::mem::take(&mut state.held);
         state.free.extend(held);
     }

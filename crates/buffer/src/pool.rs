@@ -252,6 +252,7 @@ impl BufferPool {
                 // What recovery and the change buffer still had for the page belongs to a life that ended before this one began.
                 self.pending.forget(id);
                 self.changes.forget(id);
+                self.forget_copy(id);
                 return Ok(ExclusivePage::from_held(self, at, id));
             }
         }
@@ -417,7 +418,15 @@ impl BufferPool {
             None => {}
         }
         self.frames.get(at).set_kind(bytes[OFF_KIND]);
+        self.forget_copy(id);
         Ok(())
+    }
+
+    /// The page is whole: its copy in the doublewrite file has served.
+    fn forget_copy(&self, id: PageId) {
+        if let Some(doublewrite) = &self.doublewrite {
+            doublewrite.forget_copy(id);
+        }
     }
 
     /// Whether a page as read from its file can be used: checksum, identity, an LSN that the log has reached, and

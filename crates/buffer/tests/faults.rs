@@ -256,6 +256,33 @@ fn bytes(file: &dyn myriad_io::File) -> Vec<u8> {
     bytes
 }
 
+/// A copy is for the page as recovery finds it. Damage after the page was whole again is an error, not older contents.
+#[test]
+fn a_copy_serves_no_longer_than_until_its_page_is_whole() {
+    let rig = open(with_copies(rig::UUID, 5), &small(48)).unwrap();
+    assert!(rig.recovered.doublewrite_copies > 0);
+    let write_all = || while rig.pool.step_background().unwrap() {};
+    assert_eq!(get(&rig.pool, 5), Ok(5));
+    put(&rig.pool, 5, 50, false);
+    put(&rig.pool, 6, 60, true);
+    write_all();
+    for page in 101..=200 {
+        put(&rig.pool, page, 1, true);
+        write_all();
+    }
+    assert!(rig.pool.stats().pending_redo_pages > 0, "recovery goes on, the copies are kept");
+    let reads = rig.pool.stats().reads;
+    for page in [5, 6] {
+        rig.sim.flip_bit(&Path::new(DIR).join("#myriad/a.myr"), page * 4096 + 1000, 3).unwrap();
+        match get(&rig.pool, page as u32) {
+            Err(Error::CorruptPage { page: found, .. }) => assert_eq!(found, id(page as u32)),
+            other => panic!("{page}: {other:?}"),
+        }
+    }
+    assert_eq!(rig.pool.stats().reads, reads + 2, "they had left memory");
+    assert_eq!((7..=20).map(|page| get(&rig.pool, page)).filter(|v| *v != Ok(5)).count(), 0);
+}
+
 #[test]
 fn copies_of_another_data_directory_are_refused() {
     let config = small(48);
