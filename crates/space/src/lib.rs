@@ -18,6 +18,7 @@
 //! Entry points: [`SpaceRegistry::get`], [`Space::read_page`], [`Space::ensure_pages`].
 
 pub mod check;
+mod dropped;
 mod header;
 mod open_files;
 mod registry;

@@ -6,10 +6,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
+/// Stale entries of the clock that are not worth a look at all of it.
+const STALE_MIN: usize = 64;
+
 pub(crate) struct OpenFiles {
     max: AtomicUsize,
     open: AtomicUsize,
-    /// In the order the hand meets them. An entry may be stale: dropped, or closed meanwhile.
+    /// In the order the hand meets them, each tablespace once. An entry may be stale: dropped, or closed meanwhile.
     clock: Mutex<VecDeque<Weak<Space>>>,
 }
 
@@ -27,6 +30,11 @@ impl OpenFiles {
         self.open.load(Ordering::Relaxed)
     }
 
+    #[cfg(test)]
+    pub(crate) fn entries(&self) -> usize {
+        self.clock.lock().len()
+    }
+
     /// Counts a file just opened; the caller holds its tablespace's `file` latch.
     pub(crate) fn opened(&self) {
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +43,14 @@ impl OpenFiles {
     /// Takes a tablespace whose file was opened into the clock; closes others when there are too many. The caller holds
     /// no file latch.
     pub(crate) fn admit(&self, space: &Arc<Space>) {
-        self.clock.lock().push_back(Arc::downgrade(space));
+        let mut clock = self.clock.lock();
+        if !space.in_clock.swap(true, Ordering::Relaxed) {
+            clock.push_back(Arc::downgrade(space));
+        }
+        if clock.len() > 2 * self.count() + STALE_MIN {
+            clock.retain(|entry| entry.upgrade().is_some_and(|space| stays(&space)));
+        }
+        drop(clock);
         self.trim();
     }
 
@@ -57,12 +72,22 @@ impl OpenFiles {
             }
             let Some(entry) = clock.pop_front() else { break };
             let Some(space) = entry.upgrade() else { continue };
-            if !space.is_open() {
+            if !stays(&space) {
                 continue;
             }
             if space.used.swap(false, Ordering::Relaxed) || !space.try_close() {
                 clock.push_back(entry);
+            } else {
+                space.in_clock.store(false, Ordering::Relaxed);
             }
         }
     }
+}
+
+/// Whether a tablespace stays in the clock: its file may be open. The caller has the clock's latch, so whoever opens the file
+/// from here on finds the mark gone.
+fn stays(space: &Space) -> bool {
+    let stays = space.may_be_open();
+    space.in_clock.store(stays, Ordering::Relaxed);
+    stays
 }

@@ -1,5 +1,6 @@
 //! Which tablespaces there are.
 
+use crate::dropped::Ranges;
 use crate::open_files::OpenFiles;
 use crate::space::{Shared, Space};
 use crate::suspects::Suspects;
@@ -7,7 +8,7 @@ use crate::Uuid;
 use myriad_base::{Error, Lsn, Result, SpaceId};
 use myriad_io::Io;
 use parking_lot::RwLock;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -20,16 +21,21 @@ pub type Resolver = Box<dyn Fn(SpaceId) -> Result<Option<(String, Uuid)>> + Send
 /// Tablespaces of a shard before it looks for some to forget.
 const SWEEP_MIN: usize = 64;
 
+/// The tablespaces whose ids are alike modulo [`SHARDS`].
 #[derive(Default)]
 struct Shard {
     known: HashMap<SpaceId, Arc<Space>>,
     /// Forgets idle tablespaces when there are as many as this.
     sweep_at: usize,
     /// Dropped since the start. Ids are never reused.
-    dropped: HashSet<SpaceId>,
+    dropped: Ranges,
 }
 
 impl Shard {
+    fn has_dropped(&self, id: SpaceId) -> bool {
+        self.dropped.contains(id.0 / SHARDS as u32)
+    }
+
     /// Forgets tablespaces that are closed, held by nobody, and known to the resolver, now and then: an idle tablespace
     /// takes no memory.
     fn sweep(&mut self) {
@@ -163,7 +169,7 @@ impl SpaceRegistry {
         let space = Arc::new(Space::new(&self.shared, id, path, Some(uuid)));
         {
             let shard = self.shard(id).read();
-            if shard.known.contains_key(&id) || shard.dropped.contains(&id) {
+            if shard.known.contains_key(&id) || shard.has_dropped(id) {
                 return Err(Error::invalid(format!("tablespace id {id} is in use")));
             }
         }
@@ -182,7 +188,7 @@ impl SpaceRegistry {
             if let Some(space) = shard.known.get(&id) {
                 return Ok(Arc::clone(space));
             }
-            if shard.dropped.contains(&id) {
+            if shard.has_dropped(id) {
                 return Err(unavailable(id, "it has been dropped"));
             }
         }
@@ -190,7 +196,7 @@ impl SpaceRegistry {
             Some((path, uuid)) => {
                 check_path(&path)?;
                 let mut shard = self.shard(id).write();
-                if shard.dropped.contains(&id) {
+                if shard.has_dropped(id) {
                     return Err(unavailable(id, "it has been dropped"));
                 }
                 shard.sweep();
@@ -201,9 +207,16 @@ impl SpaceRegistry {
         }
     }
 
+    /// Entries of the clock of open files, and ranges of dropped ids.
+    #[cfg(test)]
+    pub(crate) fn leftovers(&self) -> (usize, usize) {
+        let dropped = self.shards.iter().map(|s| s.read().dropped.len()).sum();
+        (self.shared.open_files.entries(), dropped)
+    }
+
     /// Whether it was dropped while this registry was open.
     pub fn was_dropped(&self, id: SpaceId) -> bool {
-        self.shard(id).read().dropped.contains(&id)
+        self.shard(id).read().has_dropped(id)
     }
 
     /// Closes the tablespace and removes its file, durably. Whoever still holds it gets errors from now on. Dropping what
@@ -220,7 +233,7 @@ impl SpaceRegistry {
         space.drop_file()?;
         let mut shard = self.shard(id).write();
         shard.known.remove(&id);
-        shard.dropped.insert(id);
+        shard.dropped.insert(id.0 / SHARDS as u32);
         Ok(())
     }
 

@@ -50,6 +50,8 @@ pub struct Space {
     growing: Mutex<()>,
     /// Used since the hand of the open-file cache passed by.
     pub(crate) used: AtomicBool,
+    /// Has an entry in the clock of open files; under the clock's latch.
+    pub(crate) in_clock: AtomicBool,
 }
 
 impl Space {
@@ -64,6 +66,7 @@ impl Space {
             room: AtomicU32::new(0),
             growing: Mutex::new(()),
             used: AtomicBool::new(false),
+            in_clock: AtomicBool::new(false),
         }
     }
 
@@ -98,6 +101,11 @@ impl Space {
     /// Whether its file is open.
     pub fn is_open(&self) -> bool {
         self.file.read().is_some()
+    }
+
+    /// Whether its file is open, or is just being opened or closed.
+    pub(crate) fn may_be_open(&self) -> bool {
+        self.file.try_read().is_none_or(|file| file.is_some())
     }
 
     pub(crate) fn unavailable(&self, reason: impl Into<String>) -> Error {

@@ -246,6 +246,30 @@ fn a_dropped_tablespace_is_gone_for_good() {
 }
 
 #[test]
+fn tablespaces_that_come_and_go_leave_nothing_in_memory() {
+    let io = disk();
+    let r = registry(&io, 100);
+    let keep = create(&r, 19);
+    for i in 0..2_000 {
+        r.rename(SpaceId(19), &format!("s19.{i}.myr")).unwrap();
+        keep.file().unwrap();
+    }
+    for id in 20..10_020 {
+        drop(create(&r, id));
+        r.drop_space(SpaceId(id)).unwrap();
+    }
+    assert_eq!((r.known(), r.open_files()), (1, 1));
+    let (clock, dropped) = r.leftovers();
+    assert!(clock < 200, "{clock} entries in the clock");
+    assert!(dropped <= 16, "{dropped} ranges of ids");
+    assert!((20..10_020).all(|id| r.was_dropped(SpaceId(id))) && !r.was_dropped(SpaceId(19)));
+    r.set_max_open_files(1);
+    create(&r, 10_020);
+    assert_eq!(r.open_files(), 1, "the one with the new name is still in the clock");
+    assert!(!keep.is_open());
+}
+
+#[test]
 fn a_drop_leaves_another_tablespaces_file_alone() {
     let io = disk();
     let r = registry(&io, 10);
