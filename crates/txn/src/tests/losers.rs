@@ -97,3 +97,32 @@ fn a_stop_interrupts_the_rollback_of_a_loser() {
         assert_eq!(next.entries(), 100);
     }
 }
+
+/// A client's ROLLBACK undoes all or goes on in the background: what is away for a while is not left out.
+#[test]
+fn a_clients_rollback_leaves_out_nothing_that_is_away() {
+    const ROWS_CHANGED: u64 = 400;
+    let rig = Rig::new(5, 80, false);
+    let (mut t, pool) = (rig.trx(), rig.sys.pool());
+    (0..ROWS_CHANGED).for_each(|i| rig.insert(&mut t, &key(i), &[1; 400]).unwrap());
+    t.commit(Durability::Sync).unwrap();
+    (0..ROWS_CHANGED).for_each(|i| rig.update(&mut t, &key(i), &[2; 400]).unwrap());
+    pool.checkpoint_now().unwrap();
+    // Its file is closed, and cannot be opened again.
+    pool.spaces().set_max_open_files(1);
+    pool.spaces().get(SpaceId::UNDO).unwrap().file().unwrap();
+    assert!(!pool.spaces().get(SPACE).unwrap().is_open());
+    let (there, away) = (Path::new(DIR).join("#myriad/a.myr"), Path::new(DIR).join("#myriad/away"));
+    rig.sim.rename(&there, &away).unwrap();
+    assert!(matches!(t.rollback(), Err(Error::TablespaceUnavailable { .. })));
+    assert!(matches!(rig.sys.rollback_losers_step(), Err(Error::TablespaceUnavailable { .. })));
+    let mut states = Vec::new();
+    rig.sys.list_trx(&mut |t| states.push((t.state, t.undo_records > 0)));
+    assert_eq!(states, [(TrxState::RollingBack, true)]);
+    rig.sim.rename(&away, &there).unwrap();
+    assert!(is_blocked(rig.update(&mut t, &key(0), &[3])));
+    t.rollback().unwrap();
+    while rig.sys.rollback_losers_step().unwrap() {}
+    let rows = rig.scan(&mut t, &rig.rows, true);
+    assert_eq!((rows.len(), rows.iter().filter(|r| r.1 != [1; 400]).count()), (ROWS_CHANGED as usize, 0));
+}
