@@ -243,6 +243,42 @@ def missing_tablespace(place):
     place.good("d")
 
 
+@case
+def tablespace_missing_while_a_transaction_waits_for_it(place):
+    place.server.start()
+    connections = {name: place.server.connect(database=name, autocommit=False) for name in "de"}
+    for connection in connections.values():
+        with connection.cursor() as cursor:
+            cursor.execute("INSERT INTO t VALUES (-1, 'uncommitted')")
+            cursor.execute("DELETE FROM t WHERE id <= 10")
+
+    def status(name):
+        return int(place.server.query(f"SHOW GLOBAL STATUS LIKE 'Myriad_{name}'")[0][1])
+
+    def rolling_back():
+        sql = "SELECT COUNT(*) FROM information_schema.MYRIAD_TRX WHERE TRX_RECOVERED = 'YES'"
+        return place.server.query(sql)[0][0]
+
+    def at_rest():
+        return status("buffer_pool_pages_dirty") == status("log_age_bytes") == 0
+
+    expect(wait_for(at_rest), "no checkpoint at rest")
+    place.server.kill()
+    path = place.file("d")
+    os.rename(path, place.folder + "/away")
+    for _ in range(2):
+        place.server.start()
+        expect(wait_for(lambda: rolling_back() == 1), f"{rolling_back()} transactions are rolled back, not only that of d")
+        place.good("e")
+        expect(wait_for(lambda: place.log().count("cannot go on yet") == 1), "the error log does not say what waits")
+        expect(os.path.basename(path) in place.log(), "the error log does not name the file")
+        place.server.stop()
+    os.rename(place.folder + "/away", path)
+    place.server.start()
+    expect(wait_for(lambda: rolling_back() == 0), "it is not rolled back with the file")
+    place.good("d")
+
+
 def replaced_tablespace(place, data):
     path = place.file("d")
     with open(path, "wb") as f:
