@@ -28,7 +28,9 @@ std::string catalog_name(const std::string &db) { return folder_of(db).substr(2)
 
 /* The server's own state must allow a change of definitions here and now. */
 bool check_state(THD *thd) {
-  if (thd->in_sub_stmt || thd->locked_tables_mode || thd->open_tables)
+  if (!myriad_is_running(thd))
+    my_error(ER_UNKNOWN_STORAGE_ENGINE, MYF(0), "MYRIAD");
+  else if (thd->in_sub_stmt || thd->locked_tables_mode || thd->open_tables)
     my_printf_error(ER_NOT_SUPPORTED_YET,
                     "%s() cannot run in a function or trigger, under LOCK TABLES or in a statement "
                     "that uses tables",

@@ -17,6 +17,9 @@ void myriad_report(myriad_log_level level, const char *text) {
   }
 }
 
+/* Not in the server's headers. */
+extern bool ignore_db_dirs_append(const char *dirname);
+
 namespace {
 
 handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root) {
@@ -61,7 +64,15 @@ void prepare_for_backup() {
       MYF(ME_ERROR_LOG));
 }
 
+/* The engine's folder is no database: mariadb-upgrade would "mend" its name, and so move the files away. */
+void hide_folder() {
+  const char *folder = "#myriad";
+  if (!db_name_is_in_ignore_db_dirs_list(folder) && ignore_db_dirs_append(folder))
+    sql_print_warning("MYRIAD: the server lists the folder %s as a database: set ignore_db_dirs=%s", folder, folder);
+}
+
 int init(void *arg) {
+  hide_folder();
   myriad_hton = static_cast<handlerton *>(arg);
   myriad_hton->create = create_handler;
   myriad_hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE;
@@ -91,6 +102,15 @@ int init(void *arg) {
 }
 
 int deinit(void *) { return stop_engine("plugin removed"); }
+
+}  // namespace
+
+bool myriad_is_running(THD *thd) {
+  const LEX_CSTRING name = {STRING_WITH_LEN("MYRIAD")};
+  return plugin_lock_by_name(thd, &name, MYSQL_STORAGE_ENGINE_PLUGIN) && myriad_core;
+}
+
+namespace {
 
 struct st_mysql_storage_engine storage_engine = {MYSQL_HANDLERTON_INTERFACE_VERSION};
 

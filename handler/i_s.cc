@@ -87,7 +87,7 @@ bool store_rows(THD *thd, TABLE *table, const Rows &rows) {
 }
 
 template <class List> int fill(THD *thd, TABLE_LIST *tables, List list) {
-  if (check_global_access(thd, PROCESS_ACL, true) || !myriad_core) return 0;
+  if (check_global_access(thd, PROCESS_ACL, true) || !myriad_is_running(thd)) return 0;
   Rows rows;
   list(&rows);
   return store_rows(thd, tables->table, rows);

@@ -65,6 +65,9 @@ int myriad_error(myriad_status status);
 /* The same, with the core's sentence as a warning where the server's message would say too little. */
 int myriad_error_noted(myriad_status status, THD *thd);
 
+/* Whether the engine runs; it does until the statement's end then. */
+bool myriad_is_running(THD *thd);
+
 /* "./db/t" -> "db/t"; a path elsewhere (temporary tables) -> "#tmp/" and its file name. */
 std::string myriad_name(const char *path);
 bool myriad_is_temporary_path(const char *path);

@@ -121,7 +121,7 @@ def engine_options(engine, pool_mib=256, flush=1, default=True):
         if not os.path.exists(PLUGIN):
             raise ServerError(f"{os.path.relpath(PLUGIN)} is missing: run `make build`")
         options += ["--plugin-maturity=experimental", "--plugin-load-add=ha_myriad.so",
-                    "--ignore-db-dirs=#myriad", f"--loose-myriad-buffer-pool-size={pool_mib}M",
+                    f"--loose-myriad-buffer-pool-size={pool_mib}M",
                     f"--loose-myriad-flush-log-at-trx-commit={flush}"]
     elif e == "ROCKSDB":
         options += ["--plugin-maturity=unknown", "--plugin-load-add=ha_rocksdb.so",

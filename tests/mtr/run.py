@@ -38,7 +38,7 @@ def engine_opt(engine, suite):
         return f"--innodb {wait}"
     if engine.upper() == "ARIA":
         return ""
-    return f"--plugin-load-add=ha_{engine.lower()}.so --ignore-db-dirs=#{engine.lower()} {wait}"
+    return f"--plugin-load-add=ha_{engine.lower()}.so {wait}"
 
 
 def link_all(source, target, but=()):

@@ -1,0 +1,45 @@
+#!/usr/bin/python3
+"""The plugin in the server: what its folder is to the server and its tools, functions without the engine.
+Usage: plugin_tests.py [NAME...]"""
+import os
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from server_tests import code_of, database, expect, rows, run, server  # noqa: E402
+
+
+def test_folder_is_no_database(where):
+    """mariadb-upgrade would rename it, with all tablespaces and the log in it."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (a INT PRIMARY KEY) ENGINE=MYRIAD")
+    rows(c, "INSERT INTO t VALUES (1)")
+    expect("databases", [name for name, in rows(c, "SHOW DATABASES") if "myriad" in name], [])
+    expect("schemata", rows(c, "SELECT * FROM information_schema.schemata WHERE schema_name LIKE '%myriad%'"), ())
+    upgrade = subprocess.run(["mariadb-upgrade", f"--socket={where.socket}", "--force"], capture_output=True, text=True)
+    expect(f"mariadb-upgrade: {upgrade.stdout} {upgrade.stderr}", upgrade.returncode, 0)
+    where.stop()
+    expect("folder", os.path.isdir(os.path.join(where.datadir, "#myriad")), True)
+    where.start()
+    expect("rows", rows(where.connect(database="d"), "SELECT * FROM t"), ((1,),))
+
+
+def test_without_the_engine(_where):
+    """Of the plugins in the file the engine alone is gone."""
+    with server.Server("InnoDB", options=["--plugin-maturity=experimental"]) as other:
+        c = other.connect()
+        rows(c, "INSTALL SONAME 'ha_myriad'")
+        expect("databases", [name for name, in rows(c, "SHOW DATABASES") if "myriad" in name], [])
+        rows(c, "CREATE DATABASE d")
+        rows(c, "CREATE TABLE d.t (a INT PRIMARY KEY) ENGINE=MYRIAD")
+        rows(c, "SELECT myriad_clone_database('d', 'e')")
+        rows(c, "FLUSH TABLES")
+        rows(c, "UNINSTALL PLUGIN MYRIAD")
+        expect("copy", code_of(c, "SELECT myriad_clone_database('d', 'f')"), 1286)
+        expect("nothing to show", rows(c, "SELECT * FROM information_schema.MYRIAD_TRX"), ())
+        rows(c, "INSTALL PLUGIN MYRIAD SONAME 'ha_myriad'")
+        expect("again", rows(c, "SELECT COUNT(*) FROM e.t"), ((0,),))
+
+
+if __name__ == "__main__":
+    server.main_guard(lambda: run(globals()))
