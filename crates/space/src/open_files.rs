@@ -8,6 +8,8 @@ use std::sync::{Arc, Weak};
 
 /// Stale entries of the clock that are not worth a look at all of it.
 const STALE_MIN: usize = 64;
+/// Files closed at a time when the process may open no more.
+const ROOM_FILES: usize = 8;
 
 pub(crate) struct OpenFiles {
     max: AtomicUsize,
@@ -59,8 +61,19 @@ impl OpenFiles {
         self.open.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// Closes some files that are not in use, as the process may open no more; whether there were any. The caller may hold
+    /// the file latch of a tablespace that is being opened.
+    pub(crate) fn make_room(&self) -> bool {
+        let open = self.count();
+        self.close_down_to(open.saturating_sub(ROOM_FILES));
+        self.count() < open
+    }
+
     fn trim(&self) {
-        let max = self.max.load(Ordering::Relaxed);
+        self.close_down_to(self.max.load(Ordering::Relaxed));
+    }
+
+    fn close_down_to(&self, max: usize) {
         if self.count() <= max {
             return;
         }

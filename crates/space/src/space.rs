@@ -139,7 +139,7 @@ impl Space {
         self.shared.suspects.opening(self.id).map_err(|reason| self.unavailable(&*reason))?;
         let path = self.full_path();
         let mode = OpenMode::WRITE.with_direct(self.shared.direct.load(Ordering::Relaxed));
-        let file = self.shared.io.open(&path, mode).map_err(|e| match e {
+        let file = self.open_file(&path, mode).map_err(|e| match e {
             Error::Io { errno: ENOENT, .. } => self.unavailable("the file is missing"),
             e => e,
         })?;
@@ -151,6 +151,16 @@ impl Space {
         self.used.store(true, Ordering::Relaxed);
         self.shared.open_files.admit(self);
         Ok(file)
+    }
+
+    /// Closes other files where the process, or the machine, may open no more.
+    fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
+        match self.shared.io.open(path, mode) {
+            Err(Error::Io { errno: EMFILE | ENFILE, .. }) if self.shared.open_files.make_room() => {
+                self.shared.io.open(path, mode)
+            }
+            other => other,
+        }
     }
 
     fn note_room(&self, file: &dyn File) -> Result<()> {
@@ -198,7 +208,7 @@ impl Space {
         let mut slot = self.file.write();
         self.shared.suspects.creating(self.id, &identity.path);
         let mode = OpenMode::NEW.with_direct(self.shared.direct.load(Ordering::Relaxed));
-        let file = self.shared.io.open(&path, mode)?;
+        let file = self.open_file(&path, mode)?;
         let written =
             self.write_header(&*file, uuid, creation_lsn).and_then(|()| self.shared.io.sync_dir(parent(&path)));
         if let Err(e) = written {
@@ -384,6 +394,9 @@ impl Space {
 }
 
 const ENOENT: i32 = 2;
+/// No descriptor left to the process, to the machine.
+const EMFILE: i32 = 24;
+const ENFILE: i32 = 23;
 
 /// The directory a file is in.
 fn parent(path: &Path) -> &Path {

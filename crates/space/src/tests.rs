@@ -216,6 +216,29 @@ fn open_files_are_bounded_and_the_used_ones_stay() {
 }
 
 #[test]
+fn others_are_closed_where_the_process_may_open_no_more() {
+    let io = disk();
+    let r = registry(&io, 100);
+    let spaces: Vec<_> = (20..40).map(|id| create(&r, id)).collect();
+    assert_eq!(r.open_files(), 20);
+    r.set_max_open_files(19);
+    r.set_max_open_files(100);
+    let closed = spaces.iter().find(|s| !s.is_open()).unwrap();
+    let no_more = |sticky| io.inject(CallKind::Open, &format!("s{}.myr", closed.id()), 0, Fault::Emfile, sticky);
+    no_more(false);
+    closed.file().unwrap();
+    assert!((1..19).contains(&r.open_files()));
+
+    // None is left to be closed.
+    r.set_max_open_files(1);
+    spaces.iter().filter(|s| s.id() != closed.id()).for_each(|s| drop(s.file().unwrap()));
+    let held: Vec<_> = spaces.iter().filter_map(|s| s.is_open().then(|| s.file().unwrap())).collect();
+    no_more(true);
+    assert!(matches!(closed.file(), Err(Error::Io { errno: 24, .. })));
+    drop(held);
+}
+
+#[test]
 fn a_dropped_tablespace_is_gone_for_good() {
     let io = disk();
     let r = registry(&io, 10);

@@ -12,6 +12,7 @@ pub(super) type NodeId = u64;
 
 const ENOENT: i32 = 2;
 const EIO: i32 = 5;
+const EMFILE: i32 = 24;
 const EEXIST: i32 = 17;
 const EISDIR: i32 = 21;
 const ENOSPC: i32 = 28;
@@ -197,6 +198,7 @@ impl Disk {
         });
         match hit {
             Some(Fault::Eio) => Err(failed(op, path, EIO)),
+            Some(Fault::Emfile) => Err(failed(op, path, EMFILE)),
             Some(Fault::Enospc) => Err(failed(op, path, ENOSPC)),
             other => Ok(other),
         }

@@ -60,6 +60,8 @@ pub enum Fault {
     Eio,
     /// It fails with `ENOSPC` and has no effect.
     Enospc,
+    /// It fails with `EMFILE` and has no effect: the process has as many files open as it may.
+    Emfile,
     /// A write fails with `EIO` after a part of it.
     ShortWrite,
     /// It says `Ok`: a write is readable but never becomes durable, anything else does nothing.
