@@ -93,6 +93,16 @@ private:
 };
 Dropping dropping;
 
+/* The statement has to fail: the tables are still there. The server does not ask, but it cannot remove a folder that is
+   not empty. The next DROP DATABASE removes files with this ending first. */
+void keep_database(const char *path) {
+  my_printf_error(ER_DB_DROP_RMDIR, "Error dropping database: MYRIAD still has its tables: %s", MYF(0),
+                  myriad_last_error());
+  const std::string file = std::string(path) + FN_LIBCHAR + "myriad.BAK";
+  const File made = my_create(file.c_str(), 0, O_WRONLY, MYF(MY_WME | ME_ERROR_LOG));
+  if (made >= 0) my_close(made, MYF(0));
+}
+
 }  // namespace
 
 /* DROP DATABASE takes those tables out of the server's cache that are there when it begins, and may then wait for
@@ -155,11 +165,12 @@ void myriad_drop_database_hook(handlerton *, char *path) {
   uint64_t dropped = 0;
   const myriad_status status = myriad_drop_database(myriad_core, name.c_str(), &dropped);
   dropping.remove(db);
+  THD *thd = current_thd;
+  const bool by_statement = thd && thd_sql_command(thd) == SQLCOM_DROP_DB;
   if (status != MYRIAD_OK) {
     sql_print_error("MYRIAD: dropping database %s: %s", name.c_str(), myriad_last_error());
+    if (by_statement) keep_database(path);
     return;
   }
-  THD *thd = current_thd;
-  if (!dropped || !thd || thd_sql_command(thd) != SQLCOM_DROP_DB) return;
-  delete_statistics(thd, db);
+  if (dropped && by_statement) delete_statistics(thd, db);
 }

@@ -3,6 +3,7 @@
 Usage: tenant_tests.py [NAME...]"""
 import os
 import random
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -13,12 +14,14 @@ import server_tests
 from server_tests import code_of, expect, rows, server
 from server_tests import pymysql
 
-# The server ends, the call fails or waits at each path that contains the variable's text.
+# The server ends, the call fails or waits at each path that contains the variable's text. It also ends once its log of
+# DDL has the phase in KILL_AT_PHASE. A write beyond the limit on files' sizes is an error.
 KILLER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -37,6 +40,16 @@ int rename(const char *from, const char *to) {
   if (stop_at(to)) return errno = ENOSPC, -1;
   return ((int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename"))(from, to);
 }
+ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) {
+  ssize_t written = ((ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64"))(fd, data, length, at);
+  const char *phase = getenv("KILL_AT_PHASE");
+  char link[64], path[4096] = "";
+  if (!phase || length != 1 || *(const unsigned char *)data != atoi(phase)) return written;
+  sprintf(link, "/proc/self/fd/%d", fd);
+  if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "ddl_recovery.log")) kill(getpid(), SIGKILL);
+  return written;
+}
+__attribute__((constructor)) static void ignore_limit(void) { signal(SIGXFSZ, SIG_IGN); }
 """
 
 
@@ -690,6 +703,31 @@ def test_drop_database(where):
     rows(c, "CREATE DATABASE tmpl")
     rows(c, "CREATE TABLE tmpl.t3 (z INT)")
     expect("new table of an old name", rows(user, "SELECT * FROM tmpl.t3"), ())
+
+
+def test_drop_database_fails(_where):
+    """The catalog's log cannot be written: the statement fails and the database stays, with its tables."""
+    with Killer() as killer, server.Server("MYRIAD", binlog=True) as where:
+        killer.restart(where, NOTHING="")
+        c = where.connect()
+        rows(c, "CREATE DATABASE kept")
+        c.select_db("mysql")
+        rows(c, "CREATE TABLE kept.t (a INT PRIMARY KEY, b CHAR(200))")
+        rows(c, "INSERT INTO kept.t SELECT seq, 'x' FROM seq_1_to_5000")
+        rows(c, "RESET MASTER")
+        resource.prlimit(where.process.pid, resource.RLIMIT_FSIZE, (256 << 10, resource.RLIM_INFINITY))
+        expect("error", code_of(c, "DROP DATABASE kept"), 1010)
+        told = rows(c, "SHOW WARNINGS")[0]
+        expect(f"{told}", (told[1], "MYRIAD still has its tables" in told[2]), (1010, True))
+        expect("the database", rows(c, "SHOW DATABASES LIKE 'kept'"), (("kept",),))
+        expect("binary log", [e[5] for e in rows(c, "SHOW BINLOG EVENTS") if "DROP" in e[5]], [])
+        where.kill()
+        killer.restart(where)
+        c = where.connect()
+        expect("rows", rows(c, "SELECT COUNT(*) FROM kept.t"), ((5000,),))
+        rows(c, "DROP DATABASE kept")
+        rows(c, "CREATE DATABASE kept")
+        expect("dropped now", rows(c, "SHOW TABLES FROM kept"), ())
 
 
 def test_names(where):

@@ -8,7 +8,7 @@ use crate::store::{index, scan_options, seek_prefix, Catalog, Counter};
 use myriad_base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
 use myriad_btree::alloc::PACK_ROOT;
 use myriad_txn::{OpKind, Strength, Trx};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Indexes a table can have: the server's 64 keys, a hidden one, the counter's.
@@ -22,6 +22,10 @@ pub enum IndexSource {
     /// One built under [`Catalog::begin_build`].
     Built(IndexDef),
 }
+
+/// How often DROP DATABASE begins anew after a deadlock or a lock wait that took too long: its caller may be past the point
+/// where failing is easy.
+const DROP_TRIES: u32 = 3;
 
 /// What the server calls tables that it makes to take another's place.
 pub(crate) const COPY_PREFIX: &str = "#sql";
@@ -439,7 +443,14 @@ impl Catalog {
     pub fn drop_database(&self, db: &str) -> Result<u64> {
         let mut prefix = Vec::new();
         rows::push_database_key(&mut prefix, db)?;
-        let dropped = self.change(|trx| self.drop_database_in(trx, &prefix));
+        let mut tries = 1;
+        let dropped = loop {
+            let dropped = self.change(|trx| self.drop_database_in(trx, &prefix));
+            if tries == DROP_TRIES || !matches!(dropped, Err(Error::Deadlock | Error::LockWaitTimeout)) {
+                break dropped;
+            }
+            tries += 1;
+        };
         self.forget_all();
         let (count, references) = dropped?;
         self.note_if(references);
@@ -451,9 +462,14 @@ impl Catalog {
         // The database's row first: it keeps new tables out.
         let space = get_locked(trx, &index(rows::DATABASES), prefix, Strength::X)?;
         let space = space.map(|value| space_number(&value)).transpose()?;
-        let mut row = space.map(|space| self.space_locked(trx, space)).transpose()?;
+        let mut row = None;
+        // In order of their ids, lest two databases that have tables in each other's tablespace wait for each other.
+        for each in self.hosts(prefix)?.into_iter().chain(space).collect::<BTreeSet<_>>() {
+            let locked = self.space_locked(trx, each)?;
+            row = if Some(each) == space { Some(locked) } else { row };
+        }
         let whole = row.as_ref().is_some_and(|row| row.guests == 0);
-        let mut guests_less: HashMap<SpaceId, u64> = HashMap::new();
+        let mut guests_less: BTreeMap<SpaceId, u64> = BTreeMap::new();
         let (mut count, mut references) = (0, false);
         let tables = index(rows::TABLES);
         let mut cursor = myriad_txn::Cursor::new(tables, scan_options(Some(Strength::X)));
@@ -492,7 +508,27 @@ impl Catalog {
         Ok((count, references))
     }
 
-    fn take_guests_off(&self, trx: &mut Trx, guests_less: HashMap<SpaceId, u64>) -> Result<()> {
+    /// Tablespaces in which tables of the database are guests.
+    fn hosts(&self, prefix: &[u8]) -> Result<BTreeSet<SpaceId>> {
+        let mut tables = BTreeMap::new();
+        self.scan(rows::TABLES, prefix, &mut |key, value| {
+            let (db, table) = rows::parse_table_key(key)?;
+            let def = rows::decode_table(format!("{db}/{table}"), value)?;
+            if !def.own_space {
+                tables.entry(def.space).or_insert(def);
+            }
+            Ok(true)
+        })?;
+        let mut hosts = BTreeSet::new();
+        for (space, def) in tables {
+            if self.space_role(&def)?.1 {
+                hosts.insert(space);
+            }
+        }
+        Ok(hosts)
+    }
+
+    fn take_guests_off(&self, trx: &mut Trx, guests_less: BTreeMap<SpaceId, u64>) -> Result<()> {
         for (space, n) in guests_less {
             let mut row = self.space_locked(trx, space)?;
             row.guests = row.guests.saturating_sub(n);

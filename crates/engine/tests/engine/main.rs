@@ -447,6 +447,33 @@ fn a_deadlock_ends_at_once_and_is_told() {
     assert!(text.contains("Latest deadlock") && text.contains("on table d/t index 0"), "{text}");
 }
 
+/// Each of two databases has tables in the other's tablespace; both are dropped at once.
+#[test]
+fn dropped_databases_with_each_others_guests_do_not_wait_for_each_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    for _ in 0..5 {
+        for (name, guest) in [("a/x", "b/guest"), ("b/y", "a/guest")] {
+            engine.create_table(name, &spec()).unwrap();
+            engine.rename_table(name, guest).unwrap();
+            for i in 0..60 {
+                engine.create_table(&format!("{name}{i}"), &spec()).unwrap();
+            }
+        }
+        let start = std::sync::Barrier::new(2);
+        let drop = |db: &str| {
+            start.wait();
+            engine.drop_database(db)
+        };
+        std::thread::scope(|s| {
+            let other = s.spawn(|| drop("a"));
+            assert_eq!(drop("b").unwrap(), 61);
+            assert_eq!(other.join().unwrap().unwrap(), 61);
+        });
+    }
+    assert!(!engine.status_text().contains("Latest deadlock"));
+}
+
 #[test]
 fn a_kill_ends_a_lock_wait() {
     let dir = tempfile::tempdir().unwrap();
