@@ -168,6 +168,7 @@ int ha_myriad::rename_table(const char *from, const char *to) {
   std::string replaced;
   if (myriad::is_stand_in(old_name) && !myriad::is_stand_in(new_name) && !is_exchange(ha_thd()))
     replaced = myriad::altered_table(ha_thd());
+  if (replaced.empty() && myriad::is_stand_in(old_name)) replaced = myriad_replaced_in_recovery();
   const bool replaces = !replaced.empty() && replaced != new_name;
   const std::string own = replaces ? replaced : old_name;
   if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))

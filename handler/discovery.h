@@ -12,4 +12,9 @@ bool myriad_frm_is_sequence(const std::string &image);
 bool myriad_frm_has_version(const std::string &image, const LEX_CUSTRING *version);
 /* Removes the .frm file that the server left beside a table of ours: it would hide the catalog's definition. */
 void myriad_remove_frm(const char *path);
+/* The server's log of DDL has been worked off at the start. */
+void myriad_end_ddl_recovery();
+/* While it is: the table, dropped already, whose place the copy takes that is renamed next; empty if there is none with
+   children. */
+std::string myriad_replaced_in_recovery();
 #endif

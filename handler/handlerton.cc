@@ -1,6 +1,7 @@
 /* The plugin: starting and stopping the engine, and what the server is told about it. */
 #include "ha_myriad.h"
 #include "clone.h"
+#include "discovery.h"
 #include "i_s.h"
 #include "options.h"
 #include "status.h"
@@ -45,6 +46,7 @@ int panic(handlerton *, enum ha_panic_function flag) {
 }
 
 int ddl_recovery_done(handlerton *) {
+  myriad_end_ddl_recovery();
   myriad_engine_start_background(myriad_core);
   return 0;
 }

@@ -9,6 +9,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from server_tests import code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
+from tenant_tests import Killer  # noqa: E402
 
 
 def family(c):
@@ -322,6 +323,46 @@ def test_rename_with_copy(where):
     expect("still", code_of(c, "INSERT INTO child (p) VALUES (99)"), 1452)
     rows(c, "DELETE FROM q WHERE id = 2")
     expect("cascades", rows(c, "SELECT COUNT(*) FROM child WHERE p = 2"), ((0,),))
+
+
+def test_rename_to_taken_names(where):
+    """A rename that would give two foreign keys the same name is refused as with InnoDB."""
+    c = database(where)
+    for engine in ("InnoDB", "MYRIAD"):
+        rows(c, f"SET default_storage_engine = {engine}")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+        rows(c, """CREATE TABLE t1 (a INT, b INT, CONSTRAINT t2_ibfk_1 FOREIGN KEY (a) REFERENCES p(id),
+                   FOREIGN KEY (b) REFERENCES p(id))""")
+        expect("taken", code_of(c, "RENAME TABLE t1 TO t2") in (1025, 1050), True)
+        expect("as before", rows(c, "SHOW CREATE TABLE t1")[0][1].count("CONSTRAINT `t1_ibfk_1`"), 1)
+        rows(c, "DROP TABLE t1, p")
+
+
+# Of the server's log of DDL: the copy is complete; the table has its backup's name.
+COPIED, OLD_RENAMED = 6, 7
+
+
+def test_crash_in_copy_of_parent(_where):
+    """A start finishes a copying ALTER of a parent."""
+    with Killer() as killer, server.Server("MYRIAD") as where:
+        for phase, clause, name in ((COPIED, "FORCE", "p"), (OLD_RENAMED, "FORCE", "p"), (COPIED, "RENAME TO q", "q")):
+            what = f"phase {phase} of {clause}"
+            killer.restart(where, KILL_AT_PHASE=str(phase))
+            c = database(where)
+            family(c)
+            number = f"{where.process.pid:x}-{c.thread_id():x}"
+            expect(what, code_of(c, f"ALTER TABLE p ADD COLUMN x INT, {clause}, ALGORITHM=COPY"), 2013)
+            where.process.wait(10)
+            killer.restart(where)
+            c = where.connect(database="d")
+            expect(f"{what}: tables", rows(c, "SHOW TABLES"), (("c",), (name,)))
+            expect(f"{what}: column", rows(c, f"SELECT COUNT(x), COUNT(*) FROM {name}"), ((0, 20),))
+            expect(f"{what}: follows", rows(c, "SHOW CREATE TABLE c")[0][1].count(f"REFERENCES `{name}`"), 2)
+            expect(f"{what}: child", code_of(c, "INSERT INTO c (p) VALUES (99)"), 1452)
+            expect(f"{what}: parent", code_of(c, f"DROP TABLE {name}"), 1451)
+            for hidden in ("alter", "backup"):
+                expect(f"{what}: {hidden}", code_of(c, f"SELECT 1 FROM `#mysql50##sql-{hidden}-{number}`"), 1146)
+            expect(f"{what}: files", [f for f in os.listdir(os.path.join(where.datadir, "d")) if f != "db.opt"], [])
 
 
 if __name__ == "__main__":
