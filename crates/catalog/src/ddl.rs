@@ -1,7 +1,7 @@
 //! Changes of definitions. Each is one transaction, committed durably before the call returns.
 
 use crate::def::{IndexDef, IndexSpec, NewDefinition, Placement, TableDef, TableRef, TableSpec};
-use crate::references::{is_followed, renamed_keys, ForeignKeyChange};
+use crate::references::{has_twins, is_followed, renamed_keys, ForeignKeyChange};
 use crate::rows::{self, Pending, SpaceState};
 use crate::spaces::{add_pending, apply_one, get_locked, space_number};
 use crate::store::{index, scan_options, seek_prefix, Catalog, Counter};
@@ -259,7 +259,8 @@ impl Catalog {
     /// table's own that begin with the first of `prefix` begin with the second then.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`], [`Error::TableExists`]; those of writing.
+    /// [`Error::NoSuchTable`]; [`Error::TableExists`], also where two of the foreign keys would have the same name, as with
+    /// InnoDB; those of writing.
     pub fn rename_table(
         &self,
         from: &str,
@@ -274,6 +275,9 @@ impl Catalog {
             let old = self.table_locked(trx, from, &from_key)?;
             let mut new = TableDef { name: to.into(), version: old.version.wrapping_add(1), ..(*old).clone() };
             new.foreign_keys = renamed_keys(&old.foreign_keys, replaced.unwrap_or(from), to, prefix).into();
+            if has_twins(&new.foreign_keys) && !has_twins(&old.foreign_keys) {
+                return Err(Error::TableExists { name: to.into() });
+            }
             if old.database() != new.database() && !old.own_space && !old.is_in_memory() {
                 self.move_guest(trx, &old, &new)?;
             }

@@ -228,6 +228,12 @@ pub(crate) fn renamed_keys(keys: &[ForeignKey], old: &str, new: &str, prefix: Op
     keys
 }
 
+/// Whether two foreign keys of a table have the same name, as the server compares them.
+pub(crate) fn has_twins(keys: &[ForeignKey]) -> bool {
+    let mut names = BTreeSet::new();
+    !keys.iter().all(|f| names.insert(f.name.to_lowercase()))
+}
+
 /// Whether what refers to `old` follows a rename to `new`.
 pub(crate) fn is_followed(old: &str, new: &str) -> bool {
     !is_stand_in(old) && !is_stand_in(new)

@@ -1,7 +1,8 @@
 //! Foreign keys in the catalog: kept, found by their parents, and in step with every change of a definition.
 
 use myriad::{
-    Engine, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction, Result, TableSpec, Verdict,
+    Engine, Error, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction, Result, TableSpec,
+    Verdict,
 };
 use std::sync::Arc;
 
@@ -88,6 +89,17 @@ fn renames_are_followed_but_not_to_stand_ins() {
     engine.drop_table("e/#sql-backup-2").expect("dropped");
     assert_eq!(references(&engine, "e/r"), ["d/n:n_ibfk_1", "d/n:named", "e/r:p_ibfk_1"]);
     assert!(references(&engine, "e/q").is_empty());
+}
+
+#[test]
+fn a_rename_gives_no_two_the_same_name() {
+    let (_dir, engine) = place();
+    create(&engine, "d/t1", &[key("T2_ibfk_1", "d/p"), key("t1_ibfk_1", "d/p")]);
+    let prefix = Some(("t1_ibfk_", "t2_ibfk_"));
+    assert!(matches!(engine.rename_table_as("d/t1", "d/t2", None, prefix), Err(Error::TableExists { .. })));
+    assert_eq!(parents(&engine, "d/t1"), ["T2_ibfk_1>d/p", "t1_ibfk_1>d/p"]);
+    engine.rename_table_as("d/t1", "d/t3", None, Some(("t1_ibfk_", "t3_ibfk_"))).expect("renamed");
+    assert_eq!(parents(&engine, "d/t3"), ["T2_ibfk_1>d/p", "t3_ibfk_1>d/p"]);
 }
 
 #[test]
