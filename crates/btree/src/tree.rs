@@ -243,6 +243,9 @@ impl Tree {
             if !next.validate() {
                 return Ok(Descent::Restart);
             }
+            if here == level && flags & page::ROOT == 0 {
+                return Ok(Descent::Restart); // it was a promoted root a moment ago
+            }
             if flags & page::ROOT != 0 && kind == PageKind::Index as u8 {
                 note(Step::promoted_root(id.page, here));
                 here = level_found;
@@ -313,6 +316,8 @@ impl Tree {
                         }
                         break;
                     }
+                } else if here == level {
+                    break; // it was a promoted root a moment ago
                 } else {
                     self.expect(&next, id, here)?;
                 }

@@ -337,7 +337,7 @@ impl BufferPool {
     }
 
     /// The right to buffer a change that takes at most `takes` bytes of the page's room, or gives it at most `gives`; `None`
-    /// if the page is in memory or may not have that room, if it could become nearly empty (whoever reads it can merge it
+    /// if the page is in memory, of a dropped tablespace or may not have that room, if it could become nearly empty (whoever reads it can merge it
     /// with another), or if too much is buffered already.
     pub fn buffer_change(&self, id: PageId, takes: usize, gives: usize) -> Option<BufferedChange<'_>> {
         // (A page that recovery has still to redo has not been in memory, so its room is not known.)
@@ -346,8 +346,8 @@ impl BufferPool {
             return None;
         }
         let shard = buffer.shard(id);
-        // Under the lock: whoever brings the page in comes to the lock after this.
-        if self.is_resident(id) {
+        // Under the lock: whoever brings the page in, or forgets the changes of a dropped tablespace, comes to it after this.
+        if self.is_resident(id) || self.spaces().was_dropped(id.space) {
             return None;
         }
         let (room, given) = match shard.pages.get(&id) {
@@ -398,6 +398,10 @@ impl BufferPool {
         self.load_batch(&ids, USAGE_COLD);
         for &id in &ids {
             if !self.changes.contains(id) {
+                continue;
+            }
+            if self.spaces().was_dropped(id.space) {
+                self.changes.forget(id);
                 continue;
             }
             match self.fix_shared(id).map(|_| ()) {

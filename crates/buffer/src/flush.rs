@@ -319,13 +319,23 @@ impl BufferPool {
         if self.is_resident(id) || self.free_frames.load(Ordering::Relaxed) < self.background.free.low() {
             return None;
         }
-        let pending = self.pending.get(id).ok()?;
-        let read = !pending.as_ref().is_some_and(|p| p.replaces_page());
-        if read && u64::from(id.page.0) >= source.pages {
+        let in_file = u64::from(id.page.0) < source.pages;
+        if !in_file && self.pending.get(id).ok()?.is_none() {
             return None;
         }
         let at = self.try_take_frame(id)?;
-        Some(Loading { id, at, pending, read })
+        // Asked only now: until then others may have redone the page, changed and written it.
+        let pending = self.pending.get(id).ok().map(|pending| {
+            let read = !pending.as_ref().is_some_and(|p| p.replaces_page());
+            (pending, read)
+        });
+        match pending {
+            Some((pending, read)) if in_file || !read => Some(Loading { id, at, pending, read }),
+            _ => {
+                self.withdraw(id, at);
+                None
+            }
+        }
     }
 
     /// Reports a failure to write, not too often.
