@@ -43,6 +43,11 @@ bool get_xid(const uint8_t *from, size_t length, XID *xid) {
   return true;
 }
 
+/* A statement that is undone in part must not be committed: the core refuses it, the server is to know. */
+void refuse_half(myriad_status status, THD *thd) {
+  if (status != MYRIAD_OK) thd->mark_transaction_to_rollback(true);
+}
+
 void transaction_ended(Session *session) { session->forget_transaction(); }
 
 /* What a failed end of a transaction returns. The server would tell the client a number without a text. */
@@ -76,7 +81,7 @@ int commit(handlerton *, THD *thd, bool all) {
     status = myriad_commit(session->core());
   }
   transaction_ended(session);
-  thd_wakeup_subsequent_commits(thd, 0);
+  thd_wakeup_subsequent_commits(thd, status != MYRIAD_OK);
   return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
 }
 
@@ -93,6 +98,7 @@ int rollback(handlerton *, THD *thd, bool all) {
   } else {
     status = myriad_statement_rollback(session->core());
     session->statement_active = false;
+    refuse_half(status, thd);
   }
   return myriad_error_noted(status, thd);
 }
@@ -142,7 +148,9 @@ int savepoint_rollback(handlerton *, THD *thd, void *place) {
   if (!session) return HA_ERR_NO_SAVEPOINT;
   uint64_t savepoint;
   memcpy(&savepoint, place, sizeof savepoint);
-  return myriad_error_noted(myriad_rollback_to(session->core(), savepoint), thd);
+  myriad_status status = myriad_rollback_to(session->core(), savepoint);
+  refuse_half(status, thd);
+  return myriad_error_noted(status, thd);
 }
 
 int savepoint_release(handlerton *, THD *, void *) { return 0; }

@@ -6,6 +6,7 @@ use crate::table::Table;
 #[allow(unused_imports)] // named in documentation
 use myriad_base::Error;
 use myriad_base::Result;
+use myriad_buffer::Level;
 use myriad_txn::{Durability, LockWait, RowBuf, Strength, Trx, TrxHandle, TrxState};
 pub use myriad_txn::{Isolation, OpKind, Savepoint};
 use smallvec::SmallVec;
@@ -232,10 +233,18 @@ impl Session {
     /// Makes the transaction visible, and durable as configured.
     ///
     /// # Errors
-    /// Those of the log; the engine is poisoned then.
+    /// Those of the log, by which the engine is poisoned; others, and [`Error::Invalid`] after a rollback of a part that
+    /// failed. Then the transaction is rolled back: it must not be committed with what the session does next.
     pub fn commit(&mut self) -> Result<()> {
-        self.store_counters()?;
-        self.trx.commit(Durability::Configured)?;
+        if let Err(e) = self.store_counters().and_then(|()| self.trx.commit(Durability::Configured)) {
+            self.forget_changed();
+            if let Err(failed) = self.trx.rollback() {
+                let text =
+                    format!("the rollback of a transaction whose commit failed goes on in the background: {failed}");
+                (self.engine.parts.report)(Level::Warning, &text);
+            }
+            return Err(e);
+        }
         self.trx.help_purge();
         self.stamp_changed();
         Ok(())

@@ -12,7 +12,7 @@ use crate::undo::space::UndoLog;
 use crate::value::{self, Entry};
 use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId};
 use myriad_btree::{overflow, Leaf, LeafExclusive, Tree};
-use myriad_buffer::{BeyondLimit, Mtr, SharedPage};
+use myriad_buffer::{BeyondLimit, Level, Mtr, SharedPage};
 use smallvec::SmallVec;
 
 /// The index of a full key.
@@ -135,9 +135,12 @@ impl TrxSystem {
         };
         log.records -= 1;
         match self.tidy_up(change, left) {
-            Err(e) if is_unavailable(&e) => Ok(()),
-            done => done,
+            Err(e) if !is_unavailable(&e) => {
+                self.report(Level::Warning, &format!("what a rollback has emptied stays allocated: {e}"));
+            }
+            _ => {}
         }
+        Ok(())
     }
 
     /// After an entry was removed or restored. The record is gone, so a failure here only leaks space.

@@ -286,6 +286,8 @@ pub struct Trx {
     snapshot: Option<Csn>,
     pub(crate) undo: Option<UndoLog>,
     xid: Option<Vec<u8>>,
+    /// A rollback to this savepoint has failed on the way: what it was to undo is there in part.
+    half_undone: Option<u64>,
     /// Set by `commit_ordered`: the end of the commit's log record.
     ordered: Option<Lsn>,
     /// What it should purge now that it has ended.
@@ -318,6 +320,7 @@ impl Trx {
             snapshot: None,
             undo: None,
             xid: None,
+            half_undone: None,
             ordered: None,
             purge_share: None,
             lasting_changes: false,
@@ -517,17 +520,30 @@ impl Trx {
     /// Undoes all changes since `savepoint`; locks stay.
     ///
     /// # Errors
-    /// Those of the buffer pool; may be repeated.
+    /// Those of the buffer pool; may be repeated. Until that succeeds the transaction cannot be committed.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let Some(log) = &mut self.undo else { return Ok(()) };
-        if log.records <= savepoint.0 {
-            return Ok(());
+        if log.records > savepoint.0 {
+            self.changes += 1;
+            let shared = &self.shared;
+            let mut progress = |left| shared.undo_records.store(left, Ordering::Relaxed);
+            if let Err(e) = self.sys.rollback_log(log, savepoint.0, &mut progress) {
+                self.half_undone = Some(self.half_undone.map_or(savepoint.0, |to| to.min(savepoint.0)));
+                return Err(e);
+            }
+            self.overtaken.roll_back_to(savepoint.0);
         }
-        self.changes += 1;
-        let shared = &self.shared;
-        self.sys.rollback_log(log, savepoint.0, &mut |left| shared.undo_records.store(left, Ordering::Relaxed))?;
-        self.overtaken.roll_back_to(savepoint.0);
+        self.half_undone = self.half_undone.filter(|to| *to < savepoint.0);
         Ok(())
+    }
+
+    fn check_whole(&self) -> Result<()> {
+        match self.half_undone {
+            Some(_) => {
+                Err(Error::invalid("a statement of the transaction could not be undone: it can only be rolled back"))
+            }
+            None => Ok(()),
+        }
     }
 
     /// Undoes everything and ends the transaction. The end of a prepared one is as durable as a commit.
@@ -573,6 +589,7 @@ impl Trx {
         self.close_snapshot();
         self.undo = None;
         self.xid = None;
+        self.half_undone = None;
         self.ordered = None;
         self.lasting_changes = false;
         self.changes += 1;
@@ -606,7 +623,7 @@ impl Trx {
     /// Makes the changes visible and durable, releases the locks and ends the transaction.
     ///
     /// # Errors
-    /// Those of the log.
+    /// Those of the log; [`Error::Invalid`] after a [`Trx::rollback_to`] that failed.
     pub fn commit(&mut self, durability: Durability) -> Result<()> {
         self.commit_ordered()?;
         self.commit_finish(durability)
@@ -627,6 +644,7 @@ impl Trx {
         if self.state != TrxState::Active {
             return Err(Error::invalid("prepare of a transaction that is not active"));
         }
+        self.check_whole()?;
         let lsn = if self.has_changes() { self.write_prepared(xid)? } else { Lsn(0) };
         self.xid = Some(xid.to_vec());
         self.set_state(TrxState::Prepared);
@@ -673,6 +691,7 @@ impl Trx {
         if self.state == TrxState::Idle || self.ordered.is_some() {
             return Ok(());
         }
+        self.check_whole()?;
         let lsn = match &self.undo {
             Some(log) => {
                 self.shared.state.store(TrxState::Committing as u8, Ordering::Relaxed);

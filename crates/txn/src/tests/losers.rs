@@ -1,6 +1,7 @@
 //! Transactions that the background rolls back: what waits for them, and what they wait for.
 
 use super::*;
+use myriad_io::{CallKind, Fault};
 use std::time::Instant;
 
 const LOST: u64 = 200;
@@ -125,4 +126,30 @@ fn a_clients_rollback_leaves_out_nothing_that_is_away() {
     while rig.sys.rollback_losers_step().unwrap() {}
     let rows = rig.scan(&mut t, &rig.rows, true);
     assert_eq!((rows.len(), rows.iter().filter(|r| r.1 != [1; 400]).count()), (ROWS_CHANGED as usize, 0));
+}
+
+#[test]
+fn what_is_undone_in_part_cannot_be_committed() {
+    let rig = Rig::new(5, 80, false);
+    let (mut t, pool) = (rig.trx(), rig.sys.pool());
+    (0..400).for_each(|i| rig.insert(&mut t, &key(i), &[1; 400]).unwrap());
+    t.commit(Durability::Sync).unwrap();
+    rig.update(&mut t, &key(7), &[2; 400]).unwrap();
+    let before = t.savepoint();
+    (0..400).for_each(|i| rig.update(&mut t, &key(i), &[3; 400]).unwrap());
+    pool.checkpoint_now().unwrap();
+    rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
+    assert!(matches!(t.rollback_to(before), Err(Error::Io { .. })));
+    let left = t.savepoint();
+    assert!(left > before);
+    t.rollback_to(left).unwrap();
+    for ended in [t.prepare(b"x", Durability::Sync), t.commit(Durability::Sync)] {
+        assert!(matches!(ended, Err(Error::Invalid { .. })), "{ended:?}");
+    }
+    rig.sim.clear_faults();
+    t.rollback_to(before).unwrap();
+    t.commit(Durability::Sync).unwrap();
+    let rows = rig.scan(&mut t, &rig.rows, true);
+    let changed: Vec<_> = rows.iter().filter(|r| r.1 != [1; 400]).collect();
+    assert_eq!((rows.len(), changed), (400, vec![&(key(7), vec![2; 400])]));
 }
