@@ -233,10 +233,13 @@ int check_kind(const TABLE *table) {
   return 0;
 }
 
-/* Nobody who writes the table now knows of the new child: waits for all of them. */
+/* Nobody who writes the table now knows of the new child: waits for all of them. Its database must not be dropped
+   meanwhile: DROP DATABASE has looked for children before, and waits only for tables in the server's cache. */
 bool lock_parent(THD *thd, const std::string &parent) {
   const SqlName name = sql_name(parent);
   MDL_request request;
+  MDL_REQUEST_INIT(&request, MDL_key::SCHEMA, name.db.c_str(), "", MDL_INTENTION_EXCLUSIVE, MDL_TRANSACTION);
+  if (thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout))) return true;
   MDL_REQUEST_INIT(&request, MDL_key::TABLE, name.db.c_str(), name.table.c_str(), MDL_SHARED_NO_WRITE, MDL_TRANSACTION);
   return thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout));
 }

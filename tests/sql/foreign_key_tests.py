@@ -289,6 +289,29 @@ def test_databases(where):
     rows(c, "DROP DATABASE d")
 
 
+def test_database_of_new_parent(where):
+    """DROP DATABASE waits for a statement that makes a child of one of its tables."""
+    c, maker, writer = (where.connect() for _ in range(3))
+    for name in ("elsewhere", "here"):
+        rows(c, f"CREATE DATABASE {name}")
+    rows(c, "CREATE TABLE elsewhere.p (id INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE here.q (id INT PRIMARY KEY)")
+    rows(c, "FLUSH TABLES")
+    rows(writer, "BEGIN")
+    rows(writer, "INSERT INTO here.q VALUES (1)")
+    making = start(maker, """CREATE TABLE here.c (a INT, b INT, FOREIGN KEY (a) REFERENCES elsewhere.p(id),
+                             FOREIGN KEY (b) REFERENCES here.q(id))""")
+    waiting = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%' AND INFO LIKE 'CREATE TABLE here%'"
+    expect("the child waits for the writer", bool(first_answer(lambda: rows(c, waiting))), True)
+    rows(c, "SET lock_wait_timeout = 1")
+    expect("while it is made", code_of(c, "DROP DATABASE elsewhere"), 1205)
+    rows(writer, "COMMIT")
+    making.join()
+    expect("referenced", code_of(c, "DROP DATABASE elsewhere"), 1451)
+    rows(c, "DROP DATABASE here")
+    rows(c, "DROP DATABASE elsewhere")
+
+
 def test_refused(where):
     """What is not supported says so."""
     c = database(where)
