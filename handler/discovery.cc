@@ -21,6 +21,7 @@ int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
   std::string image;
   std::string name = myriad_name(share->normalized_path.str);
   if (!myriad_read_frm(name.c_str(), &image) || image.size() < 64) return HA_ERR_NO_SUCH_TABLE;
+  if (thd && myriad_refuse_if_dropped(thd, share->db.str)) return HA_ERR_GENERIC;
   /* CHECK TABLE ... FOR UPGRADE wants to write this into a .frm file. */
   int4store(reinterpret_cast<uchar *>(&image[FRM_SERVER_VERSION]), uint32(MYSQL_VERSION_ID));
   my_errno = share->init_from_binary_frm_image(thd, false, reinterpret_cast<const uchar *>(image.data()), image.size());

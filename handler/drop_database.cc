@@ -130,6 +130,12 @@ bool myriad_refuse_while_dropped(THD *thd, const char *db) {
   return false;
 }
 
+bool myriad_refuse_if_dropped(THD *thd, const char *db) {
+  if (thd_sql_command(thd) == SQLCOM_DROP_DB || !dropping.has(db)) return false;
+  my_error(ER_LOCK_WAIT_TIMEOUT, MYF(0));
+  return true;
+}
+
 bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vector<std::string> *names) {
   /* DROP DATABASE will fail then, and the binary log gets the names of those tables that the server drops one by one.
    */

@@ -10,6 +10,9 @@
 bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vector<std::string> *names);
 /* Whether a table of the database may not be opened, because that is being dropped; reported. */
 bool myriad_refuse_while_dropped(THD *thd, const char *db);
+/* The same, once more after its definition was read: a DROP may have begun since, if the first look could not keep it
+   out. */
+bool myriad_refuse_if_dropped(THD *thd, const char *db);
 /* handlerton::drop_database */
 void myriad_drop_database_hook(handlerton *hton, char *path);
 #endif
