@@ -730,6 +730,30 @@ def test_drop_database_fails(_where):
         expect("dropped now", rows(c, "SHOW TABLES FROM kept"), ())
 
 
+def test_lock_tables_killed(_where):
+    """The end before a locked table's .frm file has its name."""
+    with Killer() as killer, server.Server("MYRIAD") as where:
+        killer.restart(where, KILL_AT="lk/t.frm")
+        c = where.connect()
+        rows(c, "CREATE DATABASE lk")
+        rows(c, "CREATE TABLE lk.t (a INT PRIMARY KEY)")
+        expect("lost connection", code_of(c, "LOCK TABLES lk.t WRITE"), 2013)
+        where.process.wait(10)
+        killer.restart(where)
+        c = where.connect()
+        expect("the table", (rows(c, "SHOW TABLES FROM lk"), rows(c, "SELECT * FROM lk.t")), ((("t",),), ()))
+        rows(c, "LOCK TABLES lk.t WRITE")
+        expect("file", os.path.getsize(os.path.join(where.datadir, "lk", "t.frm")) > 0, True)
+        rows(c, "UNLOCK TABLES")
+        expect("no file", os.listdir(os.path.join(where.datadir, "lk")), ["db.opt"])
+        where.kill()
+        with open(os.path.join(where.datadir, "lk", "t.BAK"), "w"):
+            pass
+        where.start()
+        rows(where.connect(), "DROP DATABASE lk")
+        expect("no folder", os.path.exists(os.path.join(where.datadir, "lk")), False)
+
+
 def test_names(where):
     """Any character and 64 of them, in all statements that take a name."""
     c = template(where)
