@@ -94,6 +94,9 @@ impl Engine {
         io.create_dir(&folder)?;
         let lock = io.lock_file(&folder.join(format::LOCK_FILE))?;
         let mut random = Random::from_seed(config.seed.unwrap_or_else(random_seed));
+        if config.seed.is_none() {
+            myriad_txn::lock::seed_hashes([random_seed(), random_seed(), random_seed()]);
+        }
         let found = format::look(&io, &folder)?;
         phases.end("lock and format", 0);
 

@@ -166,6 +166,7 @@ impl Session {
 
     /// Ends a statement and keeps its changes.
     pub fn statement_end(&mut self) {
+        self.row.trim();
         self.trx.end_statement();
         if self.autocommit {
             self.trx.close_snapshot();
@@ -236,6 +237,7 @@ impl Session {
     /// Those of the log, by which the engine is poisoned; others, and [`Error::Invalid`] after a rollback of a part that
     /// failed. Then the transaction is rolled back: it must not be committed with what the session does next.
     pub fn commit(&mut self) -> Result<()> {
+        self.row.trim();
         if let Err(e) = self.store_counters().and_then(|()| self.trx.commit(Durability::Configured)) {
             self.forget_changed();
             if let Err(failed) = self.trx.rollback() {
@@ -278,6 +280,7 @@ impl Session {
     /// # Errors
     /// Those of the log.
     pub fn commit_finish(&mut self, durable: bool) -> Result<()> {
+        self.row.trim();
         self.trx.commit_finish(if durable { Durability::Configured } else { Durability::None })?;
         self.trx.help_purge();
         self.stamp_changed();

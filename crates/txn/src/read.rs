@@ -1,6 +1,7 @@
 //! Which version of an entry a reader sees.
 
 use crate::system::TrxSystem;
+use crate::trx::trim;
 use crate::undo::page::undo_page;
 use crate::undo::record::{self, Kind};
 use crate::value::{self, Entry, OverflowRef};
@@ -23,6 +24,13 @@ pub(crate) enum View {
 pub(crate) struct Versions {
     body: Vec<u8>,
     spare: Vec<u8>,
+}
+
+impl Versions {
+    pub fn trim(&mut self) {
+        trim(&mut self.body);
+        trim(&mut self.spare);
+    }
 }
 
 /// A version's body and how it is stored.

@@ -126,10 +126,26 @@ pub struct RowBuf {
     pub(crate) lock_is_new: bool,
 }
 
+/// Bytes that a session's buffer keeps from one statement to the next.
+const KEPT_BYTES: usize = 1 << 20;
+
+/// Gives back a buffer that a long value has made large; there may be very many idle sessions.
+#[inline]
+pub(crate) fn trim(buffer: &mut Vec<u8>) {
+    if buffer.capacity() > KEPT_BYTES {
+        *buffer = Vec::new();
+    }
+}
+
 impl RowBuf {
     /// An empty buffer.
     pub fn new() -> RowBuf {
         RowBuf::default()
+    }
+
+    /// Gives back the memory of a long row.
+    pub fn trim(&mut self) {
+        trim(&mut self.bytes);
     }
 
     /// Becomes a row with this key and an empty payload, to be appended to `bytes`.
@@ -455,6 +471,8 @@ impl Trx {
 
     /// A statement ends: at READ COMMITTED and below the snapshot is closed.
     pub fn end_statement(&mut self) {
+        self.scratch.trim();
+        self.versions.trim();
         if self.isolation <= Isolation::ReadCommitted {
             self.close_snapshot();
         }
@@ -591,6 +609,8 @@ impl Trx {
         self.xid = None;
         self.half_undone = None;
         self.ordered = None;
+        self.scratch.trim();
+        self.versions.trim();
         self.lasting_changes = false;
         self.changes += 1;
         self.shared.undo_records.store(0, Ordering::Relaxed);

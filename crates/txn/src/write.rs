@@ -15,7 +15,7 @@ use crate::lock::{
 use crate::place::Place;
 use crate::read::View;
 use crate::system::TrxSystem;
-use crate::trx::{ApplyError, Op, OpKind, Trx};
+use crate::trx::{trim, ApplyError, Op, OpKind, Trx};
 use crate::undo::record::{self, Target};
 use crate::undo::space::UndoLog;
 use crate::value::{self, Entry, OverflowRef};
@@ -35,6 +35,13 @@ pub(crate) struct Scratch {
     value: Vec<u8>,
     record: Vec<u8>,
     pub edge: Edge,
+}
+
+impl Scratch {
+    pub fn trim(&mut self) {
+        trim(&mut self.value);
+        trim(&mut self.record);
+    }
 }
 
 /// A payload as it is stored: in the entry or, but for its head, in overflow pages.

@@ -2,15 +2,28 @@
 
 use myriad_base::ids::mix;
 use myriad_base::IndexId;
+use std::sync::OnceLock;
 
 /// Key bytes kept for display, index id included.
 pub const KEY_BYTES_SHOWN: usize = 64;
 
-const K0: u64 = 0x9e37_79b9_7f4a_7c15;
-const K1: u64 = 0xd1b5_4a32_d192_ed03;
-const K2: u64 = 0x8cb9_2ba7_2f3d_8dd7;
+/// What hashes are made with unless [`seed_hashes`] was called first.
+const FIXED: [u64; 3] = [0x9e37_79b9_7f4a_7c15, 0xd1b5_4a32_d192_ed03, 0x8cb9_2ba7_2f3d_8dd7];
 
-/// What a lock is on. Two keys with the same 64-bit hash share their locks: harmless, a wait too many once in an age.
+static SEEDS: OnceLock<[u64; 3]> = OnceLock::new();
+
+/// Gives the process's hashes a secret, at its first engine: nobody can make keys then that share the locks of somebody
+/// else's.
+pub fn seed_hashes(secret: [u64; 3]) {
+    let _ = SEEDS.set(secret);
+}
+
+#[inline]
+fn seeds() -> &'static [u64; 3] {
+    SEEDS.get_or_init(|| FIXED)
+}
+
+/// What a lock is on. Two keys with the same 64-bit hash share their locks: not to be met by chance.
 #[derive(Clone, Copy, Debug)]
 pub struct LockKey<'a> {
     hash: u64,
@@ -30,7 +43,7 @@ impl<'a> LockKey<'a> {
     /// The end of an index: after its last entry. Has a gap, but no entry.
     #[inline]
     pub fn supremum(index: IndexId) -> LockKey<'static> {
-        LockKey { hash: mix(u64::from(index.0) ^ K2), index, bytes: &[], supremum: true }
+        LockKey { hash: mix(u64::from(index.0) ^ seeds()[2]), index, bytes: &[], supremum: true }
     }
 
     /// Names the lock queue.
@@ -95,10 +108,11 @@ pub(super) fn member_of(hash: u64) -> u8 {
 /// that a zero factor forgets nothing. The last byte counts without `low`.
 #[inline]
 fn hash_all(key: &[u8], low: u8) -> u64 {
-    let mut h = K0 ^ (key.len() as u64).wrapping_mul(K1);
+    let &[k0, k1, k2] = seeds();
+    let mut h = k0 ^ (key.len() as u64).wrapping_mul(k1 | 1);
     let mut rest = key;
     while rest.len() > 16 {
-        h = h.rotate_left(23) ^ fold(word(rest, 0) ^ h ^ K1, word(rest, 8) ^ K2);
+        h = h.rotate_left(23) ^ fold(word(rest, 0) ^ h ^ k1, word(rest, 8) ^ k2);
         rest = &rest[16..];
     }
     let n = rest.len();
@@ -117,7 +131,7 @@ fn hash_all(key: &[u8], low: u8) -> u64 {
     } else {
         (0, 0)
     };
-    mix(h.rotate_left(23) ^ fold(a ^ h ^ K1, b ^ K2))
+    mix(h.rotate_left(23) ^ fold(a ^ h ^ k1, b ^ k2))
 }
 
 #[cfg(test)]

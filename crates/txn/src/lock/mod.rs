@@ -23,7 +23,7 @@ mod tests;
 mod trx;
 mod wait;
 
-pub use key::{hash_key, LockKey, KEY_BYTES_SHOWN};
+pub use key::{hash_key, seed_hashes, LockKey, KEY_BYTES_SHOWN};
 pub use mode::{Extent, LockMode, Strength};
 pub use order::{CommitOrder, Unordered, Victim};
 pub use table::LockTable;
