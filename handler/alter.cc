@@ -266,10 +266,21 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   if (flags & NEW_LAYOUT ? !can_change_layout(altered, origins, flags) : !same_layout(table, altered, longer))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!same_clustered_key(table, altered, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (!(flags & (ADD_INDEX | DROP_INDEX))) {
+  /* The counter is kept only while the column is the first of its key; the copy sets it. */
+  if (table->found_next_number_field && !table->s->next_number_keypart != !altered->s->next_number_keypart) {
+    info->unsupported_reason = "the AUTO_INCREMENT column becomes the first of its key, or is it no longer";
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  if (!(flags & (ADD_INDEX | DROP_INDEX)) && !(flags & ALTER_INDEX_ORDER && table->s->partition_info_str)) {
     for (uint no = 0; no < altered->s->keys; no++)
       if (!is_kept(table, info, altered->key_info[no], origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
     return altered->s->keys == table->s->keys ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  /* Each partition is a table of the catalog, and theirs are transactions of their own: a crash between them would
+     leave partitions with different indexes under one definition. */
+  if (table->s->partition_info_str || altered->s->partition_info_str) {
+    info->unsupported_reason = "the indexes of partitions cannot change all at once";
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   bool adds = false;
   for (uint no = 0; no < altered->s->keys; no++) {

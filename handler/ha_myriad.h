@@ -181,6 +181,7 @@ private:
            m_index->core_no;
   }
   bool has_entry(const uchar *record, const myriad::Buffer &entry);
+  bool has_planned_indexes() const;
   void make_template();
   bool heads_suffice();
   void note_handler();

@@ -71,6 +71,11 @@ int ha_myriad::open(const char *name, int, uint) {
   if (myriad_table_take_emptied(m_table)) table->file->implicit_emptied = true;
   implicit_emptied = table->file->implicit_emptied;
   m_plan.reset(new TablePlan(table));
+  if (!has_planned_indexes()) {
+    sql_print_error("MYRIAD: the indexes of table %s do not fit its definition", m_name.c_str());
+    close();
+    return HA_ERR_CRASHED;
+  }
   size_t layouts_length;
   const uchar *layouts_bytes = myriad_table_row_layouts(m_table, &layouts_length);
   myriad::RowLayouts layouts;
@@ -97,6 +102,13 @@ int ha_myriad::open(const char *name, int, uint) {
   }
   info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   return 0;
+}
+
+/* Whether the catalog's indexes are those that the plan numbers. */
+bool ha_myriad::has_planned_indexes() const {
+  std::vector<myriad_index_spec> specs;
+  for (const IndexPlan &index : m_plan->indexes()) specs.push_back({index.unique, index.hash});
+  return myriad_table_has_indexes(m_table, specs.data(), uint32_t(specs.size()));
 }
 
 int ha_myriad::close() {

@@ -281,6 +281,7 @@ myriad_status myriad_list_tables(myriad_engine *, const char *db, bool (*)(void 
 myriad_status myriad_table_open(myriad_engine *, const char *name, myriad_table **out);
 void myriad_table_close(myriad_table *);
 const uint8_t *myriad_table_row_layouts(const myriad_table *, size_t *len);   /* empty if never given; valid while open */
+bool myriad_table_has_indexes(const myriad_table *, const myriad_index_spec *, uint32_t count);   /* as many, as unique */
 bool myriad_table_is_current(const myriad_table *);    /* false once dropped or redefined since it was opened */
 bool myriad_table_take_emptied(const myriad_table *);  /* true once for an in-memory table that the start has emptied */
 typedef struct {

@@ -239,6 +239,53 @@ def test_auto_increment_floor(where):
     expect("lower again", rows(c, "SELECT MAX(id) FROM t"), ((4,),))
 
 
+def test_auto_increment_key(where):
+    """The counter is right when the column becomes the first of its key."""
+    c = database(where)
+    rows(c, "CREATE TABLE s (a INT, id INT NOT NULL AUTO_INCREMENT, PRIMARY KEY (a, id))")
+    rows(c, "INSERT INTO s (a) VALUES (1), (1), (2)")
+    refused = code_of(c, "ALTER TABLE s ADD KEY (id), ALGORITHM=INPLACE")
+    expect("refused in place", refused, 1846)
+    rows(c, "ALTER TABLE s ADD KEY (id)")
+    rows(c, "INSERT INTO s (a) VALUES (1)")
+    expect("a new key", rows(c, "SELECT * FROM s ORDER BY a, id"), ((1, 1), (1, 2), (1, 3), (2, 1)))
+    rows(c, "ALTER TABLE s DROP KEY id")
+    rows(c, "INSERT INTO s (a) VALUES (2), (3)")
+    expect("none", rows(c, "SELECT * FROM s WHERE a > 1 ORDER BY a, id"), ((2, 1), (2, 2), (3, 1)))
+    rows(c, "CREATE TABLE k (a INT, id INT NOT NULL AUTO_INCREMENT, KEY k (a, id))")
+    rows(c, "INSERT INTO k (a) VALUES (1), (1), (2)")
+    rows(c, "ALTER TABLE k DROP KEY k, ADD KEY k (id)")
+    rows(c, "INSERT INTO k (a) VALUES (7), (8)")
+    expect("another key", rows(c, "SELECT id FROM k ORDER BY id"), ((1,), (1,), (2,), (3,), (4,)))
+
+
+def test_partition_indexes(_where):
+    """Indexes of partitions do not change in place, since they could not all at once. A table whose indexes are not those of
+    its definition is refused."""
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY, a INT NOT NULL, b INT, KEY k (b)) PARTITION BY HASH (id) PARTITIONS 64")
+        rows(c, "INSERT INTO p SELECT seq, seq, seq * 2 FROM seq_1_to_2000")
+        for change in ("ADD UNIQUE u (a, id)", "DROP KEY k", "ADD UNIQUE u (a, id), DROP KEY k"):
+            expect(change, code_of(c, f"ALTER TABLE p {change}, ALGORITHM=NOCOPY"), 1846)
+        change = "ADD UNIQUE u (a, id)"
+        rows(c, f"ALTER TABLE p {change}")
+        rows(c, "ALTER TABLE p DROP KEY u")
+        expect("by the key", rows(c, "SELECT COUNT(*), SUM(b) FROM p FORCE INDEX (k) WHERE b > 0"), ((2000, 4002000),))
+        expect("check", rows(c, "CHECK TABLE p EXTENDED")[0][3], "OK")
+        rows(c, "CREATE TABLE q LIKE p")
+        rows(c, f"ALTER TABLE q {change}")
+        where.stop()
+        folder = os.path.join(where.datadir, "d")
+        os.replace(os.path.join(folder, "q.frm"), os.path.join(folder, "p.frm"))
+        where.start()
+        c = where.connect(database="d")
+        expect("another definition", code_of(c, "SELECT * FROM p FORCE INDEX (k) WHERE b > 0") != 0, True)
+        with open(where.log) as log:
+            expect("told", "the indexes of table d/p#P#p0 do not fit its definition" in log.read(), True)
+        rows(c, "DROP TABLE p")
+
+
 def test_deadlock(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")

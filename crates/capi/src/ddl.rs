@@ -13,7 +13,7 @@ use std::ffi::{c_char, c_void, CString};
 
 /// # Safety
 /// `specs` must be valid for `count` elements.
-unsafe fn index_specs(specs: *const CIndexSpec, count: u32) -> Vec<IndexSpec> {
+pub(crate) unsafe fn index_specs(specs: *const CIndexSpec, count: u32) -> Vec<IndexSpec> {
     if specs.is_null() {
         return Vec::new();
     }

@@ -1,8 +1,9 @@
 //! Open tables.
 
+use crate::ddl::index_specs;
 use crate::error::{guard, guard_value};
 use crate::session::{parts, SessionHandle};
-use crate::types::{maybe_bytes, name, CTableStats, EngineHandle, Status, TextFn};
+use crate::types::{maybe_bytes, name, CIndexSpec, CTableStats, EngineHandle, Status, TextFn};
 use myriad::{Engine, Table};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -41,6 +42,18 @@ pub unsafe extern "C" fn myriad_table_close(t: *mut TableHandle) {
     let t = unsafe { Box::from_raw(t) };
     let engine = Arc::clone(&t.engine);
     guard_value(Some(&engine), (), || drop(t));
+}
+
+/// Whether the table's indexes are as many and as unique as these.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_has_indexes(
+    t: *const TableHandle,
+    indexes: *const CIndexSpec,
+    count: u32,
+) -> bool {
+    // SAFETY: a live table and a valid array by contract.
+    let (t, specs) = unsafe { (&*t, index_specs(indexes, count)) };
+    guard_value(Some(&t.engine), false, || t.table.has_indexes(&specs))
 }
 
 /// False once dropped or redefined since it was opened.

@@ -4,6 +4,7 @@ use crate::engine::Engine;
 use crate::share::TableShare;
 use crate::stats;
 use myriad_base::Result;
+use myriad_catalog::IndexSpec;
 use myriad_txn::{Durability, Isolation};
 use std::sync::Arc;
 
@@ -44,6 +45,11 @@ impl Table {
     /// What [`NewDefinition::row_layouts`](crate::NewDefinition::row_layouts) said last; empty if never.
     pub fn row_layouts(&self) -> &[u8] {
         &self.share.def.row_layouts
+    }
+
+    /// Whether its indexes are as many and as unique as these.
+    pub fn has_indexes(&self, specs: &[IndexSpec]) -> bool {
+        self.share.def.indexes.iter().map(|i| i.spec.unique).eq(specs.iter().map(|s| s.unique))
     }
 
     /// False once dropped or redefined since it was opened.
