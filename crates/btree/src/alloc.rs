@@ -197,8 +197,9 @@ fn free_in_used_extents(p: &[u8]) -> u32 {
         .sum()
 }
 
-/// A free word's or page's place in a bitmap page, near word `near` if possible.
-fn search(p: &[u8], near: Option<(usize, u32)>) -> Option<(usize, u32)> {
+/// A free word's or page's place in a bitmap page, near word `near` if possible. The file ends with word `in_file`: what is
+/// free before comes first, or a table whose rows come at one end and go at the other would make the file grow for ever.
+fn search(p: &[u8], near: Option<(usize, u32)>, in_file: usize) -> Option<(usize, u32)> {
     let n = word_count(p.len());
     let hint = (get_u32(p, OFF_HINT) as usize).min(n);
     let first_free = |from: usize| (from.max(hint)..n).find(|&w| word(p, w) != u64::MAX);
@@ -217,7 +218,8 @@ fn search(p: &[u8], near: Option<(usize, u32)>) -> Option<(usize, u32)> {
     // unused: where insertions go everywhere, every full extent would want another one for a single page.
     if free_in_used_extents(p) <= get_u32(p, OFF_USED) / SPARE_SHARE {
         let whole = |mut words: std::ops::Range<usize>| words.find(|&w| word_is_free(p, w));
-        if let Some(w) = whole(near_word.max(hint)..n).or_else(|| whole(hint..near_word.max(hint))) {
+        let (near, end) = (near_word.max(hint), in_file.clamp(near_word.max(hint), n));
+        if let Some(w) = whole(near..end).or_else(|| whole(hint..near)).or_else(|| whole(end..n)) {
             return Some((w, 0));
         }
     }
@@ -261,11 +263,12 @@ fn find_in_group(mtr: &mut Mtr<'_>, space: SpaceId, group: u32, near: Option<(us
     if p[OFF_KIND] != PageKind::Bitmap as u8 {
         return Err(Error::corrupt(id, "not an allocation bitmap"));
     }
-    let Some((mut at, mut bit)) = search(p, near) else {
+    let first = u64::from(group) * u64::from(group_pages(page_size));
+    let in_file = file_pages(mtr.pool(), space)?.saturating_sub(first).div_ceil(u64::from(EXTENT_PAGES));
+    let Some((mut at, mut bit)) = search(p, near, in_file as usize) else {
         mtr.release_unchanged(bitmap);
         return Ok(None);
     };
-    let first = u64::from(group) * u64::from(group_pages(page_size));
     let extent = |at: usize| first + at as u64 * u64::from(EXTENT_PAGES);
     if extent(at) + u64::from(bit) >= file_pages(mtr.pool(), space)? {
         mtr.release_unchanged(bitmap);
