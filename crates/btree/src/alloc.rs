@@ -197,8 +197,9 @@ fn free_in_used_extents(p: &[u8]) -> u32 {
         .sum()
 }
 
-/// A free word's or page's place in a bitmap page, near word `near` if possible. The file ends with word `in_file`: what is
-/// free before comes first, or a table whose rows come at one end and go at the other would make the file grow for ever.
+/// A free word's or page's place in a bitmap page, near word `near` if possible. The extents before word `in_file` are in the
+/// file, whole: what is free before comes first, or a table whose rows come at one end and go at the other would make the file
+/// grow for ever.
 fn search(p: &[u8], near: Option<(usize, u32)>, in_file: usize) -> Option<(usize, u32)> {
     let n = word_count(p.len());
     let hint = (get_u32(p, OFF_HINT) as usize).min(n);
@@ -264,7 +265,7 @@ fn find_in_group(mtr: &mut Mtr<'_>, space: SpaceId, group: u32, near: Option<(us
         return Err(Error::corrupt(id, "not an allocation bitmap"));
     }
     let first = u64::from(group) * u64::from(group_pages(page_size));
-    let in_file = file_pages(mtr.pool(), space)?.saturating_sub(first).div_ceil(u64::from(EXTENT_PAGES));
+    let in_file = file_pages(mtr.pool(), space)?.saturating_sub(first) / u64::from(EXTENT_PAGES);
     let Some((mut at, mut bit)) = search(p, near, in_file as usize) else {
         mtr.release_unchanged(bitmap);
         return Ok(None);
