@@ -413,7 +413,7 @@ fn extents_that_were_emptied_are_used_before_the_file_grows() {
     let (used, file) =
         (alloc::pages_in_use(pool, SPACE).unwrap(), rig.pool.spaces().get(SPACE).unwrap().pages_in_file());
     assert!(used > 3000, "{used}");
-    assert!(u64::from(file) < u64::from(used) * 2, "{file} pages for {used} in use");
+    assert!(u64::from(file) < used * 2, "{file} pages for {used} in use");
 }
 
 #[test]

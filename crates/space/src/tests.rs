@@ -232,7 +232,7 @@ fn others_are_closed_where_the_process_may_open_no_more() {
     // None is left to be closed.
     r.set_max_open_files(1);
     spaces.iter().filter(|s| s.id() != closed.id()).for_each(|s| drop(s.file().unwrap()));
-    let held: Vec<_> = spaces.iter().filter_map(|s| s.is_open().then(|| s.file().unwrap())).collect();
+    let held: Vec<_> = spaces.iter().filter(|s| s.is_open()).map(|s| s.file().unwrap()).collect();
     no_more(true);
     assert!(matches!(closed.file(), Err(Error::Io { errno: 24, .. })));
     drop(held);
