@@ -256,14 +256,29 @@ int ha_myriad::adopt_definition() {
   return 0;
 }
 
+namespace {
+
+/* Whether the indexes have the same names in the same order. The server compares those of one name, whatever their
+   place, but a table's indexes are numbered in the order of its definition. */
+bool same_order_of_indexes(const TABLE &a, const TABLE &b) {
+  if (a.s->keys != b.s->keys) return false;
+  for (uint i = 0; i < a.s->keys; i++)
+    if (my_strcasecmp(system_charset_info, a.key_info[i].name.str, b.key_info[i].name.str)) return false;
+  return true;
+}
+
+}  // namespace
+
 /* Asked for a partition of this table and the table that it is to be exchanged with, or that becomes one, of which the
    server has compared columns and indexes. All other changes are for check_if_supported_inplace_alter(). */
 bool ha_myriad::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint changes) {
   if (!alters_partitions(ha_thd(), ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN) || changes != IS_EQUAL_YES)
     return COMPATIBLE_DATA_NO;
   const ha_table_option_struct *own = table->s->option_struct, *other = create_info->option_struct;
-  bool same_place = (own && own->in_memory) == (other && other->in_memory);
-  return same_place ? COMPATIBLE_DATA_YES : COMPATIBLE_DATA_NO;
+  if ((own && own->in_memory) != (other && other->in_memory)) return COMPATIBLE_DATA_NO;
+  for (const TABLE_LIST *t = ha_thd()->lex->query_tables; t; t = t->next_global)
+    if (t->table && t->table != table && !same_order_of_indexes(*table, *t->table)) return COMPATIBLE_DATA_NO;
+  return COMPATIBLE_DATA_YES;
 }
 
 int ha_myriad::discard_or_import_tablespace(my_bool discard) {

@@ -259,6 +259,21 @@ def test_auto_increment_key(where):
     expect("another key", rows(c, "SELECT id FROM k ORDER BY id"), ((1,), (1,), (2,), (3,), (4,)))
 
 
+def test_exchange_order_of_indexes(where):
+    """The server lets tables with the same indexes in another order be exchanged: one would be read for the other."""
+    c = database(where)
+    rows(c, """CREATE TABLE p (id INT PRIMARY KEY, a INT, b INT, KEY a (a), KEY b (b))
+               PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (100))""")
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, KEY b (b), KEY a (a))")
+    rows(c, "INSERT INTO t VALUES (1, 10, 20)")
+    expect("exchange", code_of(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t"), 1736)
+    expect("convert", code_of(c, "ALTER TABLE p CONVERT TABLE t TO PARTITION p1 VALUES LESS THAN (200)"), 1736)
+    rows(c, "ALTER TABLE t DROP KEY b")
+    rows(c, "ALTER TABLE t ADD KEY b (b)")
+    rows(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t")
+    expect("row", rows(c, "SELECT * FROM p FORCE INDEX (a) WHERE a = 10"), ((1, 10, 20),))
+
+
 def test_partition_indexes(_where):
     """Indexes of partitions do not change in place, since they could not all at once. A table whose indexes are not those of
     its definition is refused."""
