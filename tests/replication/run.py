@@ -261,6 +261,49 @@ def rows_after_covering_scans():
                 one.close()
 
 
+def virtual_columns(row_image):
+    """Entries of virtual columns are found where the binary log has not the columns that they are computed from."""
+    source = start_source("ROW")
+    replica = None
+    try:
+        replica = start_replica(source)
+        connection = source.connect(database="rep")
+        with connection, connection.cursor() as cursor:
+            cursor.execute(f"SET binlog_row_image = {row_image}")
+            columns = ("id INT {}, a INT, t TEXT, v INT AS (a + 1) VIRTUAL, w INT AS (v * 2) VIRTUAL, "
+                       "x TEXT AS (CONCAT(t, a)) VIRTUAL, o INT, KEY (v), KEY (w), KEY (x(10))")
+            for table, key, partitions in (("whole", "PRIMARY KEY", ""), ("nopk", "NOT NULL UNIQUE", ""), ("none", "", ""),
+                                           ("parts", "PRIMARY KEY", "PARTITION BY HASH (id) PARTITIONS 3")):
+                for text in ("CREATE TABLE {} (" + columns.format(key) + ") ENGINE=MYRIAD " + partitions,
+                             "INSERT INTO {} (id, a, t, o) SELECT seq, seq * 5, CONCAT('t', seq), 0 FROM seq_1_to_200",
+                             "DELETE FROM {} WHERE id = 1", "DELETE FROM {} WHERE id BETWEEN 20 AND 40",
+                             "UPDATE {} SET a = 7 WHERE id = 2", "UPDATE {} SET a = a + 1, t = 'new' WHERE id BETWEEN 50 AND 70",
+                             "UPDATE {} SET t = 'other' WHERE id = 3", "UPDATE {} SET o = 1 WHERE id BETWEEN 60 AND 90",
+                             "UPDATE {} SET id = id + 1000 WHERE id BETWEEN 100 AND 110",
+                             "UPDATE {} SET a = NULL WHERE id = 130", "DELETE FROM {} WHERE id = 130",
+                             "DELETE FROM {} WHERE id = 2"):
+                    cursor.execute(text.format(table))
+        compare(source, replica)
+        for table in ("whole", "nopk", "none", "parts"):
+            for key in "vwx":
+                what = f"SELECT id, a, v, w, x FROM {table} FORCE INDEX ({key}) WHERE {key} > '' ORDER BY id, a, x"
+                expect(source.query(what, "rep") == replica.query(what, "rep"), f"{table} by {key} differs")
+            found = replica.query(f"CHECK TABLE {table} EXTENDED", "rep")
+            expect(found[-1][3] == "OK", f"{table} on the replica: {found}")
+    finally:
+        for one in (replica, source):
+            if one:
+                one.close()
+
+
+def virtual_columns_minimal():
+    virtual_columns("MINIMAL")
+
+
+def virtual_columns_noblob():
+    virtual_columns("NOBLOB")
+
+
 def unsafe_statements():
     """Only statements whose AUTO_INCREMENT values a replica cannot know beforehand are called unsafe."""
     source = start_source("STATEMENT")
@@ -404,7 +447,8 @@ def replica_from_dump():
 
 def main():
     return server.run_cases([
-        row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans, unsafe_statements,
+        row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans, virtual_columns_minimal,
+        virtual_columns_noblob, unsafe_statements,
         killed_replica_row, killed_replica_mixed, killed_create, killed_create_select, replica_from_dump],
         "replication on MYRIAD")
 
