@@ -155,6 +155,7 @@ private:
   bool use_session(THD *thd);
   int ensure_session();
   int begin_reading();
+  void read_virtual_columns();
   int wait_for_prepared();
   int wait_before_building();
   myriad_session *core() { return m_session->core(); }

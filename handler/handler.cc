@@ -451,12 +451,21 @@ int ha_myriad::index_init(uint index, bool) {
   return begin_reading();
 }
 
+/* Of a row event that may have only some of the columns the server asks for those alone, but a row is changed with its
+   entries of virtual columns. */
+void ha_myriad::read_virtual_columns() {
+  for (const IndexPlan &index : m_plan->indexes())
+    for (const KeyPart &part : index.parts)
+      if (!table->field[part.field_index]->stored_in_db()) return bitmap_set_all(table->read_set);
+}
+
 /* As InnoDB has it, a statement that locks what it reads is refused as well if the snapshot is too old for the index.
  */
 int ha_myriad::begin_reading() {
   if (int error = ensure_session()) return error;
   end_own_reads();
   if (m_lock == MYRIAD_LOCK_NONE) return wait_before_building();
+  if (table->vfield && (ha_thd()->rgi_slave || ha_thd()->rgi_fake)) read_virtual_columns();
   return fail(myriad_check_snapshot(core(), m_table, m_index->core_no));
 }
 

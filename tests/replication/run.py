@@ -267,6 +267,9 @@ def virtual_columns(row_image):
     replica = None
     try:
         replica = start_replica(source)
+        # The replica's own binary log would ask for the whole row else.
+        for text in ("STOP SLAVE", f"SET GLOBAL binlog_row_image = {row_image}", "START SLAVE"):
+            replica.query(text)
         connection = source.connect(database="rep")
         with connection, connection.cursor() as cursor:
             cursor.execute(f"SET binlog_row_image = {row_image}")
