@@ -48,8 +48,6 @@ void refuse_half(myriad_status status, THD *thd) {
   if (status != MYRIAD_OK) thd->mark_transaction_to_rollback(true);
 }
 
-void transaction_ended(Session *session) { session->forget_transaction(); }
-
 /* What a failed end of a transaction returns. The server would tell the client a number without a text. */
 int failed_end(myriad_status status, THD *thd, uint code) {
   int error = myriad_error_noted(status, thd);
@@ -80,7 +78,7 @@ int commit(handlerton *, THD *thd, bool all) {
   } else {
     status = myriad_commit(session->core());
   }
-  transaction_ended(session);
+  session->forget_transaction();
   thd_wakeup_subsequent_commits(thd, status != MYRIAD_OK);
   return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
 }
@@ -93,7 +91,7 @@ int rollback(handlerton *, THD *thd, bool all) {
   if (ends_transaction(thd, all)) {
     session->take_back_prepared();
     status = myriad_rollback(session->core());
-    transaction_ended(session);
+    session->forget_transaction();
     return failed_end(status, thd, ER_ERROR_DURING_ROLLBACK);
   } else {
     status = myriad_statement_rollback(session->core());

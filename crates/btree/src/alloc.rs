@@ -215,17 +215,18 @@ fn search(p: &[u8], near: Option<(usize, u32)>, in_file: usize) -> Option<(usize
     if free != 0 {
         return Some((near_word, free.trailing_zeros()));
     }
+    let near = near_word.max(hint);
     // The neighbourhood is full. A growing tree gets an extent of its own, unless that would leave too much of the file
     // unused: where insertions go everywhere, every full extent would want another one for a single page.
     if free_in_used_extents(p) <= get_u32(p, OFF_USED) / SPARE_SHARE {
         let whole = |mut words: std::ops::Range<usize>| words.find(|&w| word_is_free(p, w));
-        let (near, end) = (near_word.max(hint), in_file.clamp(near_word.max(hint), n));
+        let end = in_file.clamp(near, n);
         if let Some(w) = whole(near..end).or_else(|| whole(hint..near)).or_else(|| whole(end..n)) {
             return Some((w, 0));
         }
     }
     let partly = |mut words: std::ops::Range<usize>| words.find(|&w| !word_is_free(p, w) && word(p, w) != u64::MAX);
-    if let Some(w) = partly(near_word.max(hint)..n).or_else(|| partly(hint..near_word.max(hint))) {
+    if let Some(w) = partly(near..n).or_else(|| partly(hint..near)) {
         return Some((w, (!word(p, w)).trailing_zeros()));
     }
     first_free(0).map(|w| (w, (!word(p, w)).trailing_zeros()))

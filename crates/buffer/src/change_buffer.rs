@@ -337,8 +337,8 @@ impl BufferPool {
     }
 
     /// The right to buffer a change that takes at most `takes` bytes of the page's room, or gives it at most `gives`; `None`
-    /// if the page is in memory, of a dropped tablespace or may not have that room, if it could become nearly empty (whoever reads it can merge it
-    /// with another), or if too much is buffered already.
+    /// if the page is in memory, of a dropped tablespace or may not have that room, if it could become nearly empty (whoever
+    /// reads it can merge it with another), or if too much is buffered already.
     pub fn buffer_change(&self, id: PageId, takes: usize, gives: usize) -> Option<BufferedChange<'_>> {
         // (A page that recovery has still to redo has not been in memory, so its room is not known.)
         let buffer = &self.changes;
