@@ -240,12 +240,40 @@ int fill_metrics(THD *thd, TABLE_LIST *tables, COND *) {
   return fill(thd, tables, [](Rows *rows) { myriad_metrics(myriad_core, add_metric, rows); });
 }
 
+ST_FIELD_INFO buffer_fields[] = {Show::Column("NAME", Show::Varchar(64), NOT_NULL),
+                                 Show::Column("VALUE", Show::ULonglong(21), NOT_NULL),
+                                 Show::Column("KIND", Show::Varchar(7), NOT_NULL),
+                                 Show::Column("PARTITION_NUMBER", Show::ULong(10), NULLABLE), Show::CEnd()};
+
 void add_buffer_metric(void *arg, const char *name, uint64_t value, bool is_gauge) {
-  if (!strncmp(name, "buffer_pool", 11)) add_metric(arg, name, value, is_gauge);
+  if (strncmp(name, "buffer_pool", 11)) return;
+  add_metric(arg, name, value, is_gauge);
+  rows_of(arg)->back().push_back(Cell());
+}
+
+/* Partitions come in order, so the rows tell which one this is. */
+struct Partitions {
+  Rows *rows;
+  uint64_t count;
+};
+
+void add_partition(void *arg, const myriad_partition_info *p) {
+  auto *partitions = static_cast<Partitions *>(arg);
+  const uint64_t partition = partitions->count++;
+  const std::pair<const char *, uint64_t> gauges[] = {{"partition_pages_total", p->frames},
+                                                      {"partition_pages_free", p->free_frames},
+                                                      {"partition_pages_dirty", p->dirty_pages},
+                                                      {"partition_log_age_bytes", p->oldest_change_age}};
+  for (auto [name, value] : gauges)
+    partitions->rows->push_back({text(name), number(value), text("GAUGE"), number(partition)});
 }
 
 int fill_buffer_pool(THD *thd, TABLE_LIST *tables, COND *) {
-  return fill(thd, tables, [](Rows *rows) { myriad_metrics(myriad_core, add_buffer_metric, rows); });
+  return fill(thd, tables, [](Rows *rows) {
+    myriad_metrics(myriad_core, add_buffer_metric, rows);
+    Partitions partitions = {rows, 0};
+    myriad_list_partitions(myriad_core, add_partition, &partitions);
+  });
 }
 
 template <ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *)> int init(void *arg) {
@@ -264,5 +292,5 @@ const Myriad_i_s myriad_i_s_latches = {"MYRIAD_LATCHES", init<latch_fields, fill
 const Myriad_i_s myriad_i_s_startup = {"MYRIAD_STARTUP", init<startup_fields, fill_startup>};
 const Myriad_i_s myriad_i_s_tablespaces = {"MYRIAD_TABLESPACES", init<space_fields, fill_spaces>};
 const Myriad_i_s myriad_i_s_tablespace_check = {"MYRIAD_TABLESPACE_CHECK", init<check_fields, fill_check>};
-const Myriad_i_s myriad_i_s_buffer_pool = {"MYRIAD_BUFFER_POOL", init<metric_fields, fill_buffer_pool>};
+const Myriad_i_s myriad_i_s_buffer_pool = {"MYRIAD_BUFFER_POOL", init<buffer_fields, fill_buffer_pool>};
 const Myriad_i_s myriad_i_s_metrics = {"MYRIAD_METRICS", init<metric_fields, fill_metrics>};

@@ -131,6 +131,8 @@ typedef struct {
   const char *name; uint64_t acquired, contended, wait_ns; double contended_percent, hottest_percent; uint32_t hottest;
 } myriad_latch_info;
 void myriad_list_latches(myriad_engine *, void (*)(void *arg, const myriad_latch_info *), void *arg);
+typedef struct { uint64_t frames, free_frames, dirty_pages, oldest_change_age; } myriad_partition_info;
+void myriad_list_partitions(myriad_engine *, void (*)(void *arg, const myriad_partition_info *), void *arg);
 typedef struct { uint32_t space_id; const char *path; const char *database; uint64_t file_bytes; bool open; } myriad_space_info;
 void myriad_list_spaces(myriad_engine *, void (*)(void *arg, const myriad_space_info *), void *arg);
 typedef struct { const char *phase; uint64_t microseconds, bytes_read; } myriad_startup_info;

@@ -141,6 +141,7 @@ def log_cannot_be_switched_on(place):
 
 @case
 def slow_disk(place):
+    """Work goes on, and the error log and the status say what is slow."""
     place.server.start()
     load = Load(place)
     time.sleep(0.5)
@@ -149,7 +150,14 @@ def slow_disk(place):
         before = len(load.acknowledged)
         time.sleep(4)
         expect(len(load.acknowledged) > before, "no work on a slow device")
+    slow = "the device is slow: a sync of redo.log took"
+    with Fault(place, "fdatasync", [place.myriad + "/redo.log"], delay_us=1300000):
+        time.sleep(4)
     expect(not load.errors, f"errors on a device that is only slow: {load.errors[:1]}")
+    expect(place.log().count(slow) == 1, "a slow device is not told of, or more than once a minute")
+    status = {name: int(value) for name, value in place.server.query("SHOW GLOBAL STATUS LIKE 'Myriad_file_%'")}
+    expect(status["Myriad_file_log_sync_microseconds_max"] >= 1300000, f"the longest sync is not seen: {status}")
+    expect(status["Myriad_file_calls_slow"] >= 1, f"slow syncs are not counted: {status}")
     place.server.kill()
     load.end()
     place.server.start()

@@ -69,6 +69,19 @@ impl Default for PoolConfig {
     }
 }
 
+/// A partition of the pool as it is now.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PartitionStats {
+    /// Its frames.
+    pub frames: u64,
+    /// Of these, without a page.
+    pub free_frames: u64,
+    /// Dirty pages; one changed while it is being written counts twice.
+    pub dirty_pages: u64,
+    /// Bytes of log since the oldest change that is not durable in its file; 0 if there is none.
+    pub oldest_change_age: u64,
+}
+
 /// Figures of the pool since it was made, and its state now.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {

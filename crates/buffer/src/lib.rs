@@ -31,7 +31,7 @@ mod unlogged;
 mod warm_up;
 
 pub use change_buffer::BufferedChange;
-pub use config::{Level, PoolConfig, PoolStats, Reporter};
+pub use config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 pub use frame::FrameNo;
 pub use guard::{ExclusivePage, OptimisticPage, SharedPage};
 pub use memory::BeyondLimit;

@@ -2,7 +2,7 @@
 
 use crate::background::Background;
 use crate::change_buffer::ChangeBuffer;
-use crate::config::{Level, PoolConfig, PoolStats, Reporter};
+use crate::config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 use crate::doublewrite::Doublewrite;
 use crate::flush::BatchBuffers;
 use crate::frame::{FrameNo, Frames, USAGE_WARM};
@@ -11,7 +11,7 @@ use crate::memory::MemoryPages;
 use crate::ops::RedoTable;
 use crate::recovery::Pending;
 use crate::resize::Resize;
-use crate::shard::{shard_no, Shard, RUN_FRAMES};
+use crate::shard::{frames_of, shard_no, Shard, RUN_FRAMES};
 use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
 use crate::warm_up::WarmUp;
@@ -608,6 +608,26 @@ impl BufferPool {
     /// Pages changed and not yet durable in their file.
     pub(crate) fn dirty_pages(&self) -> usize {
         self.shards.iter().map(|s| s.dirty().len()).sum()
+    }
+
+    /// Figures of each partition.
+    pub fn partition_stats(&self) -> Vec<PartitionStats> {
+        let frames = self.frames.len() as u32;
+        let count = self.shards.len() as u32;
+        let end = self.log.end_lsn();
+        let of = |number: u32| {
+            let shard = &self.shards[number as usize];
+            let free = shard.free_len() as u64;
+            let dirty = shard.dirty();
+            let oldest = dirty.oldest(&self.frames);
+            PartitionStats {
+                frames: u64::from(frames_of(number, count, frames)),
+                free_frames: free,
+                dirty_pages: dirty.len() as u64,
+                oldest_change_age: oldest.map_or(0, |lsn| end.0.saturating_sub(lsn.0)),
+            }
+        };
+        (0..count).map(of).collect()
     }
 
     /// Figures.

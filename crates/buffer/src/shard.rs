@@ -17,6 +17,12 @@ pub(crate) fn shard_no(frame: u32, shards: u32) -> u32 {
     frame / RUN_FRAMES % shards
 }
 
+/// How many of the first `frames` frames belong to partition `number` of `shards`.
+pub(crate) fn frames_of(number: u32, shards: u32, frames: u32) -> u32 {
+    let round = shards * RUN_FRAMES;
+    frames / round * RUN_FRAMES + (frames % round).saturating_sub(number * RUN_FRAMES).min(RUN_FRAMES)
+}
+
 /// A partition.
 #[repr(align(128))]
 pub(crate) struct Shard {
@@ -49,6 +55,11 @@ impl Shard {
 
     pub fn push_free(&self, frame: u32) {
         lock_counted(&self.free, LatchClass::FreeList.part(self.number as usize)).push_back(frame);
+    }
+
+    /// Frames on the free list.
+    pub fn free_len(&self) -> usize {
+        lock_counted(&self.free, LatchClass::FreeList.part(self.number as usize)).len()
     }
 
     pub fn dirty(&self) -> MutexGuard<'_, DirtyList> {
@@ -257,6 +268,16 @@ mod tests {
             }
             assert!((0..frames).all(|at| seen.contains_key(&at)), "{frames}");
             assert_eq!(seen.len(), frames as usize);
+        }
+    }
+
+    #[test]
+    fn every_frame_belongs_to_one_partition() {
+        for (shards, frames) in [(1, 100), (3, 1000), (4, 127), (16, 5000), (64, 2048)] {
+            for number in 0..shards {
+                let counted = (0..frames).filter(|&at| shard_no(at, shards) == number).count();
+                assert_eq!(frames_of(number, shards, frames) as usize, counted, "{number} of {shards}, {frames}");
+            }
         }
     }
 

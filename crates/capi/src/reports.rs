@@ -2,7 +2,7 @@
 
 use crate::error::guard_value;
 use crate::types::{
-    CCheckInfo, CLatchInfo, CLockInfo, CSpaceInfo, CStartupInfo, CTrxInfo, CWork, EngineHandle, TextFn,
+    CCheckInfo, CLatchInfo, CLockInfo, CPartitionInfo, CSpaceInfo, CStartupInfo, CTrxInfo, CWork, EngineHandle, TextFn,
 };
 use std::ffi::{c_char, c_void, CString};
 
@@ -95,6 +95,30 @@ pub unsafe extern "C" fn myriad_list_locks(
                 key: l.key.as_ptr(),
                 key_len: l.key.len(),
                 waiting_for_trx_id: l.waiting_for_trx_id,
+            };
+            // SAFETY: the callback is the caller's.
+            unsafe { visit(arg, &info) };
+        }
+    });
+}
+
+/// The buffer pool's partitions, in order.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_list_partitions(
+    e: *mut EngineHandle,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CPartitionInfo)>,
+    arg: *mut c_void,
+) {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(Some(&e.engine), (), || {
+        let Some(visit) = visit else { return };
+        for p in e.engine.partitions() {
+            let info = CPartitionInfo {
+                frames: p.frames,
+                free_frames: p.free_frames,
+                dirty_pages: p.dirty_pages,
+                oldest_change_age: p.oldest_change_age,
             };
             // SAFETY: the callback is the caller's.
             unsafe { visit(arg, &info) };

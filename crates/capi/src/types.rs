@@ -272,6 +272,16 @@ pub struct CLatchInfo {
     pub hottest: u32,
 }
 
+/// `myriad_partition_info`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CPartitionInfo {
+    pub frames: u64,
+    pub free_frames: u64,
+    pub dirty_pages: u64,
+    pub oldest_change_age: u64,
+}
+
 /// `myriad_space_info`.
 #[repr(C)]
 #[allow(missing_docs)]

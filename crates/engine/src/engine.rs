@@ -2,6 +2,7 @@
 
 use crate::check::Checker;
 use crate::config::{CloseMode, EngineConfig, FlushAtCommit, Setting};
+use crate::rates::Marks;
 use crate::reclaimer::Reclaimer;
 use crate::reports::StartupPhase;
 use crate::session::Session;
@@ -11,7 +12,7 @@ use myriad_base::clock::Clock;
 use myriad_base::Result;
 use myriad_buffer::{BufferPool, Level, Reporter};
 use myriad_catalog::Catalog;
-use myriad_io::{FileLock, Io};
+use myriad_io::{FileLock, FileWatch, Io};
 use myriad_space::SpaceRegistry;
 use myriad_txn::{FlushPolicy, TrxSystem};
 use parking_lot::Mutex;
@@ -35,6 +36,8 @@ pub struct Engine {
     closed: AtomicBool,
     io_capacity: AtomicU64,
     io_capacity_max: AtomicU64,
+    /// Counters at the last reports.
+    pub(crate) marks: Marks,
     /// Held while the log is switched off or on.
     redo_log_switch: Mutex<()>,
 }
@@ -46,6 +49,8 @@ pub(crate) struct Parts {
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) spaces: Arc<SpaceRegistry>,
     pub(crate) io: Arc<dyn Io>,
+    /// How long the calls to files take.
+    pub(crate) files: Arc<FileWatch>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) report: Reporter,
     pub(crate) config: EngineConfig,
@@ -76,6 +81,7 @@ impl Engine {
         Engine {
             io_capacity: AtomicU64::new(u64::from(parts.config.io_capacity)),
             io_capacity_max: AtomicU64::new(u64::from(parts.config.io_capacity_max)),
+            marks: Marks::default(),
             parts,
             startup,
             shares: Shares::default(),

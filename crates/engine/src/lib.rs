@@ -35,6 +35,7 @@ mod engine;
 mod format;
 mod inspect;
 mod open;
+mod rates;
 mod reclaimer;
 mod reports;
 mod session;
@@ -56,10 +57,12 @@ pub use cursor::{Cursor, CursorOptions, Seek};
 pub use engine::Engine;
 pub use inspect::Inspection;
 pub use myriad_base::{work, Error, Result};
+pub use myriad_buffer::PartitionStats;
 pub use myriad_catalog::{
     CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction,
     TableSpec, Verdict,
 };
+pub use myriad_io::FileStats;
 pub use reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};
 pub use table::{Table, TableStats};

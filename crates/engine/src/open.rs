@@ -14,7 +14,7 @@ use myriad_base::random::Random;
 use myriad_base::{Error, Result, SpaceId};
 use myriad_buffer::{BufferPool, Level, PoolConfig, RedoTable};
 use myriad_catalog::{Catalog, CatalogConfig};
-use myriad_io::{CpuList, Io, OnCpus};
+use myriad_io::{CpuList, FileWatch, Io, OnCpus};
 use myriad_log::{Log, LogConfig};
 use myriad_space::SpaceRegistry;
 use myriad_txn::{TrxConfig, TrxSystem};
@@ -88,6 +88,9 @@ impl Engine {
             Some(io) => io,
             None => open_io(&config)?,
         };
+        let report = Arc::clone(&config.report);
+        let files = FileWatch::new(Arc::clone(&config.clock), move |text| report(Level::Warning, text));
+        let io = files.watch(io);
         let begun = config.clock.now();
         let mut phases = Phases::begin(&config);
         let folder = config.data_dir.join(format::FOLDER);
@@ -135,6 +138,7 @@ impl Engine {
             pool: storage.pool,
             spaces: storage.spaces,
             io,
+            files,
             clock: Arc::clone(&config.clock),
             report: Arc::clone(&config.report),
             config,
@@ -142,6 +146,7 @@ impl Engine {
         };
         let redo_log = parts.config.redo_log;
         let engine = Arc::new(Engine::new(parts, startup, checker));
+        engine.marks.begin(&engine);
         if !redo_log {
             engine.set(Setting::RedoLog(false))?;
         }

@@ -82,9 +82,11 @@ impl Engine {
     pub fn status_text(&self) -> String {
         let mut out = String::with_capacity(4096);
         self.status_engine(&mut out);
+        self.status_rates(&mut out);
         self.status_check(&mut out);
         self.status_log(&mut out);
         self.status_pool(&mut out);
+        self.status_files(&mut out);
         self.status_transactions(&mut out);
         self.status_locks(&mut out);
         self.status_purge(&mut out);
@@ -114,6 +116,24 @@ impl Engine {
                 phase.bytes_read
             );
         }
+    }
+
+    fn status_rates(&self, out: &mut String) {
+        title(out, "RATES");
+        let Some(r) = self.marks.rates(self) else { return line!(out, "None yet: no time has passed") };
+        line!(out, "Each a second, over the last {:.1} s", r.seconds);
+        line!(out, "{:.2} commits, {:.2} lock waits, {:.2} undo records purged", r.commits, r.lock_waits, r.purged);
+        line!(out, "{:.2} log syncs, {:.0} log bytes", r.log_syncs, r.log_bytes);
+        line!(
+            out,
+            "{:.2} page accesses (hit rate {:.2} %), {:.2} pages read, {:.2} written, {:.2} evicted, {:.2} waits for a frame",
+            r.accesses,
+            r.hit_percent,
+            r.reads,
+            r.writes,
+            r.evictions,
+            r.frame_waits
+        );
     }
 
     fn status_check(&self, out: &mut String) {
@@ -166,7 +186,15 @@ impl Engine {
     fn status_pool(&self, out: &mut String) {
         title(out, "BUFFER POOL AND I/O");
         let s = self.pool().stats();
-        line!(out, "Frames {} of {} bytes; free {}, dirty {}", s.frames, s.page_size, s.free_frames, s.dirty_pages);
+        let partitions = self.partitions().len();
+        line!(
+            out,
+            "Frames {} of {} bytes in {partitions} partitions; free {}, dirty {}",
+            s.frames,
+            s.page_size,
+            s.free_frames,
+            s.dirty_pages
+        );
         match s.frames_shrinking_to {
             0 => line!(
                 out,
@@ -211,6 +239,39 @@ impl Engine {
             s.merges
         );
         line!(out, "Mini-transactions {}", s.mtrs);
+    }
+
+    fn status_files(&self, out: &mut String) {
+        title(out, "FILES");
+        line!(
+            out,
+            "{:<12}{:<6}{:>14}{:>18}{:>11}{:>13}{:>9}{:>9}{:>13}",
+            "files",
+            "call",
+            "ended",
+            "bytes",
+            "mean ms",
+            "longest ms",
+            "over 1 s",
+            "running",
+            "waiting ms"
+        );
+        for f in self.files().iter().filter(|f| f.ended + f.running > 0) {
+            let ms = |ns: u64| ns as f64 / 1e6;
+            let mean = ms(f.ns) / f.ended.max(1) as f64;
+            line!(
+                out,
+                "{:<12}{:<6}{:>14}{:>18}{mean:>11.3}{:>13.3}{:>9}{:>9}{:>13.1}",
+                f.files,
+                f.call,
+                f.ended,
+                f.bytes,
+                ms(f.longest_ns),
+                f.slow,
+                f.running,
+                ms(f.waiting_ns)
+            );
+        }
     }
 
     fn status_transactions(&self, out: &mut String) {
@@ -304,6 +365,7 @@ impl Engine {
         let check = self.check_status();
         let (purge, locks) = (self.trx_system().purge_stats(), self.trx_system().locks().stats());
         let counters = [
+            ("commits", self.trx_system().commit_count()),
             ("log_appends", log.appends),
             ("log_bytes", log.appended_bytes),
             ("log_writes", log.writes),
@@ -340,6 +402,7 @@ impl Engine {
             ("log_age_bytes", log.age_bytes),
             ("log_capacity_bytes", log.capacity_bytes),
             ("redo_log_on", u64::from(!self.pool().log().is_unlogged())),
+            ("buffer_pool_partitions", self.partitions().len() as u64),
             ("buffer_pool_pages_total", pool.frames + pool.frames_lent),
             ("buffer_pool_pages_lent", pool.frames_lent),
             ("buffer_pool_pages_free", pool.free_frames),
@@ -366,6 +429,30 @@ impl Engine {
         for (name, value) in gauges {
             visit(name, value, true);
         }
+        self.file_metrics(visit);
+    }
+
+    fn file_metrics(&self, visit: &mut dyn FnMut(&str, u64, bool)) {
+        let files = self.files();
+        for f in files.iter().filter(|f| f.is_usual()) {
+            let name = format!("file_{}_{}", f.files, f.call);
+            visit(&format!("{name}s"), f.ended, false);
+            visit(&format!("{name}_microseconds"), f.ns / 1000, false);
+            visit(&format!("{name}_microseconds_max"), f.longest_ns / 1000, true);
+        }
+        visit("file_calls_slow", files.iter().map(|f| f.slow).sum(), false);
+        visit("file_calls_running", files.iter().map(|f| f.running).sum(), true);
+        visit("file_calls_waiting_microseconds", files.iter().map(|f| f.waiting_ns / 1000).max().unwrap_or(0), true);
+    }
+
+    /// The buffer pool's partitions.
+    pub fn partitions(&self) -> Vec<myriad_buffer::PartitionStats> {
+        self.pool().partition_stats()
+    }
+
+    /// The calls to files and how long they take.
+    pub fn files(&self) -> Vec<myriad_io::FileStats> {
+        self.parts.files.stats()
     }
 
     /// Transactions that have begun.

@@ -2,7 +2,8 @@
 //!
 //! Holds the traits [`Io`] and [`File`] through which every other room reaches the disk, and three backends: [`ThreadIo`]
 //! (`pread` and `pwrite`, batches spread over a few threads), [`UringIo`] (a batch is one system call) and [`SimIo`] (a
-//! disk in memory, with crashes and injected faults); and [`OverlayIo`], a read-only view of the operating system's files. Never looks into what it reads and writes, never retries a failed
+//! disk in memory, with crashes and injected faults); [`OverlayIo`], a read-only view of the operating system's files; and
+//! [`FileWatch`], which counts and times the calls to any of them. Never looks into what it reads and writes, never retries a failed
 //! call; starts no thread before it is asked for a batch.
 //!
 //! Invariants:
@@ -22,6 +23,7 @@ mod overlay;
 mod sim;
 mod threads;
 mod uring;
+mod watched;
 
 pub use aligned::AlignedBuf;
 pub use machine::{memory_bytes, CpuList, OnCpus};
@@ -29,6 +31,7 @@ pub use overlay::OverlayIo;
 pub use sim::{CallKind, Fault, SimIo};
 pub use threads::ThreadIo;
 pub use uring::UringIo;
+pub use watched::{FileCall, FileRole, FileStats, FileWatch, SLOW};
 
 use myriad_base::Result;
 use std::path::Path;
@@ -122,6 +125,10 @@ pub trait File: Send + Sync {
     }
     /// The descriptor, for backends that hand it to the kernel themselves.
     fn raw_fd(&self) -> Option<i32> {
+        None
+    }
+    /// Of a file whose calls a [`FileWatch`] counts: the one behind it, and what it is to the engine.
+    fn unwatched(&self) -> Option<(&dyn File, FileRole)> {
         None
     }
 }

@@ -13,6 +13,8 @@ type Slot = Arc<CachePadded<AtomicU64>>;
 
 /// All sessions' words, and the counter of commits.
 pub struct Snapshots {
+    /// The first number that a commit took.
+    first: Csn,
     next_csn: CachePadded<AtomicU64>,
     slots: RwLock<Vec<Slot>>,
 }
@@ -26,12 +28,18 @@ pub struct SnapshotSlot {
 impl Snapshots {
     /// No session; the next commit takes `first`.
     pub fn new(first: Csn) -> Arc<Snapshots> {
-        Arc::new(Snapshots { next_csn: CachePadded::new(AtomicU64::new(first.0)), slots: RwLock::default() })
+        let next_csn = CachePadded::new(AtomicU64::new(first.0));
+        Arc::new(Snapshots { first, next_csn, slots: RwLock::default() })
     }
 
     /// The counter that commits take their numbers from.
     pub fn next_csn(&self) -> &AtomicU64 {
         &self.next_csn
+    }
+
+    /// Commits so far.
+    pub fn commits(&self) -> u64 {
+        self.next_csn.load(Ordering::Acquire) - self.first.0
     }
 
     /// A new session's word.

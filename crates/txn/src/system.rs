@@ -285,6 +285,11 @@ impl TrxSystem {
         self.snapshots.oldest()
     }
 
+    /// Transactions that changed something and were committed since the start.
+    pub fn commit_count(&self) -> u64 {
+        self.snapshots.commits()
+    }
+
     /// The id that the next writing transaction gets.
     pub fn next_trx_id(&self) -> TrxId {
         TrxId(self.next_id.load(Ordering::Acquire))
