@@ -2,7 +2,7 @@
 # Debian's Python, because the modules come from Debian's packages.
 PYTHON := /usr/bin/python3
 
-.PHONY: help setup build run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-tables bench-iobound \
+.PHONY: help setup build package run demo test test-long test-sanitize lint bench-oltp bench-bulk bench-tables bench-iobound \
   bench-insert bench-check bench-memory clean
 
 help:  ## this list
@@ -13,6 +13,9 @@ setup:
 
 build: setup  ## build build/ha_myriad.so and build/myriad
 	@scripts/build-plugin.sh
+
+package: build  ## build/mariadb-plugin-myriad_VERSION_amd64.deb
+	@scripts/package.sh
 
 run: build  ## start MariaDB with Myriad on var/run/mysqld.sock and 127.0.0.1:3307
 	@exec $(PYTHON) scripts/run_server.py

@@ -1,0 +1,65 @@
+#!/usr/bin/python3
+"""The Debian package: made, unpacked into a folder of its own (nothing is installed), and run as a server finds it there."""
+import os
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import server  # noqa: E402
+
+
+class PackagedServer(server.Server):
+    """A server whose only settings of ours are the packaged file's."""
+
+    def __init__(self, root):
+        self.settings = os.path.join(root, "etc/mysql/mariadb.conf.d/myriad.cnf")
+        super().__init__("INNODB")
+
+    def command_line(self):
+        line = super().command_line()
+        line[line.index("--no-defaults")] = f"--defaults-file={self.settings}"
+        return line
+
+
+def output_of(*command):
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise server.ServerError(f"{' '.join(command)} failed: {done.stdout}{done.stderr}")
+    return done.stdout.strip()
+
+
+def check(root, package):
+    """What is wrong, as an AssertionError."""
+    version = server.server_version()
+    needs = output_of("dpkg-deb", "--field", package, "Depends")
+    assert f"mariadb-server-core (>= 1:{version})" in needs and "mariadb-server-core (<< 1:" in needs, needs
+    output_of("dpkg-deb", "--extract", package, root)
+    output_of(os.path.join(root, "usr/bin/myriad"), "--help")
+    server.PLUGIN = os.path.join(root, "usr/lib/mysql/plugin/ha_myriad.so")
+    with PackagedServer(root) as where:
+        engines = {row[0]: row[1] for row in where.query("SHOW ENGINES")}
+        assert engines.get("MYRIAD") == "YES", f"engines: {engines}"
+        where.query("CREATE DATABASE d")
+        where.query("CREATE TABLE t (a INT PRIMARY KEY) ENGINE=MYRIAD", "d")
+        where.query("INSERT INTO t VALUES (1), (2)", "d")
+        where.restart()
+        assert where.query("SELECT * FROM t", "d") == ((1,), (2,)), "the rows are not there after a restart"
+        where.stop()
+        output_of(os.path.join(root, "usr/bin/myriad"), "verify", where.datadir)
+
+
+def main():
+    made = output_of(os.path.join(server.ROOT, "scripts/package.sh")).splitlines()[-1]
+    with tempfile.TemporaryDirectory(prefix="myriad-package-") as root:
+        try:
+            check(root, os.path.join(server.ROOT, made))
+        except AssertionError as wrong:
+            print(f"FAIL package: {wrong}\n0 passed, 1 failed")
+            return 1
+    print("1 passed, 0 failed")
+    return 0
+
+
+if __name__ == "__main__":
+    server.main_guard(main)
