@@ -6,6 +6,7 @@ mod advise;
 mod bench;
 mod check;
 mod innodb;
+mod inspect;
 mod report;
 mod verify;
 
@@ -32,6 +33,8 @@ enum Command {
     },
     /// Reads the head of every tablespace (Myriad's or InnoDB's) and finds duplicate ids, damaged and truncated files.
     CheckTablespaces(check::CheckArgs),
+    /// Shows what is in a stopped data directory: its tablespaces, the pages of one, the contents of a page.
+    Inspect(inspect::InspectArgs),
     /// Measures the device under a folder and recommends the number of threads for the tablespace check.
     Advise(advise::AdviseArgs),
     /// Runs the embedded engine under load, without a server, and prints its throughput.
@@ -42,6 +45,7 @@ fn main() -> ExitCode {
     let result = match Args::parse().command {
         Command::Verify { dir, json } => verify::run(&dir, json),
         Command::CheckTablespaces(args) => check::run(&args),
+        Command::Inspect(args) => inspect::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Bench(args) => bench::run(&args),
     };

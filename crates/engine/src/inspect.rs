@@ -94,6 +94,17 @@ impl Inspection {
         }
     }
 
+    /// Pages in use when all changes in the log have been applied; `None` for undo, which has no bitmap.
+    ///
+    /// # Errors
+    /// Those of reading its bitmap pages.
+    pub fn pages_in_use(&self, space: SpaceId) -> Result<Option<u64>> {
+        match space {
+            SpaceId::UNDO => Ok(None),
+            _ => alloc::pages_in_use(&self.storage.pool, space).map(Some),
+        }
+    }
+
     /// Whether the page is in use when all changes in the log have been applied; true where nobody can say.
     pub fn is_in_use(&self, page: PageId) -> bool {
         page.space == SpaceId::UNDO || alloc::is_in_use(&self.storage.pool, page).unwrap_or(true)
@@ -105,5 +116,13 @@ impl Inspection {
     /// Why it could not be used then.
     pub fn read_page(&self, page: PageId) -> Result<()> {
         self.storage.pool.fix_shared(page).map(drop)
+    }
+
+    /// The bytes of a page as the next start would have it.
+    ///
+    /// # Errors
+    /// As [`Inspection::read_page`].
+    pub fn page(&self, page: PageId) -> Result<Vec<u8>> {
+        Ok(self.storage.pool.fix_shared(page)?.to_vec())
     }
 }
