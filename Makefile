@@ -58,5 +58,5 @@ bench-memory: build  ## sysbench on in-memory tables, beside ENGINE=MEMORY
 	@$(PYTHON) bench/memory.py $(ARGS)
 
 clean:  ## remove what was built (not var/run, which holds data)
-	rm -rf build/handler build/sanitize build/ha_myriad.so build/myriad build/datadir-template
+	rm -rf build/handler build/sanitize build/package build/*.deb build/ha_myriad.so build/myriad build/datadir-template
 	cargo clean
