@@ -166,15 +166,28 @@ impl SpaceRegistry {
     /// `#myriad/`; [`Error::DiskFull`], [`Error::Io`]. Nothing is left behind then.
     pub fn create(&self, id: SpaceId, path: &str, uuid: Uuid, creation_lsn: Lsn) -> Result<Arc<Space>> {
         check_path(path)?;
-        let space = Arc::new(Space::new(&self.shared, id, path, Some(uuid)));
-        {
-            let shard = self.shard(id).read();
-            if shard.known.contains_key(&id) || shard.has_dropped(id) {
+        let space = {
+            let mut shard = self.shard(id).write();
+            if shard.has_dropped(id) {
                 return Err(Error::invalid(format!("tablespace id {id} is in use")));
             }
+            match shard.known.get(&id) {
+                // Whoever lists the tablespaces may have come upon its row before it has a file.
+                Some(known) if known.is_resolved_as(path, uuid) => Arc::clone(known),
+                Some(_) => return Err(Error::invalid(format!("tablespace id {id} is in use"))),
+                None => {
+                    let new = Arc::new(Space::new(&self.shared, id, path, Some(uuid)));
+                    shard.known.insert(id, Arc::clone(&new));
+                    new
+                }
+            }
+        };
+        if let Err(e) = space.create_file(creation_lsn) {
+            if !space.is_open() {
+                self.shard(id).write().known.remove(&id);
+            }
+            return Err(e);
         }
-        space.create_file(creation_lsn)?;
-        self.shard(id).write().known.insert(id, Arc::clone(&space));
         Ok(space)
     }
 

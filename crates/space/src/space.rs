@@ -79,6 +79,12 @@ impl Space {
         self.resolved
     }
 
+    /// Whether it is what the resolver described, and that is this.
+    pub(crate) fn is_resolved_as(&self, path: &str, uuid: Uuid) -> bool {
+        let identity = self.identity.lock();
+        self.resolved && identity.path == path && identity.uuid == Some(uuid)
+    }
+
     /// Its id.
     pub fn id(&self) -> SpaceId {
         self.id

@@ -355,6 +355,30 @@ fn the_resolver_answers_for_unknown_ids() {
     assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("dropped"), "whatever the resolver says");
 }
 
+/// Whoever lists the tablespaces finds one in the catalog before its file is there; that must not keep it from being made.
+#[test]
+fn one_that_was_asked_for_before_it_has_a_file_is_created() {
+    let io = disk();
+    let r = registry(&io, 10);
+    r.set_resolver(Box::new(|id| Ok(Some((format!("s{id}.myr"), uuid(id.0))))));
+    let early = r.get(SpaceId(20)).unwrap();
+    assert_eq!((early.pages_in_file(), early.is_open()), (0, false));
+    assert!(reason(early.file().err().unwrap()).contains("missing"));
+    let space = create(&r, 20);
+    assert!(Arc::ptr_eq(&early, &space) && Arc::ptr_eq(&space, &r.get(SpaceId(20)).unwrap()));
+    assert!(early.pages_in_file() > 0 && r.open_files() == 1);
+    r.get(SpaceId(21)).unwrap();
+    for (path, its) in [("other.myr", uuid(21)), ("s21.myr", uuid(22))] {
+        assert!(matches!(r.create(SpaceId(21), path, its, Lsn(1)), Err(Error::Invalid { .. })), "{path}");
+        assert!(!io.exists(&file(path)).unwrap());
+    }
+    // A failure leaves nothing: it can be tried again.
+    create(&registry(&io, 10), 22);
+    assert!(matches!(r.create(SpaceId(22), "s22.myr", uuid(22), Lsn(1)), Err(Error::Io { .. })));
+    io.remove_file(&file("s22.myr")).unwrap();
+    create(&r, 22);
+}
+
 #[test]
 fn renaming() {
     let io = disk();
