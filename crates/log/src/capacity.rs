@@ -13,7 +13,7 @@ const DELAY_MAX: Duration = Duration::from_millis(4);
 /// How long an appender waits for a checkpoint at the hard limit before it is told.
 const WAIT_MAX: Duration = Duration::from_secs(60);
 /// Bytes that a mini-transaction is taken to append when it is counted, at most; few append more.
-const SHARE_MAX: u64 = 64 << 10;
+const SHARE_MAX: u64 = 80 << 10;
 /// Mini-transactions that the room above the soft limit is to hold without being counted.
 const UNCOUNTED: u64 = 512;
 /// Pause of one that finds the room taken by others who are under way.
@@ -149,7 +149,7 @@ impl Log {
     }
 
     /// Counts one in, if the file has room for all who are.
-    fn admit(&self) -> Option<Admission<'_>> {
+    pub(crate) fn admit(&self) -> Option<Admission<'_>> {
         let others = self.admitted.fetch_add(1, Ordering::AcqRel);
         let admission = Admission(Some(self));
         // Looked at after the count: whoever is no longer in it has appended.

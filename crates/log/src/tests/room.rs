@@ -112,3 +112,29 @@ fn a_full_file_makes_durable_what_it_holds() {
     let (_, found) = open(&io.crash(1), c);
     assert_eq!((found[0].start, found.last().unwrap().end), (whole.start, end.0));
 }
+
+/// Who is let in when the file is nearly full has room there, also for a page of 64 KiB and what is logged beside it.
+#[test]
+fn large_pages_have_room_for_all_who_are_let_in() {
+    const PAGE: usize = 64 << 10;
+    let c = config(4 << 20, 1 << 20);
+    let io = disk(5, c);
+    let (log, _) = open(&io, c);
+    // A checkpoint near the end of its block, whose bytes before it are of no use.
+    let small = append(&log, &[1; 4000]);
+    log.checkpoint(Lsn(small.end), b"").unwrap();
+    for beside in [200, 14 << 10] {
+        // As many as there is room for: what is left then is less than one of them takes.
+        while log.age() + 8 * (PAGE as u64) < (4 << 20) - 4096 {
+            let left = (4 << 20) - 4096 - 8 * PAGE - log.age() as usize;
+            append(&log, &vec![1; left.saturating_sub(64).clamp(1, 30_000)]);
+        }
+        let admitted: Vec<_> = std::iter::from_fn(|| log.admit()).collect();
+        assert!(admitted.len() > 3, "{}", admitted.len());
+        admitted.iter().for_each(|_| drop(append(&log, &vec![1; PAGE + beside])));
+        drop(admitted);
+        assert!(log.end_lsn() <= log.writable_end(), "{} beyond {}", log.end_lsn(), log.writable_end());
+        let end = log.end_lsn();
+        log.checkpoint(end, b"").unwrap();
+    }
+}
