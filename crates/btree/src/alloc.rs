@@ -25,7 +25,7 @@ use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::limits::EXTENT_PAGES;
 use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
-use myriad_buffer::{BeyondLimit, BufferPool, Mtr, PageRef};
+use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr, PageRef};
 
 /// Root page of a tablespace's pack tree.
 pub const PACK_ROOT: PageNo = PageNo(2);
@@ -157,7 +157,7 @@ pub fn create_space_layout(pool: &BufferPool, space: SpaceId) -> Result<()> {
 /// # Errors
 /// The pool's.
 pub fn create_memory_space(pool: &BufferPool) -> Result<()> {
-    let _room = BeyondLimit::new();
+    let _room = BeyondLimit::new(Beyond::Rollback);
     create_space_layout(pool, SpaceId::MEMORY)
 }
 

@@ -34,7 +34,7 @@ pub use change_buffer::BufferedChange;
 pub use config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 pub use frame::FrameNo;
 pub use guard::{ExclusivePage, OptimisticPage, SharedPage};
-pub use memory::BeyondLimit;
+pub use memory::{Beyond, BeyondLimit};
 pub use mtr::{Mtr, PageRef};
 pub use ops::{CheckFn, RedoFn, RedoTable, RoomFn};
 pub use pool::BufferPool;

@@ -9,27 +9,39 @@ use myriad_base::{Error, PageId, Result};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+/// What may take pages beyond the limit, and until which part of the pool's frames, in sixteenths: the rest is for pages of
+/// files, without which nobody gets on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Beyond {
+    /// A deletion, which makes room in the end.
+    Deletion = 13,
+    /// A rollback, which must not fail for what others, deletions among them, have taken.
+    Rollback = 14,
+}
+
 thread_local! {
-    static BEYOND_LIMIT: Cell<u32> = const { Cell::new(0) };
+    static BEYOND_LIMIT: Cell<Option<Beyond>> = const { Cell::new(None) };
 }
 
 /// While it lives, its thread may take pages for in-memory tables beyond the limit: for what must not fail because the
 /// memory is used up, such as rollback and deletions, which are what makes room.
 #[must_use]
-pub struct BeyondLimit(());
+pub struct BeyondLimit {
+    before: Option<Beyond>,
+}
 
 impl BeyondLimit {
     /// From now on.
-    #[allow(clippy::new_without_default)]
-    pub fn new() -> BeyondLimit {
-        BEYOND_LIMIT.set(BEYOND_LIMIT.get() + 1);
-        BeyondLimit(())
+    pub fn new(what: Beyond) -> BeyondLimit {
+        let before = BEYOND_LIMIT.get();
+        BEYOND_LIMIT.set(before.max(Some(what)));
+        BeyondLimit { before }
     }
 }
 
 impl Drop for BeyondLimit {
     fn drop(&mut self) {
-        BEYOND_LIMIT.set(BEYOND_LIMIT.get() - 1);
+        BEYOND_LIMIT.set(self.before);
     }
 }
 
@@ -93,10 +105,11 @@ impl BufferPool {
     /// Before a new page of an in-memory table is given a frame.
     ///
     /// # Errors
-    /// [`Error::MemoryFull`], unless the thread may go beyond the limit.
+    /// [`Error::MemoryFull`], with the limit beyond the limit where the thread may go there.
     pub(crate) fn check_memory_limit(&self) -> Result<()> {
-        let max = self.memory_pages_max();
-        if self.memory.held() < max || BEYOND_LIMIT.get() > 0 {
+        let beyond = BEYOND_LIMIT.get().map_or(0, |what| self.frames().len() * what as usize / 16);
+        let max = self.memory_pages_max().max(beyond);
+        if self.memory.held() < max {
             return Ok(());
         }
         Err(Error::MemoryFull { limit_bytes: (max * self.page_size()) as u64 })
@@ -151,10 +164,14 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_nests() {
-        let outer = BeyondLimit::new();
-        drop(BeyondLimit::new());
-        assert_eq!(BEYOND_LIMIT.get(), 1);
+        let outer = BeyondLimit::new(Beyond::Deletion);
+        for what in [Beyond::Rollback, Beyond::Deletion] {
+            let inner = BeyondLimit::new(what);
+            assert_eq!(BEYOND_LIMIT.get(), Some(what));
+            drop(inner);
+            assert_eq!(BEYOND_LIMIT.get(), Some(Beyond::Deletion));
+        }
         drop(outer);
-        assert_eq!(BEYOND_LIMIT.get(), 0);
+        assert_eq!(BEYOND_LIMIT.get(), None);
     }
 }

@@ -4,7 +4,7 @@ mod rig;
 
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
-use myriad_buffer::{BeyondLimit, BufferPool, Mtr};
+use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr};
 use rig::{create, id, small};
 
 fn memory(page: u32) -> PageId {
@@ -93,7 +93,7 @@ fn are_bounded_and_fail_before_any_change() {
     pool.check_poison().unwrap();
     put(pool, memory(3), 2).unwrap();
     {
-        let _room = BeyondLimit::new();
+        let _room = BeyondLimit::new(Beyond::Deletion);
         put(pool, memory(20), 1).unwrap();
     }
     assert!(put(pool, memory(21), 1).is_err());
@@ -107,6 +107,17 @@ fn are_bounded_and_fail_before_any_change() {
     assert_eq!(get(pool, memory(5)), Ok(55));
     pool.set_memory_limit(1 << 40);
     assert_eq!(pool.stats().memory_pages_max, 48, "other pages keep a quarter");
+    // Beyond the limit is a limit, too: other pages need frames.
+    for (what, held) in [(Beyond::Deletion, 52), (Beyond::Rollback, 56)] {
+        let room = BeyondLimit::new(what);
+        let full = (21..).find_map(|page| put(pool, memory(page), 1).err());
+        assert_eq!(full, Some(Error::MemoryFull { limit_bytes: held * 4096 }));
+        assert_eq!(pool.stats().memory_pages, held);
+        drop(room);
+    }
+    for page in 21..=56 {
+        free(pool, memory(page), false);
+    }
     // Somebody looks at the page that is freed: its frame waits for the page's next life.
     let reader = pool.fix_shared(memory(7)).unwrap();
     free(pool, memory(7), false);

@@ -250,6 +250,52 @@ fn full_memory_is_an_error_and_deletions_make_room() {
     assert_eq!(committed(&engine, &lasting), 5000);
 }
 
+/// What a rollback brings back may be more than there is room for: it does not take the frames of all other tables, and goes
+/// on when others have made room.
+#[test]
+fn a_rollback_without_room_leaves_frames_to_other_tables() {
+    let engine = open(&SimIo::new(8));
+    engine.set(Setting::MemoryTablesBytes(1 << 20)).unwrap();
+    engine.create_table("d/m", &spec(true)).unwrap();
+    engine.create_table("d/t", &spec(false)).unwrap();
+    let (memory, lasting) = (engine.open_table("d/m").unwrap(), engine.open_table("d/t").unwrap());
+    let (mut session, mut shortens) = (engine.session(), engine.session());
+    let mut n = 0u32;
+    while session.insert(&memory, &(2 * n).to_be_bytes(), &[1; 200]).is_ok() {
+        n += 1;
+    }
+    session.commit().unwrap();
+    for i in 0..n {
+        shortens.update(&memory, &(2 * i).to_be_bytes(), b"").unwrap();
+    }
+    // Into the room that it gave.
+    let between: Vec<u32> = (0..n).map(|i| 2 * i + 1).collect();
+    let between: Vec<_> =
+        between.iter().filter(|i| session.insert(&memory, &i.to_be_bytes(), &[1; 200]).is_ok()).collect();
+    session.commit().unwrap();
+    assert!(between.len() as u32 > n / 2, "{n} rows, {} between them", between.len());
+    let limit_bytes = (2 << 20) / 16 * 14;
+    assert_eq!(shortens.rollback(), Err(Error::MemoryFull { limit_bytes }));
+    assert_eq!(metric(&engine, "memory_tables_bytes"), limit_bytes);
+    let mut session = engine.session();
+    for i in 0..500u32 {
+        session.insert(&lasting, &i.to_be_bytes(), &[1; 2000]).unwrap();
+    }
+    session.commit().unwrap();
+    assert_eq!(committed(&engine, &lasting), 500);
+    for i in between {
+        assert!(session.remove(&memory, &i.to_be_bytes()).unwrap());
+    }
+    session.commit().unwrap();
+    // Purge makes room, a portion at a time.
+    let done = (0..1000).any(|_| engine.background_step() == Ok(false));
+    assert!(done, "{:?}", engine.background_step());
+    assert_eq!(committed(&engine, &memory), n as usize);
+    assert!(rows(&mut session, &memory).iter().all(|(_, value)| value[..] == [1; 200]));
+    session.commit().unwrap();
+    memory.check(&mut |finding| panic!("{finding}")).unwrap();
+}
+
 #[test]
 fn definitions_change_as_for_other_tables() {
     let io = SimIo::new(5);

@@ -12,7 +12,7 @@ use crate::undo::space::UndoLog;
 use crate::value::{self, Entry};
 use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId};
 use myriad_btree::{overflow, Leaf, LeafExclusive, Tree};
-use myriad_buffer::{BeyondLimit, Level, Mtr, SharedPage};
+use myriad_buffer::{Beyond, BeyondLimit, Level, Mtr, SharedPage};
 use smallvec::SmallVec;
 
 /// The index of a full key.
@@ -206,7 +206,7 @@ impl TrxSystem {
             if !leaf.fits_replace(slot, value.len()) {
                 drop(leaf);
                 drop(mtr);
-                let _room = BeyondLimit::new();
+                let _room = BeyondLimit::new(Beyond::Rollback);
                 self.make_room(tree, key, value.len())?;
                 continue;
             }

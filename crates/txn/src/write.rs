@@ -21,7 +21,7 @@ use crate::undo::space::UndoLog;
 use crate::value::{self, Entry, OverflowRef};
 use myriad_base::{Csn, Error, IndexId, Result, RollPtr, SpaceId, TrxId};
 use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
-use myriad_buffer::{BeyondLimit, Mtr};
+use myriad_buffer::{Beyond, BeyondLimit, Mtr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -347,7 +347,7 @@ impl Writer<'_> {
                 Step::UndoPage => sys.undo.extend(&mut self.log.tail)?,
                 Step::Room(len) => {
                     // A deletion makes room in the end.
-                    let _room = (op.kind == OpKind::Delete).then(BeyondLimit::new);
+                    let _room = (op.kind == OpKind::Delete).then(|| BeyondLimit::new(Beyond::Deletion));
                     sys.make_room(tree, &self.scratch.key, len)?;
                 }
                 Step::NotKept => {
