@@ -419,6 +419,10 @@ impl BufferPool {
 
     fn redo_failed(&self, id: PageId, failures: u32, error: Error, missing: &mut BTreeMap<SpaceId, (usize, Error)>) {
         match error {
+            // Its removal needs no telling: the log still has what came before.
+            Error::TablespaceUnavailable { .. } if self.spaces().is_gone(id.space) => {
+                self.pending.forget_space(id.space);
+            }
             Error::TablespaceUnavailable { .. } => {
                 missing.entry(id.space).or_insert_with(|| (0, error.clone())).0 += 1;
                 self.pending.fail(id, error);

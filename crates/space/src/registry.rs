@@ -227,6 +227,14 @@ impl SpaceRegistry {
         (self.shared.open_files.entries(), dropped)
     }
 
+    /// Whether the tablespace is gone for good: dropped, or, as ids are never reused, not known to the resolver any more.
+    pub fn is_gone(&self, id: SpaceId) -> bool {
+        let shard = self.shard(id).read();
+        let (known, dropped) = (shard.known.contains_key(&id), shard.has_dropped(id));
+        drop(shard);
+        dropped || !known && self.resolver.read().is_some() && self.resolve(id) == Ok(None)
+    }
+
     /// Whether it was dropped while this registry was open.
     pub fn was_dropped(&self, id: SpaceId) -> bool {
         self.shard(id).read().has_dropped(id)

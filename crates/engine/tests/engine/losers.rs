@@ -1,6 +1,7 @@
 //! Rollback after a crash of what changed a tablespace whose file is away.
 
 use super::*;
+use myriad_io::{CallKind, Fault};
 use std::sync::Mutex;
 
 const FILE: &str = "/data/#myriad/away";
@@ -121,4 +122,25 @@ fn drop_ends_what_cannot_be_rolled_back() {
         fill(&engine, "d/t", 20);
         assert_eq!(rows(&engine, "d/t").len(), 20);
     }
+}
+
+/// What the log has of a tablespace that was dropped since is passed over without a word.
+#[test]
+fn a_dropped_tablespace_is_no_warning() {
+    let io = SimIo::new(24);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 20);
+    let path = format!("/data/{}", engine.spaces().unwrap()[2].path);
+    engine.drop_database("d").unwrap();
+    // No page is written, so no checkpoint is taken.
+    io.inject(CallKind::Write, "doublewrite", 0, Fault::Eio, true);
+    assert!(engine.background_step().is_err());
+    assert!(!io.exists(Path::new(&path)).unwrap());
+    let io = io.crash(24);
+    std::mem::forget(engine);
+    let warnings = Warnings::default();
+    let engine = open_sim(&io, reported(&warnings)).unwrap();
+    settle(&engine);
+    assert_eq!(*warnings.lock().unwrap(), [""; 0]);
 }
