@@ -223,8 +223,9 @@ impl BufferPool {
 
     /// Opens a space's file; `None` when the space was dropped.
     fn file_of(&self, id: SpaceId, list: &mut Vec<(Arc<Space>, Arc<dyn File>)>) -> Result<Option<usize>> {
-        // Asked first: of an id unknown to the registry the catalog would be asked, whose pages need frames.
-        // A page of a dropped space may have been changed after that, by purge for one, while it was still in memory.
+        // Asked first: a dropped one the registry knows no more, any other while pages of it are in memory. So the catalog, whose
+        // pages need frames, is never asked here. A page of a dropped space may have been changed after the drop, by purge for
+        // one, while it was still in memory.
         if self.is_discarded(id) || self.spaces().was_dropped(id) {
             return Ok(None);
         }
@@ -310,7 +311,7 @@ impl BufferPool {
         let space = self.spaces().get(id)?;
         let file = space.file()?;
         let pages = file.len()? / self.page_size() as u64;
-        Ok(Source { _space: space, file, pages })
+        Ok(Source { space, file, pages })
     }
 
     /// Takes a frame for a page to be read ahead, unless that is pointless or frames are scarce.
@@ -323,7 +324,7 @@ impl BufferPool {
         if !in_file && self.pending.get(id).ok()?.is_none() {
             return None;
         }
-        let at = self.try_take_frame(id)?;
+        let at = self.try_take_frame(id, &source.space)?;
         // Asked only now: until then others may have redone the page, changed and written it.
         let pending = self.pending.get(id).ok().map(|pending| {
             let read = !pending.as_ref().is_some_and(|p| p.replaces_page());
@@ -346,7 +347,7 @@ impl BufferPool {
 
 /// Where pages of a tablespace are read from.
 struct Source {
-    _space: Arc<Space>,
+    space: Arc<Space>,
     file: Arc<dyn File>,
     pages: u64,
 }

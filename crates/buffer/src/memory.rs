@@ -67,12 +67,10 @@ impl MemoryPages {
         }
     }
 
-    /// The page has left its frame.
+    /// Such a page has left its frame.
     #[inline]
-    pub fn left(&self, id: PageId) {
-        if id.is_in_memory() {
-            self.held.fetch_sub(1, Ordering::Relaxed);
-        }
+    pub fn left(&self) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -20,7 +20,7 @@ use myriad_base::page::{self, OFF_KIND};
 use myriad_base::{work, Error, Lsn, PageId, Result, SpaceId};
 use myriad_io::Io;
 use myriad_log::Log;
-use myriad_space::SpaceRegistry;
+use myriad_space::{Space, SpaceRegistry};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::path::Path;
@@ -245,7 +245,9 @@ impl BufferPool {
             if id.is_in_memory() {
                 self.check_memory_limit()?;
             }
-            if let Some(at) = self.take_frame(id)? {
+            // Known already, as its bitmap page is in memory; that of a dropped one nobody will look for.
+            let space = if id.is_in_memory() { None } else { self.spaces.get(id.space).ok() };
+            if let Some(at) = self.take_frame(id, space.as_deref())? {
                 let frame = self.frames.get(at);
                 frame.usage.store(USAGE_WARM, Ordering::Relaxed);
                 frame.latch.grow_version();
@@ -310,19 +312,23 @@ impl BufferPool {
         self.table.find(&self.frames, id).is_some()
     }
 
-    /// A free frame with `id` published in it, latched exclusively; `None` when another thread was faster.
-    fn take_frame(&self, id: PageId) -> Result<Option<u32>> {
+    /// A free frame with `id` published in it, latched exclusively; `None` when another thread was faster. `space`: the page's
+    /// tablespace, which stays known while the page is in memory.
+    fn take_frame(&self, id: PageId, space: Option<&Space>) -> Result<Option<u32>> {
         let at = self.alloc_frame(id)?;
-        Ok(self.publish_in(id, at))
+        Ok(self.publish_in(id, at, space))
     }
 
     /// Publishes `id` in a free frame and latches that exclusively; `None` when another frame has the page.
-    fn publish_in(&self, id: PageId, at: u32) -> Option<u32> {
+    fn publish_in(&self, id: PageId, at: u32, space: Option<&Space>) -> Option<u32> {
         let frame = self.frames.get(at);
         // A reader that was led astray may hold it for a moment; it waits for nothing meanwhile.
         frame.latch.lock_exclusive(LatchClass::OtherPage.part(self.partition(at)));
         if self.table.insert(&self.frames, id, at) {
-            self.memory.entered(id);
+            match space {
+                Some(space) => space.page_entered(),
+                None => self.memory.entered(id),
+            }
             self.changes.forget_room(id);
             return Some(at);
         }
@@ -338,10 +344,12 @@ impl BufferPool {
             // It has been freed: whoever looks for it finds out that its way there is no longer valid.
             return Err(Error::corrupt(id, "no such page of in-memory tables"));
         }
-        let Some(at) = self.take_frame(id)? else { return Ok(None) };
+        // Before a frame is taken: of a tablespace that is not known the catalog is asked, whose pages need frames.
+        let space = self.spaces.get(id.space)?;
+        let Some(at) = self.take_frame(id, Some(&space))? else { return Ok(None) };
         self.counters.add(Counter::Misses);
         work::count(|w| &w.pages_accessed, 1);
-        match self.fill(id, at) {
+        match self.fill(id, at, &space) {
             Ok(()) => {
                 self.publish(at, USAGE_WARM);
                 Ok(Some(at))
@@ -364,32 +372,37 @@ impl BufferPool {
     /// Gives up a frame whose page could not be read; the caller holds its X latch, which is released.
     pub(crate) fn withdraw(&self, id: PageId, at: u32) {
         self.table.remove(&self.frames, id, at);
-        self.memory.left(id);
         self.frames.get(at).latch.unlock_exclusive();
+        self.left(id);
         self.free_frame(at);
     }
 
+    /// The page has left its frame.
+    fn left(&self, id: PageId) {
+        if id.is_in_memory() {
+            self.memory.left();
+        } else {
+            self.spaces.page_left(id.space);
+        }
+    }
+
     /// Reads the page into its frame, verifies it and redoes what recovery has for it.
-    fn fill(&self, id: PageId, at: u32) -> Result<()> {
+    fn fill(&self, id: PageId, at: u32, space: &Arc<Space>) -> Result<()> {
         // SAFETY: the caller holds the frame's X latch and lends no reference.
         let bytes = unsafe { self.frames.bytes_mut(at) };
         let pending = self.pending.get(id)?;
         if !pending.as_ref().is_some_and(|p| p.replaces_page()) {
             let start = Instant::now();
-            self.spaces.get(id.space)?.read_page(id.page, bytes)?;
+            space.read_page(id.page, bytes)?;
             self.counters.add(Counter::Reads);
             work::count(|w| &w.pages_read, 1);
             work::count(|w| &w.read_ns, start.elapsed().as_nanos() as u64);
         } else {
-            self.check_writable(id)?;
+            // The log alone brings the page back. Without its file it could never be written, and would hold the checkpoint
+            // back for ever.
+            space.file()?;
         }
         self.finish_fill(id, at, pending)
-    }
-
-    /// Whether the page's file is there. Asked of a page that the log alone brings back: without its file it could never
-    /// be written, and would hold the checkpoint back for ever.
-    pub(crate) fn check_writable(&self, id: PageId) -> Result<()> {
-        self.spaces.get(id.space)?.file().map(|_| ())
     }
 
     /// The part of [`BufferPool::fill`] after the read.
@@ -547,6 +560,7 @@ impl BufferPool {
         self.note_room(PageId::from_u64(id), unsafe { self.frames.bytes(at) });
         self.table.remove(&self.frames, PageId::from_u64(id), at);
         frame.latch.unlock_exclusive();
+        self.left(PageId::from_u64(id));
         self.free_frame(at);
         self.counters.add(Counter::Evictions);
         true
@@ -571,9 +585,9 @@ impl BufferPool {
     }
 
     /// A free frame with `id` published in it, latched exclusively, if that needs no waiting for a frame.
-    pub(crate) fn try_take_frame(&self, id: PageId) -> Option<u32> {
+    pub(crate) fn try_take_frame(&self, id: PageId, space: &Space) -> Option<u32> {
         let at = self.try_alloc_frame(id)?;
-        self.publish_in(id, at)
+        self.publish_in(id, at, Some(space))
     }
 
     /// Stops the engine: nothing more is logged or written to data files. The first reason stays.

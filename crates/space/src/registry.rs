@@ -10,7 +10,7 @@ use myriad_io::Io;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::path::{Component, Path};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
 
 const SHARDS: usize = 16;
@@ -36,16 +36,25 @@ impl Shard {
         self.dropped.contains(id.0 / SHARDS as u32)
     }
 
-    /// Forgets tablespaces that are closed, held by nobody, and known to the resolver, now and then: an idle tablespace
-    /// takes no memory.
+    /// Forgets tablespaces that are closed, held by nobody, without pages in memory and known to the resolver, now and then:
+    /// an idle tablespace takes no memory.
     fn sweep(&mut self) {
         if self.known.len() < self.sweep_at.max(SWEEP_MIN) {
             return;
         }
-        // Nobody can get hold of one meanwhile: that takes this latch, or an `Arc`.
-        self.known.retain(|_, space| !space.is_resolved() || Arc::strong_count(space) > 1 || space.is_open());
+        self.known.retain(|_, space| !is_idle(space));
         self.sweep_at = 2 * self.known.len();
     }
+}
+
+/// Whether a tablespace can be forgotten. Nobody can get hold of it meanwhile: that takes the shard's latch, or an `Arc`.
+fn is_idle(space: &Arc<Space>) -> bool {
+    if !space.is_resolved() || Arc::strong_count(space) > 1 {
+        return false;
+    }
+    // Whoever held it counted the page that he brought in before he let it go.
+    fence(Ordering::Acquire);
+    !space.has_pages_in_memory() && !space.is_open()
 }
 
 /// All tablespaces known so far. A tablespace becomes known when it is created, registered, or first asked for.
@@ -217,6 +226,13 @@ impl SpaceRegistry {
                 Ok(Arc::clone(space.or_insert_with(|| Arc::new(Space::resolved(&self.shared, id, &path, uuid)))))
             }
             None => Err(unavailable(id, "the catalog does not know it")),
+        }
+    }
+
+    /// A page of the tablespace has left memory: the end of what [`Space::page_entered`] began.
+    pub fn page_left(&self, id: SpaceId) {
+        if let Some(space) = self.shard(id).read().known.get(&id) {
+            space.page_left();
         }
     }
 

@@ -48,6 +48,8 @@ pub struct Space {
     /// Pages that the file has room for; known once the file was open, exact under `growing`.
     room: AtomicU32,
     growing: Mutex<()>,
+    /// Pages of it in memory.
+    pages: AtomicU32,
     /// Used since the hand of the open-file cache passed by.
     pub(crate) used: AtomicBool,
     /// Has an entry in the clock of open files; under the clock's latch.
@@ -65,6 +67,7 @@ impl Space {
             resolved: false,
             room: AtomicU32::new(0),
             growing: Mutex::new(()),
+            pages: AtomicU32::new(0),
             used: AtomicBool::new(false),
             in_clock: AtomicBool::new(false),
         }
@@ -102,6 +105,23 @@ impl Space {
     /// Whether it has been dropped: its pages need not be written any more.
     pub fn is_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire)
+    }
+
+    /// A page of it has come into memory. Until [`crate::SpaceRegistry::page_left`] has been called for each, the tablespace
+    /// is not forgotten: where a changed page is to be written is known without asking the resolver, whose answer may take
+    /// memory that is free only once pages have been written.
+    pub fn page_entered(&self) {
+        self.pages.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A page of it has left memory.
+    pub(crate) fn page_left(&self) {
+        // Never below zero, whoever counts wrongly.
+        let _ = self.pages.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |pages| pages.checked_sub(1));
+    }
+
+    pub(crate) fn has_pages_in_memory(&self) -> bool {
+        self.pages.load(Ordering::Relaxed) != 0
     }
 
     /// Whether its file is open.

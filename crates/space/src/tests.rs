@@ -469,3 +469,27 @@ fn idle_tablespaces_are_forgotten() {
     assert!(r.get(SpaceId(20)).unwrap().is_open());
     assert_eq!(r.get(SpaceId(36)).unwrap().path(), "registered");
 }
+
+#[test]
+fn tablespaces_with_pages_in_memory_are_not_forgotten() {
+    let r = registry(&disk(), 10);
+    r.set_resolver(Box::new(|id| Ok(Some((format!("s{id}"), uuid(id.0))))));
+    let many = || (1..2_000).for_each(|n| drop(r.get(SpaceId(20 + 16 * n)).unwrap()));
+    let first = r.get(SpaceId(20)).unwrap();
+    (0..2).for_each(|_| first.page_entered());
+    let weak = Arc::downgrade(&first);
+    drop(first);
+    for left in 0..2 {
+        many();
+        assert!(weak.upgrade().is_some_and(|space| Arc::ptr_eq(&space, &r.get(SpaceId(20)).unwrap())), "{left} left");
+        r.page_left(SpaceId(20));
+    }
+    many();
+    assert!(weak.upgrade().is_none());
+    // Of those that are not known, or count nothing, nothing is kept.
+    (0..3).for_each(|n| r.page_left(SpaceId(20 + n)));
+    r.get(SpaceId(20)).unwrap();
+    r.page_left(SpaceId(20));
+    many();
+    assert!(r.known() < 200, "{}", r.known());
+}
