@@ -3,16 +3,22 @@
 use crate::leaf::{Leaf, LeafShared};
 use crate::page::{self, Latched, Target};
 use crate::tree::{Step, Tree};
+use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{PageNo, Result};
 use myriad_buffer::{BufferPool, SharedPage};
 use smallvec::SmallVec;
+use std::ops::Range;
 
-/// Leaves between the two ends of a range that are looked at to count exactly.
-const EXACT_LEAVES_MAX: u64 = 8;
-/// Leaves that a sample needs to learn how many entries one has.
-const SAMPLED_LEAVES: usize = 4;
-/// Leaves looked at for a sample when only those in memory count.
+/// Pages between the two ends of a range that are looked at to count exactly.
+const EXACT_PAGES_MAX: u64 = 8;
+/// Pages that a sample needs to learn how much one has.
+const SAMPLED_PAGES: u64 = 4;
+/// Pages looked at for a sample when only those in memory count.
 const SAMPLE_LOOKS: u64 = 32;
+/// Entries of a page at an end that tell how large others are.
+const SIZED_ENTRIES: usize = 32;
+/// Fewer say less than a page of many.
+const FEW_ENTRIES: usize = 4;
 
 /// The way from the root to a leaf.
 type Path = SmallVec<[Step; 8]>;
@@ -45,38 +51,97 @@ pub struct TreeStats {
     pub entry_bytes: u64,
 }
 
-/// Running means of leaves.
+/// What the pages of one level hold that were looked at.
 #[derive(Clone, Copy, Default)]
 struct Sample {
-    leaves: u64,
+    /// Pages, and their room for entries in bytes.
+    pages: u64,
+    room: u64,
+    /// Entries that tell how large others are, and the bytes that these take.
     entries: u64,
     bytes: u64,
+    /// Pages that say how full others are, and the bytes of their room that are in use.
+    typical: u64,
+    used: u64,
 }
 
 impl Sample {
-    fn add(&mut self, leaf: &LeafShared<'_>) {
-        self.leaves += 1;
-        self.entries += leaf.len() as u64;
-        self.bytes += leaf.used_bytes() as u64;
+    /// Adds a page, all of whose entries are the index's.
+    fn add(&mut self, p: &[u8]) {
+        let used = self.add_fill(p);
+        self.add_size(page::count(p), used);
     }
 
-    fn entries_of(&self, leaves: u64) -> u64 {
-        self.entries * leaves / self.leaves.max(1)
+    /// Adds a page at an end of the range: entries from slot `at` on, or those `before` it, tell how large others are.
+    fn add_end(&mut self, p: &[u8], own: Range<usize>, at: usize, before: bool) {
+        self.add_fill(p);
+        // Where there are next to none of them within the range, those beside it count, too.
+        let sized = if before {
+            let end = at.max(own.start + FEW_ENTRIES).min(own.end);
+            end.saturating_sub(SIZED_ENTRIES).max(own.start)..end
+        } else {
+            let first = at.min(own.end.saturating_sub(FEW_ENTRIES)).max(own.start);
+            first..own.end.min(first + SIZED_ENTRIES)
+        };
+        self.add_size(sized.len(), sized.map(|slot| page::slot_entry_bytes(p, slot) + page::SLOT_BYTES).sum());
+    }
+
+    /// Adds the bytes of a page's entries. A page of small ones counts as much as one of large ones, unless it has next to none.
+    fn add_size(&mut self, entries: usize, bytes: usize) {
+        let counts_as = (entries * SIZED_ENTRIES / FEW_ENTRIES).min(SIZED_ENTRIES);
+        self.entries += counts_as as u64;
+        self.bytes += (bytes * counts_as / entries.max(1)) as u64;
+    }
+
+    /// Adds how full a page is; the bytes of its room that are in use.
+    fn add_fill(&mut self, p: &[u8]) -> usize {
+        let room = page::capacity(p.len(), page::low_stored(p), page::high_stored(p));
+        let used = room.saturating_sub(page::free_bytes(p));
+        self.pages += 1;
+        self.room += room as u64;
+        // One that has less was left by deletions beside a neighbour that it could not be merged with. So that has more.
+        if used * 4 >= room {
+            self.typical += 1;
+            self.used += used as u64;
+        }
+        used
+    }
+
+    /// Entries of pages that were not looked at. They are as full as the typical ones; a page that is four fifths full counts
+    /// as one of these unless there are enough.
+    fn entries_of(&self, pages: u64) -> u64 {
+        let (mut typical, mut used) = (self.typical, self.used);
+        if typical < SAMPLED_PAGES {
+            typical += 1;
+            used += self.room * 4 / 5 / self.pages.max(1);
+        }
+        let entries = u128::from(pages) * u128::from(self.entries) * u128::from(used);
+        (entries / u128::from(typical * self.bytes.max(1))) as u64
     }
 
     fn bytes_of(&self, entries: u64) -> u64 {
-        if self.entries == 0 {
-            0
-        } else {
-            (u128::from(self.bytes) * u128::from(entries) / u128::from(self.entries)) as u64
-        }
+        (u128::from(self.bytes) * u128::from(entries) / u128::from(self.entries.max(1))) as u64
     }
+}
 
-    /// A range from one slot of a leaf to another.
-    fn one_leaf(&self, from: usize, to: usize) -> RangeEstimate {
-        let entries = (to as u64).saturating_sub(from as u64);
-        RangeEstimate { entries, leaf_pages: 1, entry_bytes: self.bytes_of(entries), exact: true }
+/// The slots of a page that belong to the index that `key` is of. A leaf of a shared tree may have others', too.
+fn slots_of_index(p: &[u8], key: &[u8]) -> Range<usize> {
+    let count = page::count(p);
+    let place = |key: &[u8]| page::find(p, key).unwrap_or_else(|slot| slot);
+    match key.first_chunk::<4>() {
+        Some(id) if page::prefix_len(p) < id.len() => {
+            let next = u32::from_be_bytes(*id).checked_add(1);
+            place(id)..next.map_or(count, |next| place(&next.to_be_bytes()))
+        }
+        _ => 0..count,
     }
+}
+
+/// A range from one slot of a leaf to another.
+fn within(leaf: &LeafShared<'_>, from: usize, to: usize) -> RangeEstimate {
+    let entries = to.saturating_sub(from);
+    let entry_bytes = (leaf.used_bytes() * entries / leaf.len().max(1)) as u64;
+    RangeEstimate { entries: entries as u64, leaf_pages: 1, entry_bytes, exact: true }
 }
 
 impl Tree {
@@ -113,14 +178,14 @@ impl Tree {
         if !hi.is_empty() && lo >= hi {
             return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
         }
-        let mut sample = Sample::default();
         let (low_path, leaf) = self.path(pool, Target::At(lo))?;
-        sample.add(&leaf);
         let low_end = low_path[low_path.len() - 1];
         if !hi.is_empty() && (leaf.is_last() || hi <= leaf.high_fence()) {
             let high_at = leaf.find(hi).unwrap_or_else(|slot| slot);
-            return Ok(sample.one_leaf(low_end.at, high_at));
+            return Ok(within(&leaf, low_end.at, high_at));
         }
+        let mut sample = Sample::default();
+        sample.add_end(leaf.bytes(), slots_of_index(leaf.bytes(), lo), low_end.at, false);
         let high_fence = leaf.high_fence().to_vec();
         drop(leaf);
         // The leaf with the keys just below `hi`, so that a range that ends at a fence does not touch one more.
@@ -128,38 +193,82 @@ impl Tree {
         // Both ways from the same root. A range that begins in a promoted index ends there.
         let tree = Tree { space: self.space, root: low_path[0].page };
         let (high_path, leaf) = tree.path(pool, high_target)?;
-        // The last leaf of all may be all but empty.
-        if !leaf.is_last() {
-            sample.add(&leaf);
-        }
-        drop(leaf);
         let high_end = high_path[high_path.len() - 1];
         if low_end.page == high_end.page {
-            return Ok(sample.one_leaf(low_end.at, high_end.at));
+            return Ok(within(&leaf, low_end.at, high_end.at));
         }
+        sample.add_end(leaf.bytes(), slots_of_index(leaf.bytes(), lo), high_end.at, true);
+        drop(leaf);
         let ends = (low_end.of.saturating_sub(low_end.at) + high_end.at) as u64;
-        let between = leaves_between(&low_path, &high_path);
-        let (inner, exact) =
-            if between == 0 { (0, true) } else { tree.between(pool, high_fence, high_end.page, between, &mut sample)? };
+        let between = tree.leaves_between(pool, &low_path, &high_path)?;
+        let (inner, exact) = tree.between(pool, 0, high_fence, high_end.page, between, &mut sample)?;
         let entries = ends + inner;
         let entry_bytes = sample.bytes_of(entries);
         Ok(RangeEstimate { entries, leaf_pages: between + 2, entry_bytes, exact })
     }
 
-    /// Entries of the `between` leaves or so from the one at `at` up to page `last`, by those in memory, and whether they
-    /// were counted.
+    /// Leaves strictly between the leaves of two paths, or nearly as many.
+    fn leaves_between(&self, pool: &BufferPool, low: &[Step], high: &[Step]) -> Result<u64> {
+        // The root changed its level between the two descents: nothing to compare; the sample decides.
+        if low.len() != high.len() {
+            return Ok(EXACT_PAGES_MAX + 1);
+        }
+        let leaf_level = low.len() - 1;
+        // Of the level that is looked at: the pages between the two paths.
+        let mut pages: u64 = 0;
+        let mut apart = false;
+        for at in 0..leaf_level {
+            let (l, h) = (low[at], high[at]);
+            if apart || l.page != h.page {
+                apart = true;
+                let children = match pages {
+                    0 => 0,
+                    pages => self.children(pool, (leaf_level - at) as u8, l.page, h.page, pages)?,
+                };
+                let beside = (l.of - l.at - 1) + h.at;
+                pages = children.saturating_add(beside as u64);
+            } else if l.at != h.at {
+                apart = true;
+                pages = (h.at as u64).saturating_sub(l.at as u64 + 1);
+            }
+        }
+        Ok(pages)
+    }
+
+    /// Children of the `between` inner pages or so from `low` to `high`, two pages of one level.
+    fn children(&self, pool: &BufferPool, level: u8, low: PageNo, high: PageNo, between: u64) -> Result<u64> {
+        let mut sample = Sample::default();
+        let mut at = Vec::new();
+        for page in [high, low] {
+            // In memory, as both were looked at a moment ago; but anything may be on them now.
+            let Some(p) = pool.fix_shared(self.id(page)).ok().filter(|p| is_inner(p, level)) else {
+                return Ok(between);
+            };
+            sample.add(&p);
+            at = page::high_fence(&p).to_vec();
+        }
+        let (separators, _) = self.between(pool, level, at, high, between, &mut sample)?;
+        Ok(separators.saturating_add(between))
+    }
+
+    /// Entries of the `between` pages or so of a level from the one at `at` up to page `last`, by those in memory, and whether
+    /// they were counted. `sample` is what the two ends have.
     fn between(
         &self,
         pool: &BufferPool,
+        level: u8,
         mut at: Vec<u8>,
         last: PageNo,
         between: u64,
         sample: &mut Sample,
     ) -> Result<(u64, bool)> {
-        let few = between <= EXACT_LEAVES_MAX;
-        let (wanted, looks) = if few { (between, 2 * EXACT_LEAVES_MAX) } else { (SAMPLED_LEAVES as u64, SAMPLE_LOOKS) };
+        if between == 0 {
+            return Ok((0, true));
+        }
+        let few = between <= EXACT_PAGES_MAX;
+        let (wanted, looks) = if few { (between, 2 * EXACT_PAGES_MAX) } else { (SAMPLED_PAGES, SAMPLE_LOOKS) };
         let (mut looked, mut counted, mut entries) = (0, 0, 0);
-        'leaves: while let Some(parent) = self.at_level::<SharedPage<'_>>(pool, Target::At(&at), 1)? {
+        'pages: while let Some(parent) = self.at_level::<SharedPage<'_>>(pool, Target::At(&at), level + 1)? {
             let first = page::route(&Latched(&parent), Target::At(&at));
             for child in first..=page::count(&parent) {
                 let id = self.id(page::child(&parent, child));
@@ -167,20 +276,25 @@ impl Tree {
                     return Ok((entries, true));
                 }
                 if looked == looks || counted == wanted || id.page == last {
-                    break 'leaves;
+                    break 'pages;
                 }
                 looked += 1;
                 // While its parent is latched it stays what it is.
-                if let Some(leaf) = pool.resident_shared(id) {
-                    let leaf = LeafShared::new(leaf);
-                    sample.add(&leaf);
-                    entries += leaf.len() as u64;
+                let found = match pool.resident_shared(id) {
+                    // Neither end has an entry to tell how large one is: whoever reads the range reads on, too.
+                    None if sample.entries == 0 && looked == 1 => pool.fix_shared(id).ok(),
+                    found => found,
+                };
+                if let Some(p) = found.filter(|p| level == 0 || is_inner(p, level)) {
+                    sample.add(&p);
+                    entries += page::count(&p) as u64;
                     counted += 1;
                 }
             }
             at.clear();
             at.extend_from_slice(page::high_fence(&parent));
-            if at.is_empty() {
+            // The next parent may have to be read, which is worth it only where this one led to next to nothing.
+            if at.is_empty() || !few && looked >= SAMPLED_PAGES {
                 break;
             }
         }
@@ -195,15 +309,15 @@ impl Tree {
         let mut sample = Sample::default();
         let (first, leaf) = self.path(pool, Target::At(&[]))?;
         let height = first.len();
-        sample.add(&leaf);
+        sample.add(leaf.bytes());
         drop(leaf);
         let (last, leaf) = self.path(pool, Target::Last)?;
-        sample.add(&leaf);
+        sample.add(leaf.bytes());
         drop(leaf);
         let mut paths = vec![first, last];
-        for key in self.sample_leaves(pool, &[], &[], SAMPLED_LEAVES)? {
+        for key in self.sample_leaves(pool, &[], &[], SAMPLED_PAGES as usize)? {
             let (path, leaf) = self.path(pool, Target::At(&key))?;
-            sample.add(&leaf);
+            sample.add(leaf.bytes());
             drop(leaf);
             paths.push(path);
         }
@@ -281,27 +395,7 @@ impl Tree {
     }
 }
 
-/// Leaves strictly between the leaves of two paths.
-fn leaves_between(low: &[Step], high: &[Step]) -> u64 {
-    // The root changed its level between the two descents: nothing to compare; the sample decides.
-    if low.len() != high.len() {
-        return EXACT_LEAVES_MAX + 1;
-    }
-    let leaf_level = low.len() - 1;
-    let mut pages: u64 = 0;
-    let mut apart = false;
-    for level in 0..leaf_level {
-        let (l, h) = (low[level], high[level]);
-        if apart || l.page != h.page {
-            apart = true;
-            // The children of the pages between, and those beside the two paths.
-            let mean = (l.of + h.of) as u64 / 2;
-            let beside = (l.of - l.at - 1) + h.at;
-            pages = pages.saturating_mul(mean).saturating_add(beside as u64);
-        } else if l.at != h.at {
-            apart = true;
-            pages = (h.at as u64).saturating_sub(l.at as u64 + 1);
-        }
-    }
-    pages
+/// Whether a page that is in memory is an inner page of this level; the root of another index may stand in for one.
+fn is_inner(p: &[u8], level: u8) -> bool {
+    p[OFF_KIND] == PageKind::Index as u8 && page::level(p) == level && !page::is_promoted_root(p)
 }

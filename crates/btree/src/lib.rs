@@ -42,6 +42,8 @@ pub use tree::{RemoveProgress, Tree};
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod estimate_tests;
+#[cfg(test)]
 mod promote_tests;
 #[cfg(test)]
 mod tests;

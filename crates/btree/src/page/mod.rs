@@ -392,7 +392,7 @@ pub fn entry_bytes(level: u8, suffix_len: usize, value_len: usize) -> usize {
 }
 
 /// Bytes the slot's entry takes in the heap.
-fn slot_entry_bytes(p: &[u8], slot: usize) -> usize {
+pub(crate) fn slot_entry_bytes(p: &[u8], slot: usize) -> usize {
     let value_len = if level(p) == 0 { value_len(p, slot) } else { 4 };
     entry_bytes(level(p), suffix_len(p, slot), value_len)
 }
