@@ -304,9 +304,10 @@ myriad_status myriad_table_info(myriad_table *, bool exact_not_needed, myriad_ta
 /* Distinct prefixes: for index `no`, the mean number of rows for each distinct value of its first k columns cannot be known by
    the core; the shim samples keys instead: calls back with up to `limit` entries from random places, in key order. */
 myriad_status myriad_sample_index(myriad_table *, uint32_t index_no, uint32_t pages, bool (*)(void *arg, const uint8_t *key, size_t len, bool new_page), void *arg);
-/* Estimated entries in [low, high]; null = unbounded. At least 1. */
+/* Estimated entries from those that begin with `low` to those that begin with `high`, these left out with `below_high`;
+   null = unbounded. At least 1. */
 myriad_status myriad_records_in_range(myriad_table *, uint32_t index_no, const uint8_t *low, size_t low_len,
-                                      const uint8_t *high, size_t high_len, uint64_t *out);
+                                      const uint8_t *high, size_t high_len, bool below_high, uint64_t *out);
 /* AUTO_INCREMENT: reserves `count` values first, first+increment, ... with (first - offset) divisible by increment. */
 myriad_status myriad_auto_increment_reserve(myriad_session *, myriad_table *, uint64_t offset, uint64_t increment, uint64_t count,
                                             uint64_t *first);

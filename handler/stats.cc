@@ -158,7 +158,8 @@ ha_rows ha_myriad::records_in_range(uint index, const key_range *min_key, const 
   }
   uint64_t rows = 1;
   myriad_status status = myriad_records_in_range(m_table, plan.core_no, min_key ? low.data() : nullptr, low.size(),
-                                                 max_key ? high.data() : nullptr, high.size(), &rows);
+                                                 max_key ? high.data() : nullptr, high.size(),
+                                                 max_key && max_key->flag == HA_READ_BEFORE_KEY, &rows);
   if (status != MYRIAD_OK) {
     myriad_error_noted(status, ha_thd());
     return HA_POS_ERROR;

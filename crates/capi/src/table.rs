@@ -6,6 +6,7 @@ use crate::session::{parts, SessionHandle};
 use crate::types::{maybe_bytes, name, CIndexSpec, CTableStats, EngineHandle, Status, TextFn};
 use myriad::{Engine, Table};
 use std::ffi::{c_char, c_void};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// `myriad_table`.
@@ -129,10 +130,16 @@ pub unsafe extern "C" fn myriad_records_in_range(
     low_len: usize,
     high: *const u8,
     high_len: usize,
+    below_high: bool,
     out: *mut u64,
 ) -> Status {
     // SAFETY: a live table and valid keys by contract.
     let (t, low, high) = unsafe { (&*t, maybe_bytes(low, low_len), maybe_bytes(high, high_len)) };
+    let high = match high {
+        None => Bound::Unbounded,
+        Some(high) if below_high => Bound::Excluded(high),
+        Some(high) => Bound::Included(high),
+    };
     guard(Some(&t.engine), || {
         let n = t.table.records_in_range(index_no as usize, low, high)?;
         // SAFETY: `out` is valid by contract.

@@ -6,6 +6,7 @@ use crate::table::TableStats;
 use myriad_base::{IndexId, Result};
 use myriad_btree::{Leaf, RangeEstimate};
 use myriad_txn::Index;
+use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -54,13 +55,14 @@ pub(crate) fn bounds(id: IndexId) -> ([u8; 4], [u8; 4]) {
     (id.0.to_be_bytes(), id.0.wrapping_add(1).to_be_bytes())
 }
 
-/// The bounds of the keys of an index between two prefixes, both inclusive.
-pub(crate) fn range(id: IndexId, low: Option<&[u8]>, high: Option<&[u8]>) -> (Vec<u8>, Vec<u8>) {
+/// The bounds of the keys of an index between two prefixes, the lower one inclusive.
+pub(crate) fn range(id: IndexId, low: Option<&[u8]>, high: Bound<&[u8]>) -> (Vec<u8>, Vec<u8>) {
     let (first, end) = bounds(id);
     let lo = [&first, low.unwrap_or(&[])].concat();
     let hi = match high {
-        None => end.to_vec(),
-        Some(high) => after_prefix([&first, high].concat()),
+        Bound::Unbounded => end.to_vec(),
+        Bound::Included(high) => after_prefix([&first, high].concat()),
+        Bound::Excluded(high) => [&first, high].concat(),
     };
     (lo, hi)
 }
@@ -183,9 +185,11 @@ mod tests {
     #[test]
     fn ranges_cover_their_prefixes() {
         let id = IndexId(5);
-        assert_eq!(range(id, None, None), (vec![0, 0, 0, 5], vec![0, 0, 0, 6]));
-        assert_eq!(range(id, Some(&[1]), Some(&[1, 255])), (vec![0, 0, 0, 5, 1], vec![0, 0, 0, 5, 2]));
-        assert_eq!(range(id, None, Some(&[255, 255])).1, vec![0, 0, 0, 6]);
-        assert_eq!(range(IndexId(255), None, Some(&[])).1, vec![0, 0, 1]);
+        let to = |high: &'static [u8]| Bound::Included(high);
+        assert_eq!(range(id, None, Bound::Unbounded), (vec![0, 0, 0, 5], vec![0, 0, 0, 6]));
+        assert_eq!(range(id, Some(&[1]), to(&[1, 255])), (vec![0, 0, 0, 5, 1], vec![0, 0, 0, 5, 2]));
+        assert_eq!(range(id, None, to(&[255, 255])).1, vec![0, 0, 0, 6]);
+        assert_eq!(range(IndexId(255), None, to(&[])).1, vec![0, 0, 1]);
+        assert_eq!(range(id, None, Bound::Excluded(&[1, 255])).1, vec![0, 0, 0, 5, 1, 255]);
     }
 }

@@ -6,6 +6,7 @@ use crate::stats;
 use myriad_base::Result;
 use myriad_catalog::IndexSpec;
 use myriad_txn::{Durability, Isolation};
+use std::ops::Bound;
 use std::sync::Arc;
 
 /// An open table. Cheap to clone.
@@ -79,11 +80,11 @@ impl Table {
         stats::sample(&self.engine, self.share.index(index_no)?, pages.max(1) as usize, visit)
     }
 
-    /// Estimated entries between two keys (inclusive prefixes; `None` = unbounded). At least 1.
+    /// Estimated entries between two prefixes of keys (the lower one inclusive; `None` = unbounded). At least 1.
     ///
     /// # Errors
     /// Those of reading pages.
-    pub fn records_in_range(&self, index_no: usize, low: Option<&[u8]>, high: Option<&[u8]>) -> Result<u64> {
+    pub fn records_in_range(&self, index_no: usize, low: Option<&[u8]>, high: Bound<&[u8]>) -> Result<u64> {
         let index = self.share.index(index_no)?;
         let (lo, hi) = stats::range(index.id, low, high);
         if lo >= hi {

@@ -8,7 +8,7 @@ mod losers;
 use myriad::*;
 use myriad_base::{PageId, PageNo, SpaceId};
 use myriad_io::{Io, SimIo};
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
@@ -109,8 +109,10 @@ fn on_real_files_with_threads() {
     let table = engine.open_table("d/t").unwrap();
     let stats = table.info().unwrap();
     assert!((10_000..40_000).contains(&stats.rows), "{stats:?}");
-    let n = table.records_in_range(0, Some(&100u32.to_be_bytes()), Some(&199u32.to_be_bytes())).unwrap();
+    let n = table.records_in_range(0, Some(&100u32.to_be_bytes()), Bound::Included(&199u32.to_be_bytes())).unwrap();
     assert!((50..200).contains(&n), "{n}");
+    let few = |high| table.records_in_range(0, Some(&100u32.to_be_bytes()), high).unwrap();
+    assert_eq!((few(Bound::Included(&103u32.to_be_bytes())), few(Bound::Excluded(&103u32.to_be_bytes()))), (4, 3));
     let mut session = engine.session();
     assert_eq!(session.count_rows(&table).unwrap(), 20_000);
     session.commit().unwrap();
@@ -797,7 +799,7 @@ fn a_promoted_table_is_a_table_like_any_other() {
     assert_eq!(rows(&engine, "d/b").len(), 4_000);
     let stats = table.info().unwrap();
     assert!((2_000..8_000).contains(&stats.rows), "{stats:?}");
-    let n = table.records_in_range(0, Some(&1_000u32.to_be_bytes()), Some(&1_999u32.to_be_bytes())).unwrap();
+    let n = table.records_in_range(0, Some(&1_000u32.to_be_bytes()), Bound::Included(&1_999u32.to_be_bytes())).unwrap();
     assert!((500..2_000).contains(&n), "{n}");
     drop(table);
     // The tree goes step by step; the work goes on after each crash.
