@@ -168,13 +168,18 @@ impl SpaceRegistry {
         }
     }
 
-    /// Creates the tablespace's file with its header page; durable when this returns.
+    /// Creates the tablespace's file with its header page; durable when this returns. A resolver can tell of it already: when it
+    /// is idle it is forgotten like any other.
     ///
     /// # Errors
     /// [`Error::Io`] with `EEXIST` if there is such a file; [`Error::Invalid`] for an id in use or a path that leaves
     /// `#myriad/`; [`Error::DiskFull`], [`Error::Io`]. Nothing is left behind then.
     pub fn create(&self, id: SpaceId, path: &str, uuid: Uuid, creation_lsn: Lsn) -> Result<Arc<Space>> {
         check_path(path)?;
+        let new = match *self.resolver.read() {
+            Some(_) => Space::resolved(&self.shared, id, path, uuid),
+            None => Space::new(&self.shared, id, path, Some(uuid)),
+        };
         let space = {
             let mut shard = self.shard(id).write();
             if shard.has_dropped(id) {
@@ -185,7 +190,8 @@ impl SpaceRegistry {
                 Some(known) if known.is_resolved_as(path, uuid) => Arc::clone(known),
                 Some(_) => return Err(Error::invalid(format!("tablespace id {id} is in use"))),
                 None => {
-                    let new = Arc::new(Space::new(&self.shared, id, path, Some(uuid)));
+                    let new = Arc::new(new);
+                    shard.sweep();
                     shard.known.insert(id, Arc::clone(&new));
                     new
                 }

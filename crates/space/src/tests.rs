@@ -493,3 +493,22 @@ fn tablespaces_with_pages_in_memory_are_not_forgotten() {
     many();
     assert!(r.known() < 200, "{}", r.known());
 }
+
+#[test]
+fn tablespaces_created_in_this_run_are_forgotten_like_others() {
+    let r = registry(&disk(), 10);
+    create(&r, 20);
+    r.set_resolver(Box::new(|id| Ok((id.0 != 20).then(|| (format!("s{id}.myr"), uuid(id.0))))));
+    for n in 1..300 {
+        create(&r, 20 + 16 * n);
+    }
+    assert!(r.known() <= 2 * 64, "{} known", r.known());
+    let mut p = vec![0; PAGE];
+    for n in 0..300 {
+        let id = SpaceId(20 + 16 * n);
+        r.get(id).unwrap().read_page(PageNo(0), &mut p).unwrap();
+        page::verify(&p, PageId::new(id, PageNo(0))).unwrap();
+    }
+    r.drop_space(SpaceId(36)).unwrap();
+    assert!(r.get(SpaceId(36)).is_err());
+}
