@@ -20,7 +20,13 @@ int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
   if (thd && myriad_refuse_while_dropped(thd, share->db.str)) return HA_ERR_GENERIC;
   std::string image;
   std::string name = myriad_name(share->normalized_path.str);
-  if (!myriad_read_frm(name.c_str(), &image) || image.size() < 64) return HA_ERR_NO_SUCH_TABLE;
+  myriad_status status = myriad_get_frm(myriad_core, name.c_str(), append_text, &image);
+  if (status != MYRIAD_OK && status != MYRIAD_ERR_NO_SUCH_TABLE) {
+    /* Not to be taken for a table that is not there. */
+    my_error(ER_GET_ERRMSG, MYF(0), myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
+    return HA_ERR_GENERIC;
+  }
+  if (image.size() < 64) return HA_ERR_NO_SUCH_TABLE;
   if (thd && myriad_refuse_if_dropped(thd, share->db.str)) return HA_ERR_GENERIC;
   /* CHECK TABLE ... FOR UPGRADE wants to write this into a .frm file. */
   int4store(reinterpret_cast<uchar *>(&image[FRM_SERVER_VERSION]), uint32(MYSQL_VERSION_ID));

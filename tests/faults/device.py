@@ -67,6 +67,24 @@ def page_read_fails(place):
 
 
 @case
+def catalog_read_fails(place):
+    """A table whose definition cannot be read is not said to be missing."""
+    place.server.start()
+    for n in range(600):
+        place.server.query(f"CREATE TABLE d.x{n} (id INT PRIMARY KEY, {'v' * 50}{n} INT)")
+    place.server.stop()
+    place.server.start()
+    catalog = os.path.join(place.myriad, "system.myr")
+    with Fault(place, "pread64", [catalog]) as fault:
+        _, problem = place.ask("SELECT * FROM d.x300")
+        expect(fault.hits(), "no read was failed: the catalog was in memory")
+        expect(problem and "1296" in problem and catalog in problem, f"the client is not told why: {problem}")
+        _, problem = place.ask("CREATE TABLE d.x300 (id INT)")
+        expect(problem, "another table of that name was created")
+    expect(place.ask("SELECT * FROM d.x300")[1] is None, "d.x300 is not readable after the fault")
+
+
+@case
 def page_write_fails(place):
     place.server.start()
     load = Load(place)
