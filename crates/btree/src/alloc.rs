@@ -26,6 +26,7 @@ use myriad_base::limits::EXTENT_PAGES;
 use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr, PageRef};
+use std::ops::Range;
 
 /// Root page of a tablespace's pack tree.
 pub const PACK_ROOT: PageNo = PageNo(2);
@@ -91,6 +92,8 @@ pub enum Found {
 pub struct Growth {
     pages: u64,
     group: Option<u32>,
+    /// Nothing that is in the file will do.
+    last_resort: bool,
 }
 
 /// Sets or clears bits of a bitmap page: the effect of [`redo::ALLOCATE`] and [`redo::FREE`].
@@ -186,50 +189,116 @@ fn ensure_pages(pool: &BufferPool, space: SpaceId, pages: u64) -> Result<()> {
     pool.spaces().get(space)?.ensure_pages(pages)
 }
 
-/// Free pages of the extents that have pages in use.
-fn free_in_used_extents(p: &[u8]) -> u32 {
-    let hint = (get_u32(p, OFF_HINT) as usize).min(word_count(p.len()));
-    p[WORDS + hint * 8..]
-        .chunks_exact(8)
-        .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")))
-        .filter(|&w| w != 0)
-        .map(u64::count_zeros)
-        .sum()
+/// How far a search in a group goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reach {
+    /// To the group's end: the file may have to grow.
+    Group,
+    /// To the file's end.
+    File,
+    /// To the file's end, for what the group can spare: a free extent, or a single page where those are many.
+    Spare,
 }
 
-/// A free word's or page's place in a bitmap page, near word `near` if possible. The extents before word `in_file` are in the
-/// file, whole: what is free before comes first, or a table whose rows come at one end and go at the other would make the file
-/// grow for ever.
-fn search(p: &[u8], near: Option<(usize, u32)>, in_file: usize) -> Option<(usize, u32)> {
-    let n = word_count(p.len());
-    let hint = (get_u32(p, OFF_HINT) as usize).min(n);
-    let first_free = |from: usize| (from.max(hint)..n).find(|&w| word(p, w) != u64::MAX);
-    let Some((near_word, bit)) = near else {
-        return first_free(0).map(|w| (w, (!word(p, w)).trailing_zeros()));
-    };
-    let free = !word(p, near_word);
-    let after = free & (u64::MAX << bit);
-    if after != 0 {
-        return Some((near_word, after.trailing_zeros()));
+/// What a search in a group found.
+enum InGroup {
+    Page(Candidate),
+    /// A page for which the file must have so many; whether its extent is free.
+    Beyond {
+        pages: u64,
+        new_extent: bool,
+    },
+    Nothing,
+}
+
+/// A bitmap page as a search sees it: pages of the group from number `end` on count as used.
+#[derive(Clone, Copy)]
+struct View<'p> {
+    p: &'p [u8],
+    end: u64,
+}
+
+impl View<'_> {
+    fn word(self, at: usize) -> u64 {
+        let before_end = self.end.saturating_sub(at as u64 * u64::from(EXTENT_PAGES)).min(u64::from(EXTENT_PAGES));
+        word(self.p, at) | u64::MAX.checked_shl(before_end as u32).unwrap_or(0)
     }
-    if free != 0 {
-        return Some((near_word, free.trailing_zeros()));
+
+    fn words(self) -> usize {
+        word_count(self.p.len())
     }
-    let near = near_word.max(hint);
-    // The neighbourhood is full. A growing tree gets an extent of its own, unless that would leave too much of the file
-    // unused: where insertions go everywhere, every full extent would want another one for a single page.
-    if free_in_used_extents(p) <= get_u32(p, OFF_USED) / SPARE_SHARE {
-        let whole = |mut words: std::ops::Range<usize>| words.find(|&w| word_is_free(p, w));
-        let end = in_file.clamp(near, n);
-        if let Some(w) = whole(near..end).or_else(|| whole(hint..near)).or_else(|| whole(end..n)) {
-            return Some((w, 0));
+
+    /// Every word below is full.
+    fn hint(self) -> usize {
+        (get_u32(self.p, OFF_HINT) as usize).min(self.words())
+    }
+
+    /// The first free page of an extent.
+    fn first_of(self, at: usize) -> (usize, u32) {
+        (at, (!self.word(at)).trailing_zeros())
+    }
+
+    /// Whether of the extents in use more pages are free than should be.
+    fn has_spare(self) -> bool {
+        let whole = self.words().min((self.end / u64::from(EXTENT_PAGES)) as usize).max(self.hint());
+        let free: u32 = self.p[WORDS + self.hint() * 8..WORDS + whole * 8]
+            .chunks_exact(8)
+            .map(|w| u64::from_le_bytes(w.try_into().expect("eight bytes")))
+            .filter(|&w| w != 0)
+            .map(u64::count_zeros)
+            .sum();
+        let last = if whole < self.words() { self.word(whole).count_zeros() } else { 0 };
+        free + last > get_u32(self.p, OFF_USED) / SPARE_SHARE
+    }
+
+    /// A free extent, near word `near` if possible. The extents before word `in_file` are in the file, whole: what is free
+    /// before comes first, or a table whose rows come at one end and go at the other would make the file grow for ever.
+    fn free_extent(self, near: usize, in_file: usize) -> Option<(usize, u32)> {
+        let free = |mut words: Range<usize>| words.find(|&w| self.word(w) == 0);
+        let end = in_file.clamp(near, self.words());
+        let found = free(near..end).or_else(|| free(self.hint()..near)).or_else(|| free(end..self.words()));
+        found.map(|w| (w, 0))
+    }
+
+    /// A free page of an extent in use, near word `near` if possible.
+    fn single_page(self, near: usize) -> Option<(usize, u32)> {
+        let partly = |mut words: Range<usize>| words.find(|&w| !matches!(self.word(w), 0 | u64::MAX));
+        partly(near..self.words()).or_else(|| partly(self.hint()..near)).map(|w| self.first_of(w))
+    }
+
+    /// A free page, near word and bit `near` if possible.
+    fn search(self, near: Option<(usize, u32)>, in_file: usize) -> Option<(usize, u32)> {
+        let Some((near_word, bit)) = near else {
+            return (self.hint()..self.words()).find(|&w| self.word(w) != u64::MAX).map(|w| self.first_of(w));
+        };
+        let free = !self.word(near_word);
+        let after = free & (u64::MAX << bit);
+        if after != 0 {
+            return Some((near_word, after.trailing_zeros()));
+        }
+        if free != 0 {
+            return Some((near_word, free.trailing_zeros()));
+        }
+        let near = near_word.max(self.hint());
+        // The neighbourhood is full. A growing tree gets an extent of its own, unless that would leave too much of the
+        // file unused: where insertions go everywhere, every full extent would want another one for a single page.
+        let extent = if self.has_spare() { None } else { self.free_extent(near, in_file) };
+        extent.or_else(|| self.single_page(near))
+    }
+
+    /// What the group can spare for a tree that is in another one.
+    fn spare(self, in_file: usize) -> Option<(usize, u32)> {
+        if self.has_spare() {
+            self.single_page(self.hint())
+        } else {
+            self.free_extent(self.hint(), in_file)
         }
     }
-    let partly = |mut words: std::ops::Range<usize>| words.find(|&w| !word_is_free(p, w) && word(p, w) != u64::MAX);
-    if let Some(w) = partly(near..n).or_else(|| partly(hint..near)) {
-        return Some((w, (!word(p, w)).trailing_zeros()));
-    }
-    first_free(0).map(|w| (w, (!word(p, w)).trailing_zeros()))
+}
+
+/// Groups that the tablespace has.
+fn group_count(pool: &BufferPool, space: SpaceId) -> Result<u32> {
+    Ok(get_u32(&pool.fix_shared(PageId::new(space, bitmap_page(pool.page_size(), 0)))?, OFF_GROUPS))
 }
 
 /// Finds a free page, close to page `near` if one is given. Latches a bitmap page and changes nothing.
@@ -237,67 +306,178 @@ fn search(p: &[u8], near: Option<(usize, u32)>, in_file: usize) -> Option<(usize
 /// # Errors
 /// The pool's.
 pub fn find(mtr: &mut Mtr<'_>, space: SpaceId, near: Option<PageNo>) -> Result<Found> {
-    let page_size = mtr.pool().page_size();
-    let group_pages = group_pages(page_size);
+    let group_pages = group_pages(mtr.pool().page_size());
     let home = near.map_or(0, |p| p.0 / group_pages);
     let within = near.map(|p| p.0 % group_pages).map(|i| ((i / EXTENT_PAGES) as usize, i % EXTENT_PAGES));
-    if let Some(found) = find_in_group(mtr, space, home, within)? {
-        return Ok(found);
-    }
-    let groups = {
-        let first = mtr.pool().fix_shared(PageId::new(space, bitmap_page(page_size, 0)))?;
-        get_u32(&first, OFF_GROUPS)
-    };
-    for group in (home + 1..groups).chain(0..home.min(groups)) {
-        if let Some(found) = find_in_group(mtr, space, group, None)? {
-            return Ok(found);
+    let mut others = home;
+    match find_in_group(mtr, space, home, within, Reach::Group)? {
+        InGroup::Page(candidate) => return Ok(Found::Page(candidate)),
+        InGroup::Nothing => others += 1,
+        InGroup::Beyond { pages, new_extent } => {
+            let spare = if new_extent { find_spare(mtr, space)? } else { None };
+            if let Some(candidate) = spare {
+                return Ok(Found::Page(candidate));
+            }
+            if !mtr.pool().spaces().get(space)?.was_full_lately() {
+                return Ok(Found::Grow(Growth { pages, group: None, last_resort: false }));
+            }
         }
     }
-    let pages = u64::from(groups) * u64::from(group_pages) + 2;
-    Ok(Found::Grow(Growth { pages, group: Some(groups) }))
+    let groups = group_count(mtr.pool(), space)?;
+    for group in (others..groups).chain(0..home.min(groups)) {
+        let within = within.filter(|_| group == home);
+        if let InGroup::Page(candidate) = find_in_group(mtr, space, group, within, Reach::File)? {
+            return Ok(Found::Page(candidate));
+        }
+    }
+    let last = groups.saturating_sub(1);
+    let (pages, group) = match first_beyond_file(mtr, space, last)? {
+        Some(page) => (page + 1, None),
+        None => (u64::from(groups) * u64::from(group_pages) + 2, Some(groups)),
+    };
+    Ok(Found::Grow(Growth { pages, group, last_resort: true }))
 }
 
-fn find_in_group(mtr: &mut Mtr<'_>, space: SpaceId, group: u32, near: Option<(usize, u32)>) -> Result<Option<Found>> {
-    let page_size = mtr.pool().page_size();
-    let id = PageId::new(space, bitmap_page(page_size, group));
+/// Groups that are looked at before the file grows by an extent.
+const GROUPS_LOOKED_AT: u32 = 4;
+
+/// A page of what some group has to spare, before the file grows. Which groups have nothing is remembered until pages of
+/// them become free: so looking costs little, however many groups there are.
+fn find_spare(mtr: &mut Mtr<'_>, space: SpaceId) -> Result<Option<Candidate>> {
+    let groups = group_count(mtr.pool(), space)?;
+    if groups <= 1 {
+        return Ok(None);
+    }
+    let from = mtr.pool().spaces().get(space)?.spare_from();
+    for group in from..groups.min(from.saturating_add(GROUPS_LOOKED_AT)) {
+        if let InGroup::Page(candidate) = find_in_group(mtr, space, group, None, Reach::Spare)? {
+            return Ok(Some(candidate));
+        }
+    }
+    Ok(None)
+}
+
+/// Latches a group's bitmap page.
+fn fix_bitmap(mtr: &mut Mtr<'_>, space: SpaceId, group: u32) -> Result<PageRef> {
+    let id = PageId::new(space, bitmap_page(mtr.pool().page_size(), group));
     let bitmap = mtr.fix(id)?;
-    let p = mtr.page(bitmap);
-    if p[OFF_KIND] != PageKind::Bitmap as u8 {
+    if mtr.page(bitmap)[OFF_KIND] != PageKind::Bitmap as u8 {
         return Err(Error::corrupt(id, "not an allocation bitmap"));
     }
-    let first = u64::from(group) * u64::from(group_pages(page_size));
-    let in_file = file_pages(mtr.pool(), space)?.saturating_sub(first) / u64::from(EXTENT_PAGES);
-    let Some((mut at, mut bit)) = search(p, near, in_file as usize) else {
-        mtr.release_unchanged(bitmap);
-        return Ok(None);
-    };
-    let extent = |at: usize| first + at as u64 * u64::from(EXTENT_PAGES);
-    if extent(at) + u64::from(bit) >= file_pages(mtr.pool(), space)? {
-        mtr.release_unchanged(bitmap);
-        return Ok(Some(Found::Grow(Growth { pages: extent(at) + u64::from(bit) + 1, group: None })));
-    }
-    if space != SpaceId::MEMORY && word_is_free(p, at) {
-        // The extent may have been given back to the file system: room on the device first.
-        let (bytes, file) = (page_size as u64, mtr.pool().spaces().get(space)?.file()?);
-        if let Err(e) = file.allocate(extent(at) * bytes, u64::from(EXTENT_PAGES) * bytes) {
-            // Single pages of extents in use have theirs.
-            let partly_free = |&w: &usize| !word_is_free(p, w) && word(p, w) != u64::MAX;
-            let in_file = file_pages(mtr.pool(), space)?.saturating_sub(first) / u64::from(EXTENT_PAGES);
-            at = (0..word_count(page_size).min(in_file as usize)).find(partly_free).ok_or(e)?;
-            bit = (!word(p, at)).trailing_zeros();
-        }
-    }
-    let page = PageId::new(space, PageNo((extent(at) + u64::from(bit)) as u32));
-    Ok(Some(Found::Page(Candidate { bitmap, word: at as u16, bit: bit as u8, page })))
+    Ok(bitmap)
 }
 
-/// Makes the file longer, and begins a new group where that was missing. The caller holds no latch and no
-/// mini-transaction.
+/// Pages of a group that are in the file.
+fn group_pages_in_file(pool: &BufferPool, space: SpaceId, group: u32) -> Result<u64> {
+    let group_pages = u64::from(group_pages(pool.page_size()));
+    Ok(file_pages(pool, space)?.saturating_sub(u64::from(group) * group_pages).min(group_pages))
+}
+
+/// The first page of a group that is free and behind the file's end.
+fn first_beyond_file(mtr: &mut Mtr<'_>, space: SpaceId, group: u32) -> Result<Option<u64>> {
+    let bitmap = fix_bitmap(mtr, space, group)?;
+    let in_file = group_pages_in_file(mtr.pool(), space, group)?;
+    let p = mtr.page(bitmap);
+    let extent = u64::from(EXTENT_PAGES);
+    let free_behind = |w: usize| {
+        let before = in_file.saturating_sub(w as u64 * extent);
+        !word(p, w) & u64::MAX.checked_shl(before as u32).unwrap_or(0)
+    };
+    let first = ((in_file / extent) as usize..word_count(p.len())).find(|&w| free_behind(w) != 0);
+    let first = first.map(|w| w as u64 * extent + u64::from(free_behind(w).trailing_zeros()));
+    mtr.release_unchanged(bitmap);
+    Ok(first.map(|page| u64::from(group) * u64::from(group_pages(mtr.pool().page_size())) + page))
+}
+
+fn find_in_group(
+    mtr: &mut Mtr<'_>,
+    space: SpaceId,
+    group: u32,
+    near: Option<(usize, u32)>,
+    reach: Reach,
+) -> Result<InGroup> {
+    let bitmap = fix_bitmap(mtr, space, group)?;
+    let in_file = group_pages_in_file(mtr.pool(), space, group)?;
+    let p = mtr.page(bitmap);
+    let whole_extents = (in_file / u64::from(EXTENT_PAGES)) as usize;
+    let view = View { p, end: if reach == Reach::Group { u64::MAX } else { in_file } };
+    let found = match reach {
+        Reach::Group | Reach::File => view.search(near, whole_extents),
+        Reach::Spare => view.spare(whole_extents),
+    };
+    let first = u64::from(group) * u64::from(group_pages(p.len()));
+    let page = |(at, bit): (usize, u32)| at as u64 * u64::from(EXTENT_PAGES) + u64::from(bit);
+    let place = match found {
+        Some(place) if page(place) >= in_file => {
+            let new_extent = word_is_free(p, place.0);
+            mtr.release_unchanged(bitmap);
+            return Ok(InGroup::Beyond { pages: first + page(place) + 1, new_extent });
+        }
+        Some(place) => with_room(mtr.pool(), PageId::new(space, PageNo(first as u32)), p, in_file, place, reach)?,
+        None => {
+            if reach == Reach::Spare {
+                // While the bitmap page is latched: who frees pages of the group comes later, and notes that.
+                mtr.pool().spaces().get(space)?.nothing_to_spare(group);
+            }
+            None
+        }
+    };
+    let Some(place) = place else {
+        mtr.release_unchanged(bitmap);
+        return Ok(InGroup::Nothing);
+    };
+    let (word, bit) = (place.0 as u16, place.1 as u8);
+    let page = PageId::new(space, PageNo((first + page(place)) as u32));
+    Ok(InGroup::Page(Candidate { bitmap, word, bit, page }))
+}
+
+/// Free extents of a group that are tried where the disk has no room for the one that was found.
+const EXTENTS_TRIED: usize = 64;
+
+/// The place that was found, if there is room on the device for its page: an extent that is free may have been given back to
+/// the file system, and gets its room first. Else another place in the group. `p` is the bitmap page of the group that
+/// begins at page `first`.
+fn with_room(
+    pool: &BufferPool,
+    first: PageId,
+    p: &[u8],
+    in_file: u64,
+    place: (usize, u32),
+    reach: Reach,
+) -> Result<Option<(usize, u32)>> {
+    // Single pages of extents in use have theirs.
+    if first.space == SpaceId::MEMORY || !word_is_free(p, place.0) {
+        return Ok(Some(place));
+    }
+    let (bytes, file) = (p.len() as u64, pool.spaces().get(first.space)?.file()?);
+    let has_room = |&at: &usize| {
+        let before = at as u64 * u64::from(EXTENT_PAGES);
+        let pages = (in_file - before).min(u64::from(EXTENT_PAGES));
+        file.allocate((u64::from(first.page.0) + before) * bytes, pages * bytes).is_ok()
+    };
+    if has_room(&place.0) {
+        return Ok(Some(place));
+    }
+    if reach == Reach::Spare {
+        return Ok(None);
+    }
+    let view = View { p, end: in_file };
+    let single = (0..view.words()).find(|&w| !word_is_free(p, w) && view.word(w) != u64::MAX);
+    let extents = in_file.div_ceil(u64::from(EXTENT_PAGES)) as usize;
+    let mut others = (0..extents).rev().filter(|&w| w != place.0 && word_is_free(p, w)).take(EXTENTS_TRIED);
+    Ok(single.or_else(|| others.find(has_room)).map(|w| view.first_of(w)))
+}
+
+/// Makes the file longer, and begins a new group where that was missing. Where the disk has no room for that and other pages
+/// may be free, nothing is done: [`find`] will look for those. The caller holds no latch and no mini-transaction.
 ///
 /// # Errors
 /// [`Error::DiskFull`]; the pool's.
 pub fn grow(pool: &BufferPool, space: SpaceId, growth: Growth) -> Result<()> {
-    ensure_pages(pool, space, growth.pages)?;
+    match ensure_pages(pool, space, growth.pages) {
+        Err(Error::DiskFull { .. }) if !growth.last_resort => return Ok(()),
+        done => done?,
+    }
     let Some(group) = growth.group else { return Ok(()) };
     let mut mtr = Mtr::start(pool)?;
     let first = mtr.fix(PageId::new(space, bitmap_page(pool.page_size(), 0)))?;
@@ -369,6 +549,9 @@ pub fn prepare_free(mtr: &mut Mtr<'_>, page: PageId) -> Result<Freeing> {
 /// None after [`prepare_free`], unless the same page is freed twice.
 pub fn free(mtr: &mut Mtr<'_>, freeing: Freeing) -> Result<()> {
     mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, freeing.mask))?;
+    if let Some(space) = mtr.pool().spaces().get_known(freeing.extent.space) {
+        space.may_spare(freeing.extent.page.0 / group_pages(mtr.pool().page_size()));
+    }
     let bits = (0..EXTENT_PAGES).filter(|bit| freeing.mask & 1 << bit != 0);
     bits.for_each(|bit| mtr.note_freed(PageId::new(freeing.extent.space, PageNo(freeing.extent.page.0 + bit))));
     Ok(())
@@ -480,7 +663,8 @@ pub fn plan_punch(pool: &BufferPool, space: SpaceId) -> Result<Option<PunchPlan>
         return Ok(None);
     }
     let page_size = pool.page_size();
-    let file_extents = file_pages(pool, space)? / u64::from(EXTENT_PAGES);
+    // The file may end within the last of them.
+    let file_extents = file_pages(pool, space)?.div_ceil(u64::from(EXTENT_PAGES));
     let extents_per_group = word_count(page_size) as u64;
     let mut groups = Vec::new();
     let (mut group, mut group_count) = (0, 1);
@@ -547,3 +731,6 @@ impl PunchPlan {
         Ok(Punched::Pages(pages))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-const DIR: &str = "/data";
+pub const DIR: &str = "/data";
 
 type Entries = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -35,11 +35,11 @@ impl Model {
     }
 }
 
-fn quiet(frames: usize) -> PoolConfig {
+pub fn quiet(frames: usize) -> PoolConfig {
     PoolConfig { background_threads: false, ..config(frames) }
 }
 
-fn create(sim: &SimIo, config: &PoolConfig) -> Arc<BufferPool> {
+pub fn create(sim: &SimIo, config: &PoolConfig) -> Arc<BufferPool> {
     let io: Arc<dyn Io> = Arc::new(sim.clone());
     io.create_dir(Path::new(DIR)).unwrap();
     io.sync_dir(Path::new("/")).unwrap();
@@ -117,7 +117,7 @@ fn crash_loop(seed: u64) {
 }
 
 /// All pages in use are the tree's, the header or the bitmap: nothing leaks.
-fn check_allocation(pool: &BufferPool, tree: Tree) {
+pub fn check_allocation(pool: &BufferPool, tree: Tree) {
     let report = check_whole(pool, tree);
     assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), report.leaf_pages + report.inner_pages + 2);
 }

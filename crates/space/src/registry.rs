@@ -242,6 +242,11 @@ impl SpaceRegistry {
         }
     }
 
+    /// The tablespace, if it is in memory.
+    pub fn get_known(&self, id: SpaceId) -> Option<Arc<Space>> {
+        self.shard(id).read().known.get(&id).cloned()
+    }
+
     /// Entries of the clock of open files, and ranges of dropped ids.
     #[cfg(test)]
     pub(crate) fn leftovers(&self) -> (usize, usize) {

@@ -14,6 +14,8 @@ use std::sync::Arc;
 /// Smallest step of growth in pages, and so a new file's size; and the largest step in bytes.
 pub(crate) const GROWTH_PAGES_MIN: u32 = 4;
 const GROWTH_BYTES_MAX: u64 = 4 << 20;
+/// How often [`Space::was_full_lately`] says yes after a failure: growing is tried again after so many pages.
+const FULL_FOR: u32 = 256;
 
 /// What all tablespaces of a data directory share.
 pub(crate) struct Shared {
@@ -50,6 +52,10 @@ pub struct Space {
     growing: Mutex<()>,
     /// Pages of it in memory.
     pages: AtomicU32,
+    /// So many more times [`Space::was_full_lately`] says yes.
+    full_for: AtomicU32,
+    /// See [`Space::spare_from`].
+    spare_from: AtomicU32,
     /// Used since the hand of the open-file cache passed by.
     pub(crate) used: AtomicBool,
     /// Has an entry in the clock of open files; under the clock's latch.
@@ -68,6 +74,8 @@ impl Space {
             room: AtomicU32::new(0),
             growing: Mutex::new(()),
             pages: AtomicU32::new(0),
+            full_for: AtomicU32::new(0),
+            spare_from: AtomicU32::new(0),
             used: AtomicBool::new(false),
             in_clock: AtomicBool::new(false),
         }
@@ -402,12 +410,38 @@ impl Space {
         let generous = count.max(room.saturating_add(step));
         let allocate = |to: u32| file.allocate(self.offset(PageNo(room)), u64::from(to - room) * page_size);
         let room = match allocate(generous) {
-            Ok(()) => generous,
-            Err(Error::DiskFull { .. }) if generous > count => allocate(count).map(|()| count)?,
-            Err(e) => return Err(e),
+            Err(Error::DiskFull { .. }) if generous > count => allocate(count).map(|()| count),
+            done => done.map(|()| generous),
         };
-        self.room.store(room, Ordering::Release);
+        let full = matches!(room, Err(Error::DiskFull { .. }));
+        self.full_for.store(if full { FULL_FOR } else { 0 }, Ordering::Release);
+        self.room.store(room?, Ordering::Release);
         Ok(())
+    }
+
+    /// Whether the disk was too full for the file to grow. It says so a number of times after each failure: then it is time
+    /// to try again.
+    pub fn was_full_lately(&self) -> bool {
+        self.full_for.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1)).is_ok()
+    }
+
+    /// Groups of pages below this one had nothing to spare when room `btree`, which knows what that means, looked. In
+    /// memory only.
+    pub fn spare_from(&self) -> u32 {
+        self.spare_from.load(Ordering::Acquire)
+    }
+
+    /// Notes that a group has nothing to spare. Whoever frees pages of a group or says this of it has its bitmap page latched.
+    pub fn nothing_to_spare(&self, group: u32) {
+        // Groups below it may have something: then they come first.
+        let _ = self.spare_from.compare_exchange(group, group + 1, Ordering::AcqRel, Ordering::Relaxed);
+    }
+
+    /// Notes that pages of a group have become free.
+    pub fn may_spare(&self, group: u32) {
+        if self.spare_from.load(Ordering::Relaxed) > group {
+            self.spare_from.fetch_min(group, Ordering::AcqRel);
+        }
     }
 
     /// Gives the room of `count` pages back to the file system; they read as zero afterwards where it can do that.

@@ -4,6 +4,7 @@ mod clones;
 mod full_log;
 mod indexes;
 mod losers;
+mod space;
 
 use myriad::*;
 use myriad_base::{PageId, PageNo, SpaceId};
