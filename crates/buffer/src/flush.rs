@@ -169,6 +169,12 @@ impl BufferPool {
         let files = self.files_of(batch, &mut first_error);
         let runs = self.runs_of(batch, &files);
         let size = self.page_size();
+        for run in &runs {
+            // A file that a crash left shorter than the log says: it grows as a whole, without holes that would count as room
+            // later. Where it cannot, the write says what there is to say.
+            let end = run.offset / size as u64 + run.count as u64;
+            let _ = u32::try_from(end).map(|end| files.list[run.file].0.ensure_pages(end));
+        }
         let mut requests: Vec<IoRequest<'_>> = runs
             .iter()
             .map(|run| {

@@ -303,6 +303,32 @@ fn growth_fails_at_any_call() {
     }
 }
 
+/// A crash takes back what the file grew by; the pages are redone, and the file has room for all before the last of them.
+#[test]
+fn a_file_that_a_crash_made_shorter_has_room_for_its_pages_again() {
+    let config = quiet(FRAMES);
+    let sim = SimIo::new(9);
+    let pool = create(&sim, &config);
+    let pack = Tree::pack(SPACE);
+    for n in 0..2_000 {
+        put(&pool, pack, &mix(n).to_be_bytes(), &[7; 700]).unwrap();
+    }
+    pool.log().flush_to(pool.log().end_lsn()).unwrap();
+    let grown = file_len(&pool);
+    assert!(grown > 300, "{grown} pages");
+    let crashed = (0..100).map(|seed| sim.crash(seed)).find_map(|sim| {
+        let (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+        (file_len(&pool) < 10).then_some((sim, pool))
+    });
+    let (sim, pool) = crashed.expect("a seed that loses the growth");
+    assert_eq!(check_whole(&pool, pack).entries, 2_000);
+    pool.checkpoint_now().unwrap();
+    let len = pool.spaces().get(SPACE).unwrap().file().unwrap().len().unwrap();
+    assert!(len > 300 * 4096);
+    assert_eq!(len, file_len(&pool) * 4096, "what was not set aside would count as room after the next start");
+    assert!(sim.calls(CallKind::Allocate) > 0);
+}
+
 /// Threads take and free pages in two groups, on a disk that is full now and then: no page is given out twice, none lost.
 #[test]
 fn threads_allocate_in_groups() {
