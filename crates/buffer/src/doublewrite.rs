@@ -9,6 +9,9 @@
 //!
 //! Areas with usable copies are not written again until recovery has finished and its pages are durable: a second crash
 //! finds the same copies.
+//!
+//! On a full disk pages must still reach their places, which have their room: so the file has that of one area more than were
+//! ever used, for when all of these have usable copies.
 
 use myriad_base::codec::{get_u32, put_u32};
 use myriad_base::page::{self, page_lsn};
@@ -53,6 +56,8 @@ struct State {
     held: BTreeSet<u64>,
     /// First area never used in this run.
     next: u64,
+    /// Areas that the file has room for.
+    room: u64,
     /// Pages whose write in place failed, possibly half done: the area with the copy that would repair it.
     owed: HashMap<PageId, u64>,
     /// Areas that [`State::owed`] names, and for how many pages.
@@ -82,6 +87,9 @@ impl Doublewrite {
         }
         let doublewrite = Doublewrite { file, page_size, state: Mutex::default(), any_copies: AtomicBool::new(false) };
         doublewrite.check_header(uuid)?;
+        doublewrite.state.lock().room =
+            doublewrite.file.len()?.saturating_sub(page_size as u64) / doublewrite.area_bytes();
+        doublewrite.set_aside(0);
         Ok(doublewrite)
     }
 
@@ -124,6 +132,20 @@ impl Doublewrite {
 
     fn area_bytes(&self) -> u64 {
         (BATCH_PAGES * self.page_size) as u64
+    }
+
+    /// Sets the room of an area and of the one behind it aside, if it is missing and the disk has it: else writing the area
+    /// tells.
+    fn set_aside(&self, area: u64) {
+        let (room, wanted) = (self.state.lock().room, area + 2);
+        if room >= wanted {
+            return;
+        }
+        let allocate = |areas: u64| self.file.allocate(self.area_offset(room), areas * self.area_bytes()).is_ok();
+        if let Some(areas) = (1..=wanted - room).rev().find(|&areas| allocate(areas)) {
+            let mut state = self.state.lock();
+            state.room = state.room.max(room + areas);
+        }
     }
 
     /// Looks for copies newer than `checkpoint` and no newer than the log's `end`. Before the first batch. Returns how
@@ -201,6 +223,7 @@ impl Doublewrite {
                 state.next - 1
             })
         };
+        self.set_aside(area);
         let done = self.file.write_at(pages, self.area_offset(area)).and_then(|()| self.file.sync());
         if let Err(error) = done {
             self.state.lock().free.insert(area);

@@ -312,3 +312,27 @@ fn copies_of_another_data_directory_are_refused() {
         assert_eq!(bytes(&*doublewrite(&rig.sim))[..4096], mine[..4096]);
     }
 }
+
+/// Pages whose places have room are written on a full disk, by how many at a time ever, and after a crash there too.
+#[test]
+fn pages_in_the_file_are_written_on_a_full_disk() {
+    let config = small(300);
+    let rig = create(8, &config);
+    for page in 1..=250 {
+        put(&rig.pool, page, 1, true);
+    }
+    rig.pool.spaces().get(SPACE).unwrap().ensure_pages(251).unwrap();
+    rig.sim.set_capacity(Some(rig.sim.used_bytes()));
+    // Copies of all, but no page gets to its place.
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+    assert!(rig.pool.checkpoint_now().is_err());
+    rig.sim.clear_faults();
+    let rig = open(rig.sim.crash(2), &config).unwrap();
+    for page in 1..=250 {
+        assert_eq!(get(&rig.pool, page), Ok(1));
+        put(&rig.pool, page, 2, false);
+    }
+    rig.pool.checkpoint_now().unwrap();
+    let rig = open(rig.sim.crash(3), &config).unwrap();
+    (1..=250).for_each(|page| assert_eq!(get(&rig.pool, page), Ok(2)));
+}
