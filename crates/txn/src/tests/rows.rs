@@ -644,3 +644,27 @@ fn unversioned_entries() {
     t.apply_bulk(&[op(OpKind::Delete, b"ab"), op(OpKind::Insert, b"ac")], &mut places).unwrap();
     assert_eq!(rig.scan(&mut t, &rig.names, true).len(), 2);
 }
+
+/// What a transaction that met the full disk gave back is there for the next ones.
+#[test]
+fn free_undo_pages_are_used_on_a_full_disk() {
+    let rig = Rig::small();
+    let mut a = rig.trx();
+    for n in 0..20 {
+        rig.insert(&mut a, &key(n), &[1; 500]).unwrap();
+    }
+    a.commit(Durability::Configured).unwrap();
+    rig.sim.set_capacity(Some(rig.sim.used_bytes() + 60 * 4096));
+    let full = (0..100_000u64).find_map(|n| rig.update(&mut a, &key(n % 20), &[n as u8; 500]).err());
+    assert!(matches!(full, Some(Error::DiskFull { .. })), "{full:?}");
+    a.rollback().unwrap();
+    for round in 0..10u8 {
+        let mut b = rig.trx();
+        for n in 0..40u64 {
+            rig.update(&mut b, &key(n % 20), &[round; 500]).unwrap();
+        }
+        b.commit(Durability::Configured).unwrap();
+        rig.purge_all();
+    }
+    assert_eq!(rig.get(&mut a, &key(3)), Some(vec![9; 500]));
+}

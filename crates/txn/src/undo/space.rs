@@ -275,10 +275,16 @@ impl UndoSpace {
     /// Appends an empty page to the slot's chain. The caller holds no latch and no mini-transaction.
     pub fn extend(&self, tail: &mut Tail) -> Result<()> {
         loop {
-            let high_water = get_u32(&self.pool.fix_shared(page::DIRECTORY)?, page::DIR_HIGH_WATER);
-            // Disk space first: a full disk must be found before anything is changed.
-            let ready = high_water + 1;
-            self.pool.spaces().get(SpaceId::UNDO)?.ensure_pages(ready)?;
+            let (high_water, free) = {
+                let dir = self.pool.fix_shared(page::DIRECTORY)?;
+                (get_u32(&dir, page::DIR_HIGH_WATER), PageNo(get_u32(&dir, page::DIR_FREE_HEAD)))
+            };
+            let mut ready = high_water;
+            if free == PageNo::NONE {
+                // Disk space first: a full disk must be found before anything is changed.
+                ready += 1;
+                self.pool.spaces().get(SpaceId::UNDO)?.ensure_pages(ready)?;
+            }
             let mut mtr = Mtr::start(&self.pool)?;
             let dir = mtr.fix(page::DIRECTORY)?;
             let (id, at) = page::slot_position(self.pool.page_size(), tail.slot);
