@@ -329,12 +329,49 @@ fn a_file_that_a_crash_made_shorter_has_room_for_its_pages_again() {
     assert!(sim.calls(CallKind::Allocate) > 0);
 }
 
-/// Threads take and free pages in two groups, on a disk that is full now and then: no page is given out twice, none lost.
+/// The power goes at any moment while a second group is begun and filled.
+#[test]
+fn a_group_is_begun_wholly_or_not() {
+    let config = quiet(60);
+    let pack = Tree::pack(SPACE);
+    let mut begun = 0;
+    for nth in 0..60 {
+        let sim = SimIo::new(nth);
+        let pool = full_first_group(&sim);
+        pool.checkpoint_now().unwrap();
+        sim.power_off_after(nth);
+        let (mut durable, mut n) = (0, 0);
+        while !sim.is_off() {
+            let done = put(&pool, pack, &mix(n).to_be_bytes(), &[7; 700]);
+            let flushed = done.and_then(|end| if n % 4 == 0 { pool.log().flush_to(end) } else { Ok(()) });
+            n += 1;
+            if flushed.is_ok() && n % 4 == 1 {
+                durable = n;
+            }
+        }
+        drop(pool);
+        let (pool, _) = open_pool(Arc::new(sim.crash(nth)), Path::new(DIR), &config).unwrap();
+        let report = check_whole(&pool, pack);
+        assert!((durable..=n).contains(&report.entries), "{nth}: {durable}, {n}, {}", report.entries);
+        // All of the first group; of the second its bitmap page, and the tree but for its root.
+        let groups = group_count(&pool, SPACE).unwrap();
+        let tree = report.leaf_pages + report.inner_pages;
+        let used = u64::from(group_pages(4096)) + if groups == 2 { tree } else { 0 };
+        assert_eq!((pages_in_use(&pool, SPACE).unwrap(), groups == 1), (used, tree == 1), "{nth}");
+        begun += u32::from(groups == 2);
+        for n in n..n + 50 {
+            put(&pool, pack, &mix(n).to_be_bytes(), &[7; 700]).unwrap();
+        }
+        check_whole(&pool, pack);
+    }
+    assert!((10..60).contains(&begun), "{begun}");
+}
+
+/// Threads begin a group, and take and free pages in both, on a disk that is full now and then: no page is given out twice, none lost.
 #[test]
 fn threads_allocate_in_groups() {
     let sim = SimIo::new(8);
     let pool = full_first_group(&sim);
-    Tree::create(&pool, SPACE).unwrap();
     vacate(&pool, 200..206);
     let used = pages_in_use(&pool, SPACE).unwrap();
     let all = Mutex::new(std::collections::BTreeSet::new());
@@ -367,7 +404,8 @@ fn threads_allocate_in_groups() {
     });
     pool.check_poison().unwrap();
     let all = all.into_inner().unwrap();
-    assert_eq!(pages_in_use(&pool, SPACE).unwrap() - used, all.len() as u64);
+    // One of them is the second group's bitmap page.
+    assert_eq!(pages_in_use(&pool, SPACE).unwrap() - used, all.len() as u64 + 1);
     assert!(all.iter().all(|&no| is_in_use(&pool, PageId::new(SPACE, no)).unwrap()));
     assert!(all.first().unwrap().0 < group_pages(4096) && all.last().unwrap().0 > group_pages(4096));
 }
