@@ -59,17 +59,19 @@ impl Catalog {
             return Ok(true);
         }
         let planned = std::mem::take(&mut self.punching.lock().planned);
-        let mut done = false;
+        let (mut done, mut failed) = (false, None);
         for (plan, attempts) in planned {
-            match unless_gone(plan.punch(&self.pool))? {
-                Some(Punched::TooEarly) => self.punching.lock().planned.push((plan, attempts)),
-                Some(Punched::Pages(pages)) if pages < plan.pages() && attempts + 1 < ATTEMPTS_MAX => {
+            match unless_gone(plan.punch(&self.pool)) {
+                Ok(Some(Punched::TooEarly)) => self.punching.lock().planned.push((plan, attempts)),
+                Ok(Some(Punched::Pages(pages))) if pages < plan.pages() && attempts + 1 < ATTEMPTS_MAX => {
                     self.punching.lock().wanted.entry(plan.space()).or_insert(attempts + 1);
                     done = true;
                 }
-                Some(Punched::Pages(_)) | None => done = true,
+                Ok(Some(Punched::Pages(_)) | None) => done = true,
+                // The other tablespaces' plans are carried out all the same.
+                Err(e) => drop(failed.get_or_insert(e)),
             }
         }
-        Ok(done)
+        failed.map_or(Ok(done), Err)
     }
 }

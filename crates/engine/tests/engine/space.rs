@@ -1,7 +1,7 @@
 //! Room in tablespaces' files and on the disk.
 
-use crate::{open_sim, rows, sim_config, spec};
-use myriad_io::SimIo;
+use super::*;
+use myriad_io::{CallKind, Fault};
 
 #[test]
 fn rows_fit_where_others_were_on_a_full_disk() {
@@ -9,7 +9,7 @@ fn rows_fit_where_others_were_on_a_full_disk() {
     let engine = open_sim(&io, sim_config()).unwrap();
     ["d/t", "d/u"].iter().for_each(|name| engine.create_table(name, &spec()).unwrap());
     let mut session = engine.session();
-    let mut insert = |table: &myriad::Table, n: u32| {
+    let mut insert = |table: &Table, n: u32| {
         let done = session.insert(table, &n.to_be_bytes(), &[1; 1000]);
         // What was done before the error stays.
         session.commit().unwrap();
@@ -25,4 +25,32 @@ fn rows_fit_where_others_were_on_a_full_disk() {
     while engine.background_step().unwrap() {}
     (full..full + 150).for_each(|n| insert(&u, n).unwrap());
     assert_eq!(rows(&engine, "d/u").len() as u32, full + 150);
+}
+
+/// A file system that fails to take one tablespace's extents back keeps no other's from going back.
+#[test]
+fn one_tablespaces_trouble_keeps_no_others_holes() {
+    let io = SimIo::new(13);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    for database in ["d", "e", "f"] {
+        for table in ["gone", "stays"] {
+            engine.create_table(&format!("{database}/{table}"), &spec()).unwrap();
+        }
+        fill(&engine, &format!("{database}/stays"), 10);
+        let table = engine.open_table(&format!("{database}/gone")).unwrap();
+        let mut session = engine.session();
+        (0..4_000u32).for_each(|i| session.insert(&table, &i.to_be_bytes(), &[1; 1000]).unwrap());
+        session.commit().unwrap();
+    }
+    io.inject(CallKind::Punch, "#myriad/d.", 0, Fault::Eio, true);
+    let settle = || std::iter::repeat_with(|| engine.background_step()).find(|done| !matches!(done, Ok(true)));
+    assert_eq!(settle(), Some(Ok(false)));
+    for database in ["d", "e", "f"] {
+        engine.drop_table(&format!("{database}/gone")).unwrap();
+    }
+    let trouble = settle();
+    assert!(matches!(trouble, Some(Err(Error::Io { .. }))), "{trouble:?}");
+    assert!(io.calls(CallKind::Punch) >= 3, "{} calls", io.calls(CallKind::Punch));
+    assert_eq!(settle(), Some(Ok(false)));
+    assert_eq!(rows(&engine, "f/stays").len(), 10);
 }
