@@ -196,14 +196,14 @@ enum Reach {
     Group,
     /// To the file's end.
     File,
-    /// To the file's end, for what the group can spare: a free extent, or a single page where those are many.
+    /// To the file's last whole extent, for what the group can spare: a free extent, or a single page where those are many.
     Spare,
 }
 
 /// What a search in a group found.
 enum InGroup {
     Page(Candidate),
-    /// A page for which the file must have so many; whether its extent is free.
+    /// A page for which the file must have so many; whether with it an extent is begun.
     Beyond {
         pages: u64,
         new_extent: bool,
@@ -400,18 +400,23 @@ fn find_in_group(
     let in_file = group_pages_in_file(mtr.pool(), space, group)?;
     let p = mtr.page(bitmap);
     let whole_extents = (in_file / u64::from(EXTENT_PAGES)) as usize;
-    let view = View { p, end: if reach == Reach::Group { u64::MAX } else { in_file } };
     let found = match reach {
-        Reach::Group | Reach::File => view.search(near, whole_extents),
-        Reach::Spare => view.spare(whole_extents),
+        Reach::Group => View { p, end: u64::MAX }.search(near, whole_extents),
+        Reach::File => View { p, end: in_file }.search(near, whole_extents),
+        Reach::Spare => View { p, end: whole_extents as u64 * u64::from(EXTENT_PAGES) }.spare(whole_extents),
     };
     let first = u64::from(group) * u64::from(group_pages(p.len()));
     let page = |(at, bit): (usize, u32)| at as u64 * u64::from(EXTENT_PAGES) + u64::from(bit);
     let place = match found {
-        Some(place) if page(place) >= in_file => {
-            let new_extent = word_is_free(p, place.0);
+        // An extent that is begun is in the file whole: else the file would grow within it, and nobody asked other groups.
+        Some((at, _)) if reach == Reach::Group && at >= whole_extents && word_is_free(p, at) => {
+            let pages = first + (at as u64 + 1) * u64::from(EXTENT_PAGES);
             mtr.release_unchanged(bitmap);
-            return Ok(InGroup::Beyond { pages: first + page(place) + 1, new_extent });
+            return Ok(InGroup::Beyond { pages, new_extent: true });
+        }
+        Some(place) if page(place) >= in_file => {
+            mtr.release_unchanged(bitmap);
+            return Ok(InGroup::Beyond { pages: first + page(place) + 1, new_extent: false });
         }
         Some(place) => with_room(mtr.pool(), PageId::new(space, PageNo(first as u32)), p, in_file, place, reach)?,
         None => {

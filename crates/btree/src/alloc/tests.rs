@@ -52,10 +52,10 @@ fn free_extents(pool: &BufferPool) -> usize {
     (0..word_count(bitmap.len())).filter(|&w| word_is_free(&bitmap, w)).count()
 }
 
-/// A pool whose tablespace has a full first group; what is new goes to the second.
+/// A pool whose tablespace has a full first group; what is new goes to the second. The file ends within an extent.
 fn full_first_group(sim: &SimIo) -> Arc<BufferPool> {
     let pool = create(sim, &quiet(FRAMES));
-    ensure_pages(&pool, SPACE, u64::from(group_pages(4096))).unwrap();
+    ensure_pages(&pool, SPACE, u64::from(group_pages(4096)) + 37).unwrap();
     occupy(&pool, 0..word_count(4096));
     pool
 }
@@ -249,6 +249,9 @@ fn the_files_end_goes_back_to_the_file_system() {
     for i in 0..600u64 {
         put(&pool, tree, &mix(i).to_be_bytes(), &[7; 1300]).unwrap();
     }
+    sim.set_capacity(Some(sim.used_bytes() + 10 * 4096));
+    ensure_pages(&pool, SPACE, file_len(&pool) + 10).unwrap();
+    sim.set_capacity(None);
     assert_ne!(file_len(&pool) % 64, 0, "the last extent is not whole");
     while tree.destroy(&pool, 100).unwrap() == RemoveProgress::More {}
     pool.checkpoint_now().unwrap();
