@@ -33,6 +33,8 @@ bool ha_myriad::may_sort_copy() {
   if (m_plan->indexes().size() < 2 || m_ignore_duplicates || m_replace_duplicates) return false;
   /* The server looks for duplicates of such keys itself. */
   if (share->long_unique_table || share->period.unique_keys) return false;
+  /* The server looks for the largest value of a group in the copy itself. */
+  if (share->next_number_keypart) return false;
   /* Each partition would have buffers of its own. */
   if (table->part_info) return false;
   load_references();

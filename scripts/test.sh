@@ -29,6 +29,7 @@ section lint scripts/lint.sh
 section cargo cargo test --workspace --no-fail-fast
 section sql $python tests/sql/run.py
 section sql-server $python tests/sql/server_tests.py
+section sql-copies $python tests/sql/copy_tests.py
 section sql-tenants $python tests/sql/tenant_tests.py
 section sql-foreign-keys $python tests/sql/foreign_key_tests.py
 section sql-xa $python tests/sql/xa_tests.py
