@@ -24,10 +24,22 @@ pub(crate) struct SortedEntry<'a> {
 
 #[derive(Clone, Copy)]
 struct Entry {
+    /// The key's first bytes: most comparisons need no more, and look at no memory elsewhere.
+    head: u64,
     at: usize,
-    key_len: u32,
-    unique_len: u32,
+    key_len: u16,
+    unique_len: u16,
     value_len: u32,
+}
+
+/// The first eight bytes as a number that orders as they do, where they differ.
+fn head_of(key: &[u8]) -> u64 {
+    if let Some(eight) = key.first_chunk() {
+        return u64::from_be_bytes(*eight);
+    }
+    let mut eight = [0; 8];
+    eight[..key.len()].copy_from_slice(key);
+    u64::from_be_bytes(eight)
 }
 
 /// Collects entries in any order.
@@ -68,13 +80,14 @@ impl Sorter {
         if !self.entries.is_empty() && used + size > self.memory_bytes {
             self.spill()?;
         }
-        let small =
-            |n: usize, what| u32::try_from(n).map_err(|_| Error::TooLong { what, len: n, max: u32::MAX as usize });
+        let too_long = |what, len, max| Error::TooLong { what, len, max };
+        let key_len = u16::try_from(key.len()).map_err(|_| too_long("key", key.len(), u16::MAX.into()))?;
         self.entries.push(Entry {
+            head: head_of(key),
             at: self.bytes.len(),
-            key_len: small(key.len(), "key")?,
-            unique_len: small(unique_len.min(key.len()), "key")?,
-            value_len: small(value.len(), "value")?,
+            key_len,
+            unique_len: key_len.min(u16::try_from(unique_len).unwrap_or(u16::MAX)),
+            value_len: u32::try_from(value.len()).map_err(|_| too_long("value", value.len(), u32::MAX as usize))?,
         });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
@@ -84,7 +97,7 @@ impl Sorter {
     fn sort(&mut self) {
         let Sorter { bytes, entries, .. } = self;
         let key = |e: &Entry| &bytes[e.at..e.at + e.key_len as usize];
-        entries.sort_unstable_by(|a, b| key(a).cmp(key(b)));
+        entries.sort_unstable_by(|a, b| a.head.cmp(&b.head).then_with(|| key(a).cmp(key(b))));
     }
 
     fn spill(&mut self) -> Result<()> {
@@ -240,19 +253,19 @@ struct RunReader<'a> {
 
 impl<'a> RunReader<'a> {
     fn new(run: &'a Run, chunk: usize) -> RunReader<'a> {
-        let entry = Entry { at: 0, key_len: 0, unique_len: 0, value_len: 0 };
+        let entry = Entry { head: 0, at: 0, key_len: 0, unique_len: 0, value_len: 0 };
         RunReader { run, buffer: Vec::new(), at: 0, read_to: 0, chunk, entry }
     }
 
     fn parse(&self) -> Option<(Entry, usize)> {
         let rest = &self.buffer[self.at..];
         let mut r = Reader::new(rest);
-        let mut number = || u32::try_from(r.varint()?).ok();
-        let (key_len, unique_len, value_len) = (number()?, number()?, number()?);
+        let (key_len, unique_len) = (u16::try_from(r.varint()?).ok()?, u16::try_from(r.varint()?).ok()?);
+        let value_len = u32::try_from(r.varint()?).ok()?;
         let at = self.at + rest.len() - r.rest().len();
-        r.take(key_len as usize)?;
+        let head = head_of(r.take(key_len.into())?);
         r.take(value_len as usize)?;
-        Some((Entry { at, key_len, unique_len, value_len }, self.at + rest.len() - r.rest().len()))
+        Some((Entry { head, at, key_len, unique_len, value_len }, self.at + rest.len() - r.rest().len()))
     }
 
     /// Goes to the next entry; false at the end.
@@ -310,7 +323,8 @@ impl PartialOrd for ByKey<'_> {
 }
 impl Ord for ByKey<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.0.get().key.cmp(other.0.get().key)
+        let (a, b) = (&self.0, &other.0);
+        a.entry.head.cmp(&b.entry.head).then_with(|| a.get().key.cmp(b.get().key))
     }
 }
 
