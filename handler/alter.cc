@@ -364,7 +364,7 @@ bool ha_myriad::read_duplicate(TABLE *into, const IndexPlan &index, const TableP
                                size_t length) {
   const uchar *at = key, *end = key + length;
   for (const auto &part : index.parts)
-    if (at) at = skip_part(part, at, end);
+    if (at && index.core_no) at = skip_part(part, at, end); /* a clustered key is the row's own */
   if (!at) return false;
   myriad_row row;
   myriad::Template all;

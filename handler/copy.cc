@@ -1,6 +1,6 @@
 /* Filling of a table that nobody else sees yet: ALTER TABLE that copies, CREATE TABLE ... SELECT. Its rows need neither
-   undo nor locks, and the entries of its secondary indexes can wait until all rows are there, to go in by their order.
- */
+   undo nor locks, can go in many at a time if they come in key order, and else wait until all are there, as the entries
+   of its secondary indexes do, to go in by their order. */
 #include "ha_myriad.h"
 #include "references.h"
 #include "variables.h"
@@ -26,11 +26,12 @@ bool ha_myriad::may_leave_out_orphans() {
   return m_references && m_references->has_parents();
 }
 
-/* Whether secondary indexes may wait: nothing looks into them before all rows are there, and a duplicate ends the
+/* Whether rows and entries may wait: nothing looks for them before all rows are there, and a duplicate ends the
  * statement. */
 bool ha_myriad::may_sort_copy() {
   const TABLE_SHARE *share = table->s;
-  if (m_plan->indexes().size() < 2 || m_ignore_duplicates || m_replace_duplicates) return false;
+  /* A sequence's one row is committed by itself. */
+  if (m_ignore_duplicates || m_replace_duplicates || m_own_session) return false;
   /* The server looks for duplicates of such keys itself. */
   if (share->long_unique_table || share->period.unique_keys) return false;
   /* The server looks for the largest value of a group in the copy itself. */

@@ -385,12 +385,12 @@ myriad_status myriad_count_rows(myriad_session *, myriad_table *, uint64_t *out)
 
 /* ---- filling of a table that nobody else sees yet --------------------------------------------------------------------- */
 typedef struct myriad_copy myriad_copy;
-/* tmp_dir: the entries of secondary indexes are collected, in files there beyond memory_bytes, and go in at the end in key order,
-   for insertions alone; null: with their rows. */
+/* tmp_dir: rows that do not come in key order and the entries of secondary indexes are collected, in files there beyond
+   memory_bytes, and go in at the end in key order, for insertions alone; null: all goes in at once. */
 myriad_status myriad_copy_begin(myriad_table *, const char *tmp_dir, uint64_t memory_bytes, myriad_copy **out);
 /* A row's operations without undo and locks, its own insertion first. On DUPLICATE_KEY *failed is the op's position. */
 myriad_status myriad_copy_apply(myriad_copy *, myriad_session *, const myriad_op *ops, uint32_t count, uint32_t *failed);
-/* Fills the indexes that wait. On DUPLICATE_KEY *index_no is the index's number, *dup_key the duplicate's full key. */
+/* Puts in what waits. On DUPLICATE_KEY *index_no is the index's number, *dup_key the duplicate's full key. */
 myriad_status myriad_copy_finish(myriad_copy *, myriad_session *, uint32_t *index_no, const uint8_t **dup_key, size_t *dup_key_len);
 void myriad_copy_free(myriad_copy *);
 

@@ -795,6 +795,46 @@ def full_disk(_):
         place.close()
 
 
+@case
+def full_disk_in_copy(_):
+    """An ALTER TABLE that copies: no room for what it sorts, none for the copy, and room again."""
+    place = on_small_disk(64)
+    folder = os.path.join(place.folder, "tmp")
+    filler = os.path.join(place.myriad, "filler")
+    copies = ["ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (v), ALGORITHM=COPY", "ALTER TABLE t FORCE, ALGORITHM=COPY"]
+    try:
+        os.mkdir(folder)
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "tmpfs", folder], check=True)
+        place.server.options += [f"--tmpdir={folder}", "--loose-myriad-sort-buffer-size=1048576"]
+        place.server.restart()
+        place.ask("UPDATE t SET v = CONCAT(v, id * 7919 MOD 10007, REPEAT('x', 100))")
+        for where in (folder, place.myriad):
+            if where == place.myriad:
+                subprocess.run(["mount", "-o", "remount,size=32m", folder], check=True)
+                with open(filler, "wb", buffering=0) as f:
+                    try:
+                        while f.write(b"x" * 65536) == 65536:
+                            pass
+                    except OSError:
+                        pass
+            for sql in copies:
+                _, problem = place.ask(sql)
+                expect(place.server.alive(), f"the server ended: {place.server.why()}")
+                expect(problem and any(f"({code}," in problem for code in (1021, 1114)), f"{where}: {sql}: {problem}")
+                got, problem = place.ask("SELECT COUNT(*), COUNT(DISTINCT v) FROM t FORCE INDEX (v)")
+                expect(not problem and got[0] == (ROWS, ROWS), f"{sql}: {got} {problem}")
+                expect(os.listdir(folder) == [], f"{sql}: temporary files stay: {os.listdir(folder)}")
+        os.remove(filler)
+        for sql in copies:
+            _, problem = place.ask(sql)
+            expect(not problem, f"{sql} with room: {problem}")
+        place.good("e")
+    finally:
+        place.server.kill()
+        subprocess.run(["umount", "-l", folder], capture_output=True)
+        place.close()
+
+
 def run_cases(cases, names, title, known_gaps=False):
     """Runs the cases (those in `names`, or all), each in a place of its own; the status of the process."""
     passed = failed = 0

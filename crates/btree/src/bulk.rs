@@ -1,7 +1,7 @@
 //! Bulk loading of sorted entries.
 
 use crate::alloc::{self, Found};
-use crate::leaf::Leaf;
+use crate::leaf::{Leaf, LeafMut};
 use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST};
 use crate::redo::{self, Bounds};
 use crate::tree::Tree;
@@ -17,13 +17,47 @@ fn leaf_entry_bytes(prefix: usize, key: &[u8], value: &[u8]) -> usize {
 
 /// Entries in key order, waiting to be written.
 #[derive(Default)]
-struct Batch {
+pub struct SortedEntries {
     bytes: Vec<u8>,
     /// End of the key and end of the value of each entry.
     ends: Vec<(usize, usize)>,
 }
 
-impl Batch {
+impl SortedEntries {
+    /// Adds an entry, whose key is above all before it; both in two parts.
+    ///
+    /// # Errors
+    /// [`Error::TooLong`]; [`Error::Invalid`] for a key out of order.
+    pub fn push_parts(&mut self, page_size: usize, key: [&[u8]; 2], value: [&[u8]; 2]) -> Result<()> {
+        check_lengths(page_size, key[0].len() + key[1].len(), value[0].len() + value[1].len())?;
+        let start = self.bytes.len();
+        key.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        let key_end = self.bytes.len();
+        if !self.is_empty() && self.key(self.len() - 1) >= &self.bytes[start..] {
+            self.bytes.truncate(start);
+            return Err(out_of_order());
+        }
+        value.iter().for_each(|part| self.bytes.extend_from_slice(part));
+        self.ends.push((key_end, self.bytes.len()));
+        Ok(())
+    }
+
+    /// Keys and values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        (0..self.len()).map(|at| (self.key(at), self.value(at)))
+    }
+
+    /// Bytes of all keys and values.
+    pub fn bytes(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Drops all entries; the memory stays.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.ends.clear();
+    }
+
     fn push(&mut self, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
@@ -71,17 +105,38 @@ impl Batch {
     }
 
     fn check(&self, page_size: usize, key: &[u8], value: &[u8]) -> Result<()> {
-        let (key_max, max) = (key_bytes_max(page_size), page::entry_bytes_max(page_size));
-        if key.len() > key_max {
-            return Err(Error::TooLong { what: "key", len: key.len(), max: key_max });
-        }
-        if key.len() + value.len() > max {
-            return Err(Error::TooLong { what: "index entry", len: key.len() + value.len(), max });
-        }
+        check_lengths(page_size, key.len(), value.len())?;
         if !self.is_empty() && self.key(self.len() - 1) >= key {
-            return Err(Error::invalid("bulk load of keys that are not in order"));
+            return Err(out_of_order());
         }
         Ok(())
+    }
+
+    /// How many entries from `at` on go behind the last one of the leaf `p`, which covers the first of them: `payload` is that
+    /// of [`redo::APPEND`].
+    fn behind(&self, at: usize, p: &[u8], payload: &mut Vec<u8>) -> usize {
+        payload.clear();
+        let slots = page::count(p);
+        if slots > 0 && page::cmp_key(p, slots - 1, self.key(at)).is_ge() {
+            return 0;
+        }
+        let prefix = page::prefix_len(p);
+        let mut free = page::free_bytes(p);
+        let mut end = at;
+        while end < self.len() {
+            let (key, value) = (self.key(end), self.value(end));
+            if !page::covers(p, key) {
+                break;
+            }
+            let bytes = leaf_entry_bytes(prefix, key, value);
+            if bytes > free {
+                break;
+            }
+            free -= bytes;
+            redo::push_leaf_entry(payload, &key[prefix..], value);
+            end += 1;
+        }
+        end - at
     }
 
     /// The payload of [`redo::LOAD`] for a leaf of the first `n` entries.
@@ -96,6 +151,21 @@ impl Batch {
     }
 }
 
+fn check_lengths(page_size: usize, key: usize, value: usize) -> Result<()> {
+    let (key_max, max) = (key_bytes_max(page_size), page::entry_bytes_max(page_size));
+    if key > key_max {
+        return Err(Error::TooLong { what: "key", len: key, max: key_max });
+    }
+    if key + value > max {
+        return Err(Error::TooLong { what: "index entry", len: key + value, max });
+    }
+    Ok(())
+}
+
+fn out_of_order() -> Error {
+    Error::invalid("bulk load of keys that are not in order")
+}
+
 /// Builds a tree of its own from entries in key order: leaves packed to 15/16 and logged once each. The tree is whole
 /// after every leaf (its last leaf is empty and waits for what comes), so one that was given up is freed by
 /// [`Tree::destroy`]. Nobody else may use the tree before [`BulkBuilder::finish`].
@@ -103,7 +173,7 @@ pub struct BulkBuilder<'p> {
     pool: &'p BufferPool,
     tree: Tree,
     /// What the last leaf will hold.
-    batch: Batch,
+    batch: SortedEntries,
     /// Bytes that it takes on a leaf whose prefix is `prefix` bytes long.
     bytes: usize,
     prefix: usize,
@@ -124,7 +194,7 @@ impl<'p> BulkBuilder<'p> {
             let root = pool.fix_shared(tree.root_id())?;
             (page::low_stored(&root).to_vec(), page::high_stored(&root).to_vec())
         };
-        Ok(BulkBuilder { pool, tree, batch: Batch::default(), bytes: 0, prefix: 0, low, high, index })
+        Ok(BulkBuilder { pool, tree, batch: SortedEntries::default(), bytes: 0, prefix: 0, low, high, index })
     }
 
     /// The tree that is being built: note it where a crash can find it.
@@ -283,13 +353,14 @@ pub struct BulkAppender<'p> {
     pool: &'p BufferPool,
     tree: Tree,
     make_room: MakeRoom<'p>,
-    batch: Batch,
+    batch: SortedEntries,
+    existing: Option<Vec<u8>>,
 }
 
 impl<'p> BulkAppender<'p> {
     /// Into `tree`.
     pub fn new(pool: &'p BufferPool, tree: Tree, make_room: MakeRoom<'p>) -> BulkAppender<'p> {
-        BulkAppender { pool, tree, make_room, batch: Batch::default() }
+        BulkAppender { pool, tree, make_room, batch: SortedEntries::default(), existing: None }
     }
 
     /// Adds an entry; it is in the tree after [`BulkAppender::flush`] at the latest. One dropped before that is lost.
@@ -308,36 +379,74 @@ impl<'p> BulkAppender<'p> {
     /// Puts everything into the tree.
     ///
     /// # Errors
-    /// As [`BulkBuilder::push`]; [`Error::Invalid`] when an entry exists already.
+    /// As [`BulkBuilder::push`]; [`Error::Invalid`] when an entry exists already, see [`BulkAppender::existing`].
     pub fn flush(&mut self) -> Result<()> {
+        let mut batch = std::mem::take(&mut self.batch);
+        self.append(&batch)?;
+        batch.clear();
+        self.batch = batch;
+        Ok(())
+    }
+
+    /// Puts these entries into the tree at once.
+    ///
+    /// # Errors
+    /// As [`BulkAppender::flush`].
+    pub fn append(&mut self, entries: &SortedEntries) -> Result<()> {
+        let mut payload = Vec::new();
         let mut at = 0;
-        while at < self.batch.len() {
+        while at < entries.len() {
             let mut mtr = Mtr::start(self.pool)?;
-            let leaf = self.tree.seek_exclusive(self.pool, self.batch.key(at))?.into_mtr(&mut mtr);
-            let mut full = None;
-            while at < self.batch.len() {
-                let (key, value) = (self.batch.key(at), self.batch.value(at));
-                let view = leaf.view(&mtr);
-                if !view.covers(key) {
-                    break;
-                }
-                if !view.fits(key.len(), value.len()) {
-                    full = Some((key, value.len()));
-                    break;
-                }
-                match view.find(key) {
-                    Ok(_) if mtr.has_changes() => break,
-                    Ok(_) => return Err(Error::invalid("bulk load of a key that exists")),
-                    Err(slot) => leaf.insert(&mut mtr, slot, key, value)?,
-                }
-                at += 1;
-            }
+            let leaf = self.tree.seek_exclusive(self.pool, entries.key(at))?.into_mtr(&mut mtr);
+            let n = entries.behind(at, leaf.view(&mtr).bytes(), &mut payload);
+            let more = if n > 0 {
+                leaf.append(&mut mtr, &payload)?;
+                at += n;
+                at < entries.len() && leaf.view(&mtr).covers(entries.key(at))
+            } else {
+                self.insert_between(&mut mtr, &leaf, entries, &mut at)?
+            };
             mtr.commit()?;
-            if let Some((key, value_len)) = full {
-                (self.make_room)(key, value_len)?;
+            if self.existing.is_some() {
+                return Err(Error::invalid("bulk load of a key that exists"));
+            }
+            if more {
+                (self.make_room)(entries.key(at), entries.value(at).len())?;
             }
         }
-        self.batch = Batch::default();
         Ok(())
+    }
+
+    /// The key that was found to exist. All entries below it are in the tree.
+    pub fn existing(&self) -> Option<&[u8]> {
+        self.existing.as_deref()
+    }
+
+    /// Inserts entries from `at` on into the leaf, as far as they belong there and fit, up to one that exists. Whether the
+    /// next one belongs there too and lacks room.
+    fn insert_between(
+        &mut self,
+        mtr: &mut Mtr<'_>,
+        leaf: &LeafMut,
+        entries: &SortedEntries,
+        at: &mut usize,
+    ) -> Result<bool> {
+        while *at < entries.len() {
+            let (key, value) = (entries.key(*at), entries.value(*at));
+            let view = leaf.view(mtr);
+            if !view.covers(key) {
+                break;
+            }
+            let Err(slot) = view.find(key) else {
+                self.existing = Some(key.to_vec());
+                break;
+            };
+            if !view.fits(key.len(), value.len()) {
+                return Ok(true);
+            }
+            leaf.insert(mtr, slot, key, value)?;
+            *at += 1;
+        }
+        Ok(false)
     }
 }

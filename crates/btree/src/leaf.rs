@@ -305,6 +305,14 @@ impl LeafMut {
         Ok(())
     }
 
+    /// Adds the entries of a payload of [`redo::APPEND`] behind the last one.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Invalid`] if they do not fit; nothing is changed then.
+    pub(crate) fn append(&self, mtr: &mut Mtr<'_>, payload: &[u8]) -> Result<()> {
+        mtr.apply(self.page, redo::APPEND, payload)
+    }
+
     /// Removes the slot's entry.
     ///
     /// # Errors

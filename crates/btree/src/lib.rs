@@ -30,7 +30,7 @@ mod share;
 mod split;
 mod tree;
 
-pub use bulk::{BulkAppender, BulkBuilder, MakeRoom};
+pub use bulk::{BulkAppender, BulkBuilder, MakeRoom, SortedEntries};
 pub use check::CheckReport;
 pub use estimate::{RangeEstimate, TreeStats};
 pub use leaf::{Leaf, LeafExclusive, LeafMut, LeafShared, LeafView};

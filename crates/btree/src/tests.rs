@@ -340,6 +340,54 @@ fn an_appender_fills_a_shared_tree() {
 }
 
 #[test]
+fn an_appender_goes_between_entries_and_refuses_one_that_exists() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    let tree = Tree::pack(SPACE);
+    let make_room = |key: &[u8], len: usize| tree.make_room(pool, key, len).map(drop);
+    let mut random = Random::from_seed(5);
+    let mut model = BTreeMap::new();
+    let key_of = |i: u32| [&[0, 0, 0, 9][..], &i.to_be_bytes()].concat();
+    // Behind all; between single ones and behind all; behind all.
+    let rounds: [Vec<u32>; 3] = [
+        (0..3_000).step_by(3).collect(),
+        (0..9_000).filter(|i| i % 3 > 0 && i / 100 % 2 == 0).collect(),
+        (9_000..12_000).collect(),
+    ];
+    for numbers in rounds {
+        let mut entries = SortedEntries::default();
+        for i in numbers {
+            let (key, len) = (key_of(i), if random.below(40) == 0 { 1_500 } else { random.below(90) });
+            let value = vec![i as u8; len as usize];
+            entries.push_parts(pool.page_size(), [&key[..4], &key[4..]], [&value, &[]]).unwrap();
+            model.insert(key, value);
+        }
+        BulkAppender::new(pool, tree, &make_room).append(&entries).unwrap();
+        check_model(pool, tree, &model);
+    }
+    // One in the middle and the last one exist; what goes before is there.
+    for numbers in [[4_404, 4_405], [11_999, 12_000]] {
+        let mut entries = SortedEntries::default();
+        for key in numbers.map(key_of) {
+            entries.push_parts(pool.page_size(), [&key, &[]], [b"new", &[]]).unwrap();
+        }
+        let mut appender = BulkAppender::new(pool, tree, &make_room);
+        assert!(appender.append(&entries).is_err());
+        assert_eq!(appender.existing(), Some(&key_of(numbers[1].min(11_999))[..]));
+        if numbers[0] == 4_404 {
+            model.insert(key_of(4_404), b"new".to_vec());
+        }
+        check_model(pool, tree, &model);
+    }
+    let mut entries = SortedEntries::default();
+    let mut push = |key: &[u8]| entries.push_parts(pool.page_size(), [key, &[]], [&[], &[]]);
+    push(b"bb").unwrap();
+    assert!(push(b"bb").is_err() && push(b"ba").is_err());
+    push(b"bc").unwrap();
+    assert_eq!(entries.iter().collect::<Vec<_>>(), [(&b"bb"[..], &b""[..]), (b"bc", b"")]);
+}
+
+#[test]
 fn estimates_are_exact_nearby_and_close_far_away() {
     let rig = rig(1024);
     let pool = &rig.pool;

@@ -64,7 +64,7 @@ pub unsafe extern "C" fn myriad_copy_apply(
     })
 }
 
-/// Fills the indexes that wait.
+/// Puts in what waits.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_copy_finish(
     c: *mut CopyHandle,

@@ -63,14 +63,21 @@ const MERGE_WIDTH: usize = 64;
 impl Sorter {
     /// Temporary files are called `stem` with a number behind it.
     pub(crate) fn new(io: &Arc<dyn Io>, stem: PathBuf, memory_bytes: u64) -> Sorter {
-        Sorter {
+        let mut sorter = Sorter {
             io: Arc::clone(io),
             stem,
-            memory_bytes: usize::try_from(memory_bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MIN),
+            memory_bytes: 0,
             bytes: Vec::new(),
             entries: Vec::new(),
             runs: Vec::new(),
-        }
+        };
+        sorter.set_memory(memory_bytes);
+        sorter
+    }
+
+    /// How much memory it may use from now on; what it has at hand beyond goes to a file with the next entry.
+    pub(crate) fn set_memory(&mut self, bytes: u64) {
+        self.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MIN);
     }
 
     /// Adds an entry.

@@ -4,10 +4,10 @@ use crate::index::Index;
 use crate::place::Place;
 use crate::system::TrxSystem;
 use crate::trx::{ApplyError, Op, OpKind, Trx};
-use crate::value::Entry;
+use crate::value::{self, Entry};
 use crate::write::{set_full_key, unique_prefix, Stored};
 use myriad_base::{Error, PageNo, Result, TrxId};
-use myriad_btree::{overflow, BulkAppender, Leaf, Tree};
+use myriad_btree::{overflow, page::entry_bytes_max, BulkAppender, Leaf, SortedEntries, Tree};
 use myriad_buffer::Mtr;
 use smallvec::SmallVec;
 
@@ -105,6 +105,30 @@ impl TrxSystem {
         let mut appender = BulkAppender::new(self.pool(), tree, &make_room);
         fill(&mut appender)?;
         appender.flush()
+    }
+
+    /// Whether an entry is stored in its leaf, without overflow pages; `key_len` counts the key without the index id.
+    pub fn is_stored_whole(&self, key_len: usize, payload_len: usize) -> bool {
+        key_len + 4 + value::HEADER_BYTES + payload_len <= entry_bytes_max(self.pool().page_size())
+    }
+
+    /// Adds a frozen entry that is stored whole to those that wait for [`TrxSystem::append_entries`].
+    ///
+    /// # Errors
+    /// Those of [`SortedEntries::push_parts`].
+    pub fn push_frozen(&self, entries: &mut SortedEntries, index: &Index, key: &[u8], payload: &[u8]) -> Result<()> {
+        entries.push_parts(self.pool().page_size(), [&index.id.0.to_be_bytes(), key], [&[0], payload])
+    }
+
+    /// Puts the entries into a tree that others use; none of them may exist yet. None wait afterwards.
+    ///
+    /// # Errors
+    /// Those of [`BulkAppender::append`].
+    pub fn append_entries(&self, tree: Tree, entries: &mut SortedEntries) -> Result<()> {
+        let make_room = |key: &[u8], value_len: usize| self.make_room(tree, key, value_len);
+        BulkAppender::new(self.pool(), tree, &make_room).append(entries)?;
+        entries.clear();
+        Ok(())
     }
 
     /// Stores an entry without version or undo (counters, bulk loads), whether or not there is one.

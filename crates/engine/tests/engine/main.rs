@@ -1,6 +1,7 @@
 //! The engine end to end, on real files and on the simulated disk.
 
 mod clones;
+mod copies;
 mod full_log;
 mod indexes;
 mod losers;
