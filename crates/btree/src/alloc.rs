@@ -706,14 +706,14 @@ impl PunchPlan {
         self.groups.iter().flat_map(|g| &g.runs).map(|&(_, n)| u64::from(n * EXTENT_PAGES)).sum()
     }
 
-    /// Gives the extents back to the file system, if a checkpoint has passed the plan (recovery then has nothing to redo on
-    /// them) and nobody has used them since. They get room on the device again when they are allocated, before anything
+    /// Gives the extents back to the file system, if a checkpoint has passed the plan (recovery, also of a backup being made,
+    /// then has nothing to redo on them) and nobody has used them since. They get room on the device again when they are allocated, before anything
     /// is changed.
     ///
     /// # Errors
     /// The pool's and the file's.
     pub fn punch(&self, pool: &BufferPool) -> Result<Punched> {
-        if pool.log().last_checkpoint().0 < self.lsn {
+        if pool.log().redo_start() < self.lsn {
             return Ok(Punched::TooEarly);
         }
         let space = pool.spaces().get(self.space)?;

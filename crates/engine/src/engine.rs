@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::share::TableShare;
 use crate::shares::Shares;
 use myriad_base::clock::Clock;
-use myriad_base::Result;
+use myriad_base::{Error, Result};
 use myriad_buffer::{BufferPool, Level, Reporter};
 use myriad_catalog::Catalog;
 use myriad_io::{FileLock, FileWatch, Io};
@@ -40,6 +40,8 @@ pub struct Engine {
     pub(crate) marks: Marks,
     /// Held while the log is switched off or on.
     redo_log_switch: Mutex<()>,
+    /// Changes while `redo_log_switch` is held.
+    backing_up: AtomicBool,
 }
 
 /// What an open engine is made of, in the order in which it must go.
@@ -90,6 +92,7 @@ impl Engine {
             checker,
             closed: AtomicBool::new(false),
             redo_log_switch: Mutex::default(),
+            backing_up: AtomicBool::new(false),
         }
     }
 
@@ -161,6 +164,9 @@ impl Engine {
         if on != pool.log().is_unlogged() {
             return Ok(());
         }
+        if self.backing_up.load(Ordering::Acquire) {
+            return Err(Error::NotSupported { what: "switching the redo log off while a backup is made".into() });
+        }
         if on {
             pool.resume_logging()?;
             (self.parts.report)(Level::Info, "the redo log is on; all changes are durable");
@@ -170,6 +176,30 @@ impl Engine {
             (self.parts.report)(Level::Warning, text);
         }
         Ok(())
+    }
+
+    /// A backup begins: it needs the log.
+    pub(crate) fn begin_backup(&self) -> Result<()> {
+        let _one = self.redo_log_switch.lock();
+        if self.pool().log().is_unlogged() {
+            return Err(Error::NotSupported { what: "a backup while myriad_redo_log is OFF".into() });
+        }
+        match self.backing_up.swap(true, Ordering::AcqRel) {
+            true => Err(Error::NotSupported { what: "a backup while another is made".into() }),
+            false => Ok(()),
+        }
+    }
+
+    pub(crate) fn end_backup(&self) {
+        self.backing_up.store(false, Ordering::Release);
+    }
+
+    /// Whether the engine has not begun to stop.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        match self.closed.load(Ordering::Acquire) {
+            true => Err(Error::ShuttingDown),
+            false => self.parts.pool.check_poison(),
+        }
     }
 
     /// Gives back what waited for the last checkpoint.
@@ -207,7 +237,7 @@ impl Engine {
             Setting::Placement(placement) => self.parts.catalog.set_placement(placement),
             Setting::Doublewrite(on) => {
                 if on != self.parts.config.doublewrite {
-                    return Err(myriad_base::Error::NotSupported { what: "changing doublewrite online".into() });
+                    return Err(Error::NotSupported { what: "changing doublewrite online".into() });
                 }
             }
             Setting::RedoLog(on) => return self.set_redo_log(on),

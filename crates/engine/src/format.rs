@@ -2,17 +2,20 @@
 //!
 //! `#myriad/FORMAT` is text: `myriad <version>`, `page_size <bytes>`, `uuid <32 hex digits>`, a line each. It is written
 //! last when a directory is created; `CREATING` is there from the first step until then. So a crash in between leaves
-//! `CREATING` without `FORMAT`, and only then the next start begins anew.
+//! `CREATING` without `FORMAT`, and only then the next start begins anew. A folder with
+//! `INCOMPLETE` is a backup that is not whole, and refused.
 
 use myriad_base::{limits, Error, Result};
 use myriad_io::{Create, Io, OpenMode};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Version of the formats on disk.
 pub(crate) const FORMAT_VERSION: u32 = 2;
 pub(crate) const FORMAT_FILE: &str = "FORMAT";
 const CREATING_FILE: &str = "CREATING";
+/// Marks a backup that is not whole.
+pub(crate) const INCOMPLETE_FILE: &str = "INCOMPLETE";
 pub(crate) const LOCK_FILE: &str = "myriad.lock";
 /// The engine's folder in the data directory.
 pub(crate) const FOLDER: &str = "#myriad";
@@ -39,10 +42,13 @@ fn format_error(path: &Path, reason: String) -> Error {
 /// Looks at the folder.
 pub(crate) fn look(io: &Arc<dyn Io>, folder: &Path) -> Result<Found> {
     let path = folder.join(FORMAT_FILE);
+    if io.exists(&folder.join(INCOMPLETE_FILE))? {
+        return Err(format_error(folder, "it is a backup that did not come to its end".into()));
+    }
     if io.exists(&path)? {
         let format = parse(&path, &read(io, &path)?)?;
         // A crash right after the creation left it: never may it say so once there are data.
-        remove_marker(io, folder)?;
+        remove_marker(io, folder, CREATING_FILE)?;
         return Ok(Found::Existing(format));
     }
     if io.exists(&folder.join(CREATING_FILE))? {
@@ -108,18 +114,39 @@ pub(crate) fn begin_creation(io: &Arc<dyn Io>, folder: &Path) -> Result<()> {
 
 /// Last step: from here on the directory is whole.
 pub(crate) fn end_creation(io: &Arc<dyn Io>, folder: &Path, format: Format) -> Result<()> {
+    let temporary = write_new(io, folder, format)?;
+    io.rename(&temporary, &folder.join(FORMAT_FILE))?;
+    io.sync_dir(folder)?;
+    remove_marker(io, folder, CREATING_FILE)
+}
+
+/// Writes the file under the name that it has before it counts.
+fn write_new(io: &Arc<dyn Io>, folder: &Path, format: Format) -> Result<PathBuf> {
     let uuid: String = format.uuid.iter().map(|b| format!("{b:02x}")).collect();
     let text = format!("myriad {FORMAT_VERSION}\npage_size {}\nuuid {uuid}\n", format.page_size);
     let temporary = folder.join("FORMAT.new");
     write(io, folder, &temporary, text.as_bytes())?;
+    Ok(temporary)
+}
+
+/// First step of a backup.
+pub(crate) fn begin_backup(io: &Arc<dyn Io>, folder: &Path) -> Result<()> {
+    write(io, folder, &folder.join(INCOMPLETE_FILE), b"This backup did not come to its end.\n")
+}
+
+/// Last step of a backup, all of whose files are durable: with the removal of the mark it is whole.
+pub(crate) fn end_backup(io: &Arc<dyn Io>, folder: &Path, format: Format) -> Result<()> {
+    // Those who only read a directory lock it, but do not make the file.
+    write(io, folder, &folder.join(LOCK_FILE), b"")?;
+    let temporary = write_new(io, folder, format)?;
     io.rename(&temporary, &folder.join(FORMAT_FILE))?;
     io.sync_dir(folder)?;
-    remove_marker(io, folder)
+    remove_marker(io, folder, INCOMPLETE_FILE)
 }
 
 /// The folder is not being created any more.
-fn remove_marker(io: &Arc<dyn Io>, folder: &Path) -> Result<()> {
-    let marker = folder.join(CREATING_FILE);
+fn remove_marker(io: &Arc<dyn Io>, folder: &Path, name: &str) -> Result<()> {
+    let marker = folder.join(name);
     if !io.exists(&marker)? {
         return Ok(());
     }

@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod backup;
 mod build;
 mod check;
 mod config;
@@ -46,6 +47,7 @@ mod stats;
 mod status;
 mod table;
 
+pub use backup::{Backup, BackupProgress, BackupSummary};
 pub use build::IndexBuild;
 pub use check::EngineSpaces;
 pub use config::{

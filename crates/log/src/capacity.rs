@@ -184,7 +184,7 @@ impl Log {
             return Err(Error::TooLong { what: "checkpoint payload", len: payload.len(), max: PAYLOAD_BYTES_MAX });
         }
         self.flush_to(lsn)?;
-        let mut header = self.header.lock();
+        let mut header = self.header_for_checkpoint(lsn);
         self.check_poison()?;
         if header.unlogged && (self.is_off() || lsn.0 < self.resumed_from.load(Ordering::Acquire)) {
             self.checkpoint_lsn.fetch_max(lsn.0, Ordering::AcqRel);

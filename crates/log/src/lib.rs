@@ -17,11 +17,12 @@
 //! - After a failed write or sync the log is poisoned: nothing is appended or acknowledged any more.
 //!
 //! Entry points: [`Log::open`], [`Log::scan`], [`Log::resume_at`], [`Log::append`], [`Log::flush_to`],
-//! [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`].
+//! [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`]; [`LogCopy::begin`].
 
 mod append;
 mod behind;
 mod capacity;
+mod copy;
 mod flush;
 mod frame;
 mod header;
@@ -37,6 +38,7 @@ mod unlogged;
 use myriad_base::{Lsn, Result};
 
 pub use capacity::Admission;
+pub use copy::LogCopy;
 pub use log::{Log, LogConfig, LogStats};
 
 /// Takes a frame's start, its end and its body.

@@ -1,6 +1,7 @@
 //! The log: its state, creation and opening.
 
 use crate::behind::Behind;
+use crate::copy::Reader;
 use crate::flush::{Parker, Waiters, Writer};
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::ring::Ring;
@@ -116,6 +117,8 @@ pub struct Log {
     poison_reason: Mutex<String>,
     pub(crate) writer: Mutex<Writer>,
     pub(crate) behind: Behind,
+    /// Who copies the log.
+    pub(crate) reader: Reader,
     pub(crate) waiters: Mutex<Waiters>,
     /// Those a leader is about to wake.
     pub(crate) served: Mutex<Vec<Arc<Parker>>>,
@@ -131,7 +134,7 @@ pub struct Log {
     config: LogConfig,
 }
 
-fn log_path(dir: &Path) -> PathBuf {
+pub(crate) fn log_path(dir: &Path) -> PathBuf {
     dir.join("#myriad").join("redo.log")
 }
 
@@ -193,6 +196,7 @@ impl Log {
             poison_reason: Mutex::new(String::new()),
             writer: Mutex::new(Writer::new()),
             behind: Behind::default(),
+            reader: Reader::default(),
             waiters: Mutex::new(Waiters::default()),
             served: Mutex::new(Vec::new()),
             header: Mutex::new(header),

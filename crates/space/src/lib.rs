@@ -12,7 +12,7 @@
 //! - What [`Space::ensure_pages`] granted has room on the device, as far as the file system can promise that.
 //! - Ids are never reused: what was dropped stays dropped.
 //!
-//! Latch order: a shard of the registry is never held while a file is touched; a tablespace's `growing`, then its `file`,
+//! Latch order: a shard of the registry is never held while a file is touched; `names`, a tablespace's `growing`, then its `file`,
 //! then the open files' clock (which only *tries* other tablespaces' `file`).
 //!
 //! Entry points: [`SpaceRegistry::get`], [`Space::read_page`], [`Space::ensure_pages`].
@@ -20,6 +20,7 @@
 pub mod check;
 mod dropped;
 mod header;
+mod names;
 mod open_files;
 mod registry;
 mod space;
@@ -28,6 +29,7 @@ mod suspects;
 mod tests;
 
 pub use header::{SpaceHeader, FORMAT_VERSION, HEADER_READ_BYTES, OFF_FREE_USE};
+pub use names::NamesHeld;
 pub use registry::{Resolver, SpaceRegistry};
 pub use space::Space;
 

@@ -1,6 +1,7 @@
 //! Which tablespaces there are.
 
 use crate::dropped::Ranges;
+use crate::names::{Names, NamesHeld};
 use crate::open_files::OpenFiles;
 use crate::space::{Shared, Space};
 use crate::suspects::Suspects;
@@ -75,6 +76,7 @@ impl SpaceRegistry {
             direct: AtomicBool::new(false),
             open_files: OpenFiles::new(max_open_files),
             suspects: Suspects::default(),
+            names: Names::default(),
         };
         SpaceRegistry { shared: Arc::new(shared), shards: Default::default(), resolver: RwLock::new(None) }
     }
@@ -137,6 +139,22 @@ impl SpaceRegistry {
     fn check_suspect(&self, id: SpaceId) -> Result<()> {
         let Err((reason, _)) = self.shared.suspects.check(id) else { return Ok(()) };
         Err(self.get(id)?.unavailable(&*reason))
+    }
+
+    /// From now on it is noted whose files come, go and get other names, until [`SpaceRegistry::end_watch_names`].
+    pub fn watch_names(&self) {
+        self.shared.names.watch();
+    }
+
+    /// Nobody wants to know any more.
+    pub fn end_watch_names(&self) {
+        self.shared.names.end_watch();
+    }
+
+    /// Keeps all files where they are while the result lives: whoever creates, removes or renames one waits. He may hold
+    /// latches of the catalog's DDL, so no catalog is asked and nothing is changed meanwhile.
+    pub fn hold_names(&self) -> NamesHeld<'_> {
+        self.shared.names.hold()
     }
 
     fn shard(&self, id: SpaceId) -> &RwLock<Shard> {

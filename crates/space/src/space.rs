@@ -1,6 +1,7 @@
 //! One tablespace: its file, opened when first needed, and its growth.
 
 use crate::header::{SpaceHeader, HEADER_READ_BYTES};
+use crate::names::Names;
 use crate::open_files::OpenFiles;
 use crate::suspects::Suspects;
 use crate::Uuid;
@@ -26,6 +27,7 @@ pub(crate) struct Shared {
     pub(crate) direct: AtomicBool,
     pub(crate) open_files: OpenFiles,
     pub(crate) suspects: Suspects,
+    pub(crate) names: Names,
 }
 
 /// What the catalog says of a tablespace.
@@ -239,6 +241,7 @@ impl Space {
         let path = self.full_path();
         let identity = self.identity.lock().clone();
         let uuid = identity.uuid.expect("a new tablespace has a UUID");
+        let _changing = self.shared.names.changing(&[&identity.path]);
         let mut slot = self.file.write();
         self.shared.suspects.creating(self.id, &identity.path);
         let mode = OpenMode::NEW.with_direct(self.shared.direct.load(Ordering::Relaxed));
@@ -284,6 +287,7 @@ impl Space {
     /// gets an error.
     pub(crate) fn drop_file(&self) -> Result<()> {
         self.dropped.store(true, Ordering::Release);
+        let _changing = self.shared.names.changing(&[&self.path()]);
         let mut slot = self.file.write();
         if slot.take().is_some() {
             self.shared.open_files.closed();
@@ -298,6 +302,7 @@ impl Space {
 
     /// Gives the file another path; durable when this returns.
     pub(crate) fn rename_file(&self, path: &str) -> Result<()> {
+        let _changing = self.shared.names.changing(&[&self.path(), path]);
         let mut slot = self.file.write();
         if self.is_dropped() {
             return Err(self.unavailable("it has been dropped"));

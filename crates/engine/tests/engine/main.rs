@@ -1,5 +1,6 @@
 //! The engine end to end, on real files and on the simulated disk.
 
+mod backup;
 mod clones;
 mod copies;
 mod full_log;

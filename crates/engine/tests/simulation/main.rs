@@ -11,6 +11,7 @@ macro_rules! say {
 }
 
 mod define;
+mod hot;
 mod model;
 mod rows;
 mod steps;
@@ -53,7 +54,8 @@ fn run_for(first_seed: u64, seconds: u64) {
         seed += 1;
     }
     let buffered = world::BUFFERED.load(Ordering::Relaxed);
-    println!("simulation: {} runs, {buffered} changes buffered", seed - first_seed);
+    let whole = hot::WHOLE.load(Ordering::Relaxed);
+    println!("simulation: {} runs, {buffered} changes buffered, {whole} backups", seed - first_seed);
 }
 
 #[test]

@@ -77,7 +77,7 @@ impl World {
 
     pub(crate) fn step(&mut self) -> End {
         let client = self.random.below(self.clients.len() as u64) as usize;
-        match self.random.below(100) {
+        match self.random.below(103) {
             0..=54 => self.change(client),
             55..=66 => self.read(client),
             67..=74 => self.commit(client),
@@ -89,7 +89,8 @@ impl World {
             92..=97 => self.background(),
             // Off for a short time, mostly: a crash in it is refused, and tests nothing else.
             98 if self.backup.is_some() || self.random.one_in(4) => self.switch_redo_log(),
-            _ => self.checkpoint(),
+            98..=99 => self.checkpoint(),
+            _ => self.hot_backup(),
         }
     }
 

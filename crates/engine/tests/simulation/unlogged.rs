@@ -31,7 +31,7 @@ impl World {
                 End::Fine
             }
             // Pages that cannot be read for a fault.
-            Err(Error::NotSupported { .. }) if self.faulty => End::Fine,
+            Err(Error::NotSupported { .. }) if self.faulty || self.hot.is_some() => End::Fine,
             Err(e) => self.trouble("switch", e),
         }
     }

@@ -65,6 +65,10 @@ pub struct World {
     pub(crate) frames: usize,
     /// So small that most tables are promoted; or out of reach.
     pub(crate) promote_bytes: u64,
+    /// The data directory.
+    pub(crate) dir: String,
+    /// A backup being made, and where.
+    pub(crate) hot: Option<(myriad::Backup, String)>,
     /// There while the log is off, or may be.
     pub(crate) backup: Option<Backup>,
     /// Whether the engine said that the log is off, and nothing since.
@@ -99,6 +103,8 @@ impl World {
             next_xid: 0,
             crashes: 0,
             backup: None,
+            dir: "/data".into(),
+            hot: None,
             surely_off: false,
         }
     }
@@ -135,7 +141,7 @@ impl World {
                     eprintln!("    {level:?}: {text}");
                 }
             }),
-            ..EngineConfig::new("/data")
+            ..EngineConfig::new(&self.dir)
         }
     }
 
@@ -197,6 +203,7 @@ impl World {
             }
         });
         self.lose_power();
+        self.hot = None;
         self.tables.clear();
         self.clients.clear();
         // What the old engine does from now on happens on a disk that nobody looks at.
@@ -313,12 +320,13 @@ impl World {
             assert!(self.engine().commit_by_xid(&p.xid).expect("commit"), "{:?}", p.xid);
             self.model.apply(&p.changes);
         }
+        self.hot = None;
         let engine = self.engine();
         while engine.background_step().expect("background") {}
         self.compare();
         let listed = engine.spaces().expect("spaces");
         let listed: BTreeSet<String> = listed.iter().map(|s| s.path.replace("#myriad/", "")).collect();
-        let files = self.io.list_dir(Path::new("/data/#myriad")).expect("folder");
+        let files = self.io.list_dir(&Path::new(&self.dir).join("#myriad")).expect("folder");
         let files: BTreeSet<String> = files.into_iter().filter(|f| f.ends_with(".myr")).collect();
         assert_eq!(files, listed, "files and catalog");
     }
@@ -364,6 +372,7 @@ impl World {
     }
 
     pub(crate) fn clean_close(&mut self) {
+        self.hot = None;
         if self.random.one_in(3) {
             assert!(matches!(self.switch_redo_log(), End::Fine));
             for _ in 0..self.random.below(100) {

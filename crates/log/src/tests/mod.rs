@@ -1,6 +1,7 @@
 //! Tests of the whole log, on the simulated disk.
 
 mod concurrent;
+mod copy;
 mod crash;
 mod damage;
 mod room;
