@@ -1,5 +1,6 @@
 /* The plugin: starting and stopping the engine, and what the server is told about it. */
 #include "ha_myriad.h"
+#include "backup.h"
 #include "clone.h"
 #include "discovery.h"
 #include "i_s.h"
@@ -29,6 +30,7 @@ handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *root) {
 
 int stop_engine(const char *why) {
   if (!myriad_core) return 0;
+  myriad_stop_backup();
   myriad_engine *core = myriad_core;
   myriad_core = nullptr;
   sql_print_information("MYRIAD: stopping (%s, myriad_fast_shutdown=%lu)", why, myriad_fast_shutdown);
@@ -51,21 +53,6 @@ int ddl_recovery_done(handlerton *) {
   return 0;
 }
 
-/* What mariadb-backup sets before it begins, and hardly anybody else: it has no other name that a server sees. */
-constexpr ulong MARIADB_BACKUP_WAIT_TIMEOUT = 2147483;
-
-/* BACKUP STAGE START. A snapshot of the whole data directory holds our files; mariadb-backup passes over them and would
-   end in "completed OK". An error here is the statement's, and its locks go with the connection. */
-void prepare_for_backup() {
-  THD *thd = current_thd;
-  if (!thd || thd->variables.net_wait_timeout != MARIADB_BACKUP_WAIT_TIMEOUT) return;
-  my_printf_error(
-      ER_BACKUP_STAGE_FAILED,
-      "MYRIAD: mariadb-backup would leave out all tables of this engine: use mariadb-dump, or stop the server "
-      "and copy its files",
-      MYF(ME_ERROR_LOG));
-}
-
 /* The engine's folder is no database: mariadb-upgrade would "mend" its name, and so move the files away. */
 void hide_folder() {
   const char *folder = "#myriad";
@@ -81,11 +68,11 @@ int init(void *arg) {
   myriad_hton->panic = panic;
   myriad_hton->show_status = myriad_show_status;
   myriad_hton->signal_ddl_recovery_done = ddl_recovery_done;
-  myriad_hton->prepare_for_backup = prepare_for_backup;
   myriad_hton->table_options = myriad_table_options;
   static const char *no_files[] = {NullS};
   myriad_hton->tablefile_extensions = no_files;
   myriad_init_transactions(myriad_hton);
+  myriad_init_backup(myriad_hton);
   myriad_init_discovery(myriad_hton);
   myriad_config config;
   myriad_fill_config(&config);

@@ -111,6 +111,17 @@ myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value)
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */
 myriad_status myriad_checkpoint_now(myriad_engine *);            /* write all dirty pages and advance the checkpoint */
 
+/* ---- backup ---------------------------------------------------------------------------------------------------------- */
+/* A copy of the data directory, made while others work with it. Must be finished or abandoned before the engine is closed. */
+typedef struct myriad_backup myriad_backup;
+/* Files copied, files in all, thousandths of the file under way; false stops the copy (MYRIAD_ERR_INTERRUPTED). */
+typedef bool (*myriad_backup_watch)(void *arg, uint64_t files, uint64_t files_total, uint32_t permille);
+/* Copies all files into dir/#myriad, and the log from then on. */
+myriad_status myriad_backup_begin(myriad_engine *, const char *dir, myriad_backup_watch, void *arg, myriad_backup **out);
+/* Makes it the state of now; frees it, also where it fails: then what was copied is removed. */
+myriad_status myriad_backup_finish(myriad_backup *);
+void myriad_backup_abandon(myriad_backup *);                     /* frees it; removes what was copied */
+
 /* ---- reports --------------------------------------------------------------------------------------------------------- */
 typedef void (*myriad_text_fn)(void *arg, const char *text, size_t len);
 void myriad_status_text(myriad_engine *, myriad_text_fn, void *arg);                    /* SHOW ENGINE MYRIAD STATUS */

@@ -10,7 +10,7 @@ static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_l
 static ulong io_capacity, io_capacity_max, change_buffer_max_size, max_open_files, tablespace_duplicate_check;
 static int tablespace_duplicate_check_threads;
 static ulonglong log_capacity, memory_tables_size;
-static char *background_cpus;
+static char *background_cpus, *backup_dir;
 static my_bool buffer_pool_warm_up;
 static const ulonglong pool_size_min = 5ULL << 20, pool_size_step = 1ULL << 20;
 static my_bool redo_log, doublewrite, deadlock_detect, tablespace_duplicate_check_light,
@@ -81,6 +81,20 @@ static int check_buffer_pool_size(MYSQL_THD, struct st_mysql_sys_var *, void *sa
     return 1;
   }
   *static_cast<ulonglong *>(save) = size;
+  return 0;
+}
+
+/* The rest of what the folder has to be is looked at when it is used. */
+static int check_backup_dir(MYSQL_THD thd, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
+  char buffer[FN_REFLEN];
+  int length = sizeof buffer;
+  const char *dir = value->val_str(value, buffer, &length);
+  if (!dir) length = 0;
+  if (length >= FN_REFLEN || (length && dir[0] != '/') || (length && memchr(dir, 0, size_t(length)))) {
+    my_printf_error(ER_WRONG_ARGUMENTS, "MYRIAD: the folder of a backup is given by an absolute path", MYF(0));
+    return 1;
+  }
+  *static_cast<const char **>(save) = thd_strmake(thd, dir ? dir : "", size_t(length));
   return 0;
 }
 
@@ -169,6 +183,12 @@ static MYSQL_SYSVAR_STR(background_cpus, background_cpus, PLUGIN_VAR_RQCMDARG | 
                         "writing and purge away from the "
                         "CPUs of the clients, or the other way round.",
                         nullptr, nullptr, "");
+static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_MEMALLOC,
+                        "Folder for the next backup, outside the data directory; an absolute path, written by the "
+                        "server. BACKUP STAGE START copies the engine's files into its subfolder #myriad, which must "
+                        "not exist or be empty; BACKUP STAGE END completes the copy. Default empty: no copy is made, "
+                        "and mariadb-backup is refused. Set it before a backup, to a new folder each time.",
+                        check_backup_dir, nullptr, "");
 static MYSQL_SYSVAR_BOOL(buffer_pool_warm_up, buffer_pool_warm_up, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                          "Saves which pages are in use, at shutdown and every five minutes, and reads them again in "
                          "the background after a start. "
@@ -226,6 +246,7 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(deadlock_detect),
                                                       MYSQL_SYSVAR(max_open_files),
                                                       MYSQL_SYSVAR(tablespace_per),
+                                                      MYSQL_SYSVAR(backup_dir),
                                                       MYSQL_SYSVAR(background_cpus),
                                                       MYSQL_SYSVAR(buffer_pool_warm_up),
                                                       MYSQL_SYSVAR(tablespace_duplicate_check),
@@ -240,6 +261,13 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
 ulong myriad_lock_wait_timeout_of(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
 
 ulonglong myriad_sort_buffer_of(THD *thd) { return THDVAR(thd, sort_buffer_size); }
+
+std::string myriad_backup_dir_now() {
+  mysql_mutex_lock(&LOCK_global_system_variables);
+  std::string dir = backup_dir ? backup_dir : "";
+  mysql_mutex_unlock(&LOCK_global_system_variables);
+  return dir;
+}
 
 void myriad_fill_config(myriad_config *config) {
   memset(config, 0, sizeof *config);

@@ -2,6 +2,7 @@
 #ifndef MYRIAD_VARIABLES_H
 #define MYRIAD_VARIABLES_H
 #include "server.h"
+#include <string>
 
 extern struct st_mysql_sys_var *myriad_system_variables[];
 extern ulong myriad_fast_shutdown;
@@ -9,6 +10,7 @@ extern ulonglong myriad_buffer_pool_size;
 
 ulong myriad_lock_wait_timeout_of(THD *thd); /* seconds */
 void myriad_fill_config(myriad_config *config);
+std::string myriad_backup_dir_now();
 /* Memory for sorting when an index is built, in bytes. */
 ulonglong myriad_sort_buffer_of(THD *thd);
 #endif

@@ -13,7 +13,7 @@ fail() { echo "setup: $*" >&2; exit 1; }
 
 server_packages=(mariadb-server mariadb-server-core mariadb-client mariadb-client-core mariadb-common libmariadb3
   libmariadb-dev libmariadbd19 libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb mariadb-plugin-spider
-  mariadb-plugin-provider-bzip2)
+  mariadb-plugin-provider-bzip2 mariadb-backup)
 tool_packages=(g++ make dpkg-dev zlib1g-dev libssl-dev clang-format sysbench python3 python3-pymysql python3-matplotlib
   strace tzdata debhelper "$@")
 

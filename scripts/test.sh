@@ -43,6 +43,7 @@ section crash-larger $python tests/crash/larger.py --loops "${CRASH_LOOPS:-4}"
 section crash-redo-log $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --switch-redo-log
 section crash-binlog $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --binlog
 section crash-two-engines $python tests/crash/two_engines.py
+section backup $python tests/backup/run.py
 section faults $python tests/faults/run.py
 section faults-device $python tests/faults/device.py
 section mtr $python tests/mtr/run.py

@@ -9,6 +9,7 @@
 
 #![allow(clippy::missing_safety_doc)] // the contract is the header's, once for all functions
 
+mod backup;
 mod build;
 mod copy;
 mod ddl;
@@ -21,6 +22,7 @@ mod session;
 mod table;
 mod types;
 
+pub use backup::*;
 pub use build::*;
 pub use copy::*;
 pub use ddl::*;

@@ -1,12 +1,14 @@
 //! The `myriad` command: looks at a data directory from outside the server, and measures the engine without one.
 //!
-//! Every subcommand is read-only but `bench`, which works in a folder of its own, and `advise`, which writes a temporary file. Exit codes: 0 clean, 1 findings, 2 could not run.
+//! Every subcommand is read-only but `bench`, which works in a folder of its own, `advise`, which writes a temporary file, and
+//! `prepare`. Exit codes: 0 clean, 1 findings, 2 could not run.
 
 mod advise;
 mod bench;
 mod check;
 mod innodb;
 mod inspect;
+mod prepare;
 mod report;
 mod verify;
 
@@ -35,6 +37,8 @@ enum Command {
     CheckTablespaces(check::CheckArgs),
     /// Shows what is in a stopped data directory: its tablespaces, the pages of one, the contents of a page.
     Inspect(inspect::InspectArgs),
+    /// Recovers a backup: the next start has nothing to redo. Needed by no start, but makes it quick.
+    Prepare(prepare::PrepareArgs),
     /// Measures the device under a folder and recommends the number of threads for the tablespace check.
     Advise(advise::AdviseArgs),
     /// Runs the embedded engine under load, without a server, and prints its throughput.
@@ -46,6 +50,7 @@ fn main() -> ExitCode {
         Command::Verify { dir, json } => verify::run(&dir, json),
         Command::CheckTablespaces(args) => check::run(&args),
         Command::Inspect(args) => inspect::run(&args),
+        Command::Prepare(args) => prepare::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Bench(args) => bench::run(&args),
     };
