@@ -1,7 +1,7 @@
 //! Room `engine`, crate `myriad`: the storage engine as a library.
 //!
 //! Holds the order in which an engine opens, recovers and closes ([`Engine`]), sessions and their transactions
-//! ([`Session`]), open tables and their counters ([`Table`]), cursors, in-place index builds and reports. Rows and keys are
+//! ([`Session`]), open tables and their counters ([`Table`]), cursors, in-place index builds, backups and reports. Rows and keys are
 //! byte strings; keys sort by `memcmp`. Knows nothing of SQL, and holds no page, lock or log logic of its own.
 //!
 //! Invariants:

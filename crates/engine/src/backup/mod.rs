@@ -117,8 +117,8 @@ impl Engine {
             whole: false,
         };
         std::mem::forget(ending);
-        backup.list()?;
         backup.follow()?;
+        backup.list()?;
         Ok(backup)
     }
 }
