@@ -22,8 +22,7 @@ impl World {
             }
         }
         if self.random.one_in(3) {
-            self.io.clear_faults();
-            self.faulty = false;
+            self.heal();
             for client in &mut self.clients {
                 if client.open && client.session.rollback().is_err() {
                     return;
@@ -49,7 +48,21 @@ impl World {
         self.compare();
     }
 
+    /// Takes back what [`World::inject`] did.
+    pub(crate) fn heal(&mut self) {
+        self.io.clear_faults();
+        self.io.set_capacity(None);
+        (self.faulty, self.full) = (false, false);
+    }
+
     pub(crate) fn inject(&mut self) {
+        if self.random.one_in(5) {
+            let room = self.random.below(1 << 20);
+            say!(self, "fault: the disk has room for {room} bytes");
+            self.io.set_capacity(Some(self.io.used_bytes() + room));
+            (self.faulty, self.full) = (true, true);
+            return;
+        }
         let kinds =
             [CallKind::Write, CallKind::Sync, CallKind::Allocate, CallKind::Read, CallKind::Open, CallKind::SyncDir];
         let kind = kinds[self.random.below(kinds.len() as u64) as usize];

@@ -58,6 +58,8 @@ pub struct World {
     pub(crate) alternatives: Vec<Model>,
     pub(crate) prepared: Vec<PreparedTrx>,
     pub(crate) faulty: bool,
+    /// The disk may be full.
+    pub(crate) full: bool,
     pub(crate) next_xid: u32,
     pub(crate) crashes: u64,
     pub(crate) page_size: usize,
@@ -100,6 +102,7 @@ impl World {
             alternatives: Vec::new(),
             prepared: Vec::new(),
             faulty: false,
+            full: false,
             next_xid: 0,
             crashes: 0,
             backup: None,
@@ -167,8 +170,7 @@ impl World {
                 Err(e) => panic!("open failed: {e}"),
             }
         }
-        self.io.clear_faults();
-        self.faulty = false;
+        self.heal();
         for _ in 0..3 {
             let session = self.engine().session();
             self.clients.push(Client {
@@ -191,7 +193,12 @@ impl World {
     pub(crate) fn lose_power(&mut self) {
         let seed = self.random.next_u64();
         self.io = self.io.crash(seed);
-        self.faulty = false;
+        // A full disk may be full after the crash, too.
+        self.full = self.full && self.random.one_in(2);
+        self.faulty = self.full;
+        if !self.full {
+            self.io.set_capacity(None);
+        }
         self.crashes += 1;
     }
 
@@ -314,8 +321,7 @@ impl World {
 
     /// Ends everything and looks again: after all background work nothing may have changed, and no file be left over.
     pub(crate) fn settle(&mut self) {
-        self.io.clear_faults();
-        self.faulty = false;
+        self.heal();
         for p in std::mem::take(&mut self.prepared) {
             assert!(self.engine().commit_by_xid(&p.xid).expect("commit"), "{:?}", p.xid);
             self.model.apply(&p.changes);
