@@ -537,6 +537,18 @@ def metric(c, name):
     return int(rows(c, f"SELECT value FROM information_schema.myriad_metrics WHERE name='{name}'")[0][0])
 
 
+def test_small_pages(_):
+    """A key that pages of 4 KiB have no room for is refused with its table, not with the rows."""
+    with server.Server("MYRIAD", options=["--loose-myriad-page-size=4096"], pool_mib=16) as small:
+        c = database(small)
+        table = "CREATE TABLE k{0} (id INT PRIMARY KEY, a VARBINARY({0}) NOT NULL, b VARBINARY({0}) NOT NULL, KEY ab (a, b))"
+        rows(c, table.format(400))
+        rows(c, "INSERT INTO k400 VALUES (1, REPEAT('x', 400), REPEAT('y', 400))")
+        expect("by the key", rows(c, "SELECT id FROM k400 FORCE INDEX (ab) WHERE a > ''"), ((1,),))
+        expect("too long a key", code_of(c, table.format(700)), 1071)
+        c.close()
+
+
 def test_pool_resize(where):
     """The pool grows and shrinks under load; sizes that cannot be are refused; memory follows."""
     c = database(where)
