@@ -189,7 +189,7 @@ impl Catalog {
     pub(crate) fn space_locked(&self, trx: &mut Trx, space: SpaceId) -> Result<SpaceRow> {
         let value = get_locked(trx, &index(rows::SPACES), &space.0.to_be_bytes(), Strength::X)?;
         let value = value.ok_or_else(|| Error::TablespaceUnavailable {
-            name: format!("tablespace {space}"),
+            name: space.to_string(),
             reason: "the catalog does not know it".into(),
         })?;
         SpaceRow::decode(&value)

@@ -315,7 +315,7 @@ impl SpaceRegistry {
 }
 
 fn unavailable(id: SpaceId, reason: &str) -> Error {
-    Error::TablespaceUnavailable { name: format!("tablespace {id}"), reason: reason.into() }
+    Error::TablespaceUnavailable { name: id.to_string(), reason: reason.into() }
 }
 
 /// Paths come from names that users choose, and must stay inside `#myriad/`.

@@ -340,7 +340,8 @@ fn the_resolver_answers_for_unknown_ids() {
     let io = disk();
     create(&registry(&io, 10), 20);
     let r = registry(&io, 10);
-    assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("does not know"));
+    let unknown = r.get(SpaceId(20)).err().unwrap();
+    assert_eq!(unknown.to_string(), "tablespace 20 is unavailable: the catalog does not know it");
     r.set_resolver(Box::new(|id| match id.0 {
         20 => Ok(Some(("s20.myr".into(), uuid(20)))),
         30 => Ok(Some(("../outside.myr".into(), uuid(30)))),
