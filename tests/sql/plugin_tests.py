@@ -4,6 +4,7 @@ Usage: plugin_tests.py [NAME...]"""
 import os
 import subprocess
 import sys
+import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from server_tests import code_of, database, expect, rows, run, server  # noqa: E402
@@ -39,6 +40,33 @@ def test_without_the_engine(_where):
         expect("nothing to show", rows(c, "SELECT * FROM information_schema.MYRIAD_TRX"), ())
         rows(c, "INSTALL PLUGIN MYRIAD SONAME 'ha_myriad'")
         expect("again", rows(c, "SELECT COUNT(*) FROM e.t"), ((0,),))
+
+
+def test_listed_while_created(where):
+    """Tablespaces come and go while others list them: the list comes upon some before their files are made."""
+    c = database(where)
+    done = threading.Event()
+
+    def look():
+        other = where.connect()
+        while not done.is_set():
+            rows(other, "SELECT * FROM information_schema.MYRIAD_TABLESPACES")
+
+    lookers = [threading.Thread(target=look) for _ in range(3)]
+    for looker in lookers:
+        looker.start()
+    try:
+        for n in range(60):
+            rows(c, f"CREATE TABLE t{n} (a INT PRIMARY KEY) ENGINE=MYRIAD TABLESPACE_PER='TABLE'")
+            rows(c, f"INSERT INTO t{n} VALUES ({n})")
+            if n % 2:
+                rows(c, f"DROP TABLE t{n}")
+    finally:
+        done.set()
+        for looker in lookers:
+            looker.join()
+    for n in range(0, 60, 2):
+        expect("row", rows(c, f"SELECT * FROM t{n}"), ((n,),))
 
 
 if __name__ == "__main__":

@@ -194,34 +194,32 @@ impl SpaceRegistry {
     /// `#myriad/`; [`Error::DiskFull`], [`Error::Io`]. Nothing is left behind then.
     pub fn create(&self, id: SpaceId, path: &str, uuid: Uuid, creation_lsn: Lsn) -> Result<Arc<Space>> {
         check_path(path)?;
-        let new = match *self.resolver.read() {
-            Some(_) => Space::resolved(&self.shared, id, path, uuid),
-            None => Space::new(&self.shared, id, path, Some(uuid)),
-        };
-        let space = {
-            let mut shard = self.shard(id).write();
-            if shard.has_dropped(id) {
-                return Err(Error::invalid(format!("tablespace id {id} is in use")));
-            }
-            match shard.known.get(&id) {
-                // Whoever lists the tablespaces may have come upon its row before it has a file.
-                Some(known) if known.is_resolved_as(path, uuid) => Arc::clone(known),
-                Some(_) => return Err(Error::invalid(format!("tablespace id {id} is in use"))),
-                None => {
-                    let new = Arc::new(new);
-                    shard.sweep();
-                    shard.known.insert(id, Arc::clone(&new));
-                    new
-                }
-            }
-        };
-        if let Err(e) = space.create_file(creation_lsn) {
-            if !space.is_open() {
-                self.shard(id).write().known.remove(&id);
-            }
-            return Err(e);
+        let (space, is_new) = self.about_to_create(id, path, uuid)?;
+        let created = space.create_file(creation_lsn);
+        if created.is_err() && is_new {
+            self.shard(id).write().known.remove(&id);
         }
-        Ok(space)
+        created.map(|()| space)
+    }
+
+    /// The tablespace whose file is about to be created, known from now on so that there is never a second one, and whether it
+    /// was not yet: who lists the catalog may have come upon its row before.
+    fn about_to_create(&self, id: SpaceId, path: &str, uuid: Uuid) -> Result<(Arc<Space>, bool)> {
+        let resolver_knows = self.resolver.read().is_some();
+        let mut shard = self.shard(id).write();
+        shard.sweep();
+        match shard.known.get(&id) {
+            Some(space) if space.is_resolved() && space.is_described_as(path, uuid) => Ok((Arc::clone(space), false)),
+            None if !shard.has_dropped(id) => {
+                let space = Arc::new(match resolver_knows {
+                    true => Space::resolved(&self.shared, id, path, uuid),
+                    false => Space::new(&self.shared, id, path, Some(uuid)),
+                });
+                shard.known.insert(id, Arc::clone(&space));
+                Ok((space, true))
+            }
+            _ => Err(Error::invalid(format!("tablespace id {id} is in use"))),
+        }
     }
 
     /// The tablespace. Opens no file: that happens at its first use.

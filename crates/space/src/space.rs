@@ -92,10 +92,10 @@ impl Space {
         self.resolved
     }
 
-    /// Whether it is what the resolver described, and that is this.
-    pub(crate) fn is_resolved_as(&self, path: &str, uuid: Uuid) -> bool {
+    /// Whether the catalog says this of it.
+    pub(crate) fn is_described_as(&self, path: &str, uuid: Uuid) -> bool {
         let identity = self.identity.lock();
-        self.resolved && identity.path == path && identity.uuid == Some(uuid)
+        identity.path == path && identity.uuid == Some(uuid)
     }
 
     /// Its id.

@@ -6,6 +6,7 @@ use myriad_base::random::Random;
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_io::{CallKind, Fault, Io, SimIo};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
@@ -512,4 +513,35 @@ fn tablespaces_created_in_this_run_are_forgotten_like_others() {
     }
     r.drop_space(SpaceId(36)).unwrap();
     assert!(r.get(SpaceId(36)).is_err());
+}
+
+/// The catalog has a tablespace's row before its file is made: a listing may ask for it then, and open it a moment later.
+#[test]
+fn tablespaces_are_created_while_somebody_lists_them() {
+    let io = disk();
+    let r = registry(&io, 4);
+    r.set_resolver(Box::new(|id| Ok(Some((format!("s{id}.myr"), uuid(id.0))))));
+    let seen = r.get(SpaceId(20)).unwrap();
+    assert!(reason(seen.file().err().unwrap()).contains("missing"));
+    assert!(Arc::ptr_eq(&seen, &create(&r, 20)) && seen.file().is_ok());
+    assert!(r.create(SpaceId(20), "s20.myr", uuid(20), Lsn(1)).is_err(), "twice");
+    assert!(seen.file().is_ok() && r.create(SpaceId(20), "other.myr", uuid(20), Lsn(1)).is_err());
+    // One whose file cannot be made is not kept, but by who knew of it.
+    io.inject(CallKind::Open, "", 0, Fault::Enospc, false);
+    assert!(r.create(SpaceId(21), "s21.myr", uuid(21), Lsn(1)).is_err());
+    let listed = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !listed.load(Ordering::Relaxed) {
+                (100..160).for_each(|id| drop(r.get(SpaceId(id)).unwrap().file()));
+            }
+        });
+        for id in 100..160 {
+            let space = create(&r, id);
+            assert!(Arc::ptr_eq(&space, &r.get(SpaceId(id)).unwrap()));
+        }
+        listed.store(true, Ordering::Relaxed);
+    });
+    r.set_max_open_files(1);
+    assert_eq!(r.open_files(), 1, "each open file is counted once");
 }
