@@ -362,13 +362,7 @@ mod tests {
     use myriad_base::clock::ManualClock;
     use std::path::PathBuf;
 
-    /// A file system on which everything takes a while.
-    struct Slow {
-        inner: Arc<dyn Io>,
-        clock: Arc<ManualClock>,
-        takes: Arc<Mutex<Duration>>,
-    }
-
+    /// A file whose calls take a while.
     struct SlowFile {
         inner: Arc<dyn File>,
         clock: Arc<ManualClock>,
@@ -411,42 +405,8 @@ mod tests {
         }
     }
 
-    impl Io for Slow {
-        fn open(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
-            let inner = self.inner.open(path, mode)?;
-            Ok(Arc::new(SlowFile { inner, clock: Arc::clone(&self.clock), takes: Arc::clone(&self.takes) }))
-        }
-        fn create_dir(&self, path: &Path) -> Result<()> {
-            self.inner.create_dir(path)
-        }
-        fn remove_file(&self, path: &Path) -> Result<()> {
-            self.inner.remove_file(path)
-        }
-        fn rename(&self, from: &Path, to: &Path) -> Result<()> {
-            self.inner.rename(from, to)
-        }
-        fn sync_dir(&self, dir: &Path) -> Result<()> {
-            self.inner.sync_dir(dir)
-        }
-        fn exists(&self, path: &Path) -> Result<bool> {
-            self.inner.exists(path)
-        }
-        fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
-            self.inner.list_dir(path)
-        }
-        fn lock_file(&self, path: &Path) -> Result<Box<dyn FileLock>> {
-            self.inner.lock_file(path)
-        }
-        fn submit(&self, batch: &mut [IoRequest<'_>]) {
-            batch.iter_mut().for_each(IoRequest::run);
-        }
-        fn name(&self) -> &'static str {
-            "slow"
-        }
-    }
-
     struct Setup {
-        io: Arc<dyn Io>,
+        disk: SimIo,
         watch: Arc<FileWatch>,
         clock: Arc<ManualClock>,
         takes: Arc<Mutex<Duration>>,
@@ -460,10 +420,16 @@ mod tests {
         let heard = Arc::clone(&told);
         let as_clock: Arc<dyn Clock> = Arc::<ManualClock>::clone(&clock);
         let watch = FileWatch::new(as_clock, move |text| heard.lock().push(text.to_owned()));
-        let inner: Arc<dyn Io> = Arc::new(SimIo::new(1));
-        inner.create_dir(Path::new("/d")).unwrap();
-        let io = watch.watch(Arc::new(Slow { inner, clock: Arc::clone(&clock), takes: Arc::clone(&takes) }));
-        Setup { io, watch, clock, takes, told }
+        let disk = SimIo::new(1);
+        disk.create_dir(Path::new("/d")).unwrap();
+        Setup { disk, watch, clock, takes, told }
+    }
+
+    /// A new file on which every call takes as long as `takes` says.
+    fn slow_file(s: &Setup, name: &str) -> WatchedFile {
+        let inner = s.disk.open(&PathBuf::from("/d").join(name), OpenMode::NEW).unwrap();
+        let inner = SlowFile { inner, clock: Arc::clone(&s.clock), takes: Arc::clone(&s.takes) };
+        WatchedFile { role: FileRole::of(inner.path()), inner: Arc::new(inner), watch: Arc::clone(&s.watch) }
     }
 
     fn of(watch: &FileWatch, files: &str, call: &str) -> FileStats {
@@ -476,7 +442,7 @@ mod tests {
         assert!(s.watch.stats().iter().all(|row| row.ended + row.running == 0));
         *s.takes.lock() = Duration::from_millis(3);
         for name in ["redo.log", "doublewrite", "shop.16.myr", "FORMAT"] {
-            let file = s.io.open(&PathBuf::from("/d").join(name), OpenMode::NEW).unwrap();
+            let file = slow_file(&s, name);
             file.write_at(&[7; 8192], 0).unwrap();
             file.sync().unwrap();
             assert_eq!(file.read_at(&mut [0; 10000], 0).unwrap(), 8192);
@@ -493,22 +459,22 @@ mod tests {
     #[test]
     fn a_batch_is_counted_once() {
         let s = setup();
-        let file = s.io.open(Path::new("/d/shop.16.myr"), OpenMode::NEW).unwrap();
-        *s.takes.lock() = Duration::from_millis(2);
+        let io = s.watch.watch(Arc::new(s.disk.clone()));
+        let file = io.open(Path::new("/d/shop.16.myr"), OpenMode::NEW).unwrap();
         let bytes = [1; 4096];
         let mut batch: Vec<IoRequest<'_>> = (0..5).map(|i| IoRequest::write(&*file, &bytes, i * 4096)).collect();
-        s.io.submit(&mut batch);
+        io.submit(&mut batch);
         assert!(batch.iter().all(|r| r.result == Ok(4096)));
-        s.io.submit(&mut []);
+        io.submit(&mut []);
         let row = of(&s.watch, "tablespace", "write");
-        assert_eq!((row.ended, row.bytes, row.longest_ns), (5, 5 * 4096, 10_000_000));
+        assert_eq!((row.ended, row.bytes, row.running), (5, 5 * 4096, 0));
         assert_eq!(s.watch.stats().iter().map(|row| row.ended).sum::<u64>(), 5);
     }
 
     #[test]
     fn slow_calls_are_told_of_but_not_all() {
         let s = setup();
-        let file = s.io.open(Path::new("/d/redo.log"), OpenMode::NEW).unwrap();
+        let file = slow_file(&s, "redo.log");
         *s.takes.lock() = Duration::from_millis(999);
         file.sync().unwrap();
         assert!(s.told.lock().is_empty());

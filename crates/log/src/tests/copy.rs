@@ -1,6 +1,6 @@
 //! Copies of the log made while it goes on.
 
-use super::{append, body, config, disk, dyn_io, open, Frame};
+use super::{append, body, config, disk, dyn_io, open, open_in, Frame};
 use crate::{Log, LogConfig, LogCopy};
 use myriad_base::random::Random;
 use myriad_base::{Error, Lsn};
@@ -17,16 +17,8 @@ fn begin(io: &SimIo, log: &Log, patience: Duration) -> LogCopy {
 
 /// Frames that a start finds in the copy.
 fn frames(io: &SimIo, config: LogConfig) -> (Lsn, Vec<Frame>, Lsn) {
-    let log = Log::open(&dyn_io(io), Path::new(DIR), config).unwrap();
-    let (from, _) = log.last_checkpoint();
-    let mut frames = Vec::new();
-    let end = log
-        .scan(from, &mut |start, end, body| {
-            frames.push(Frame { start: start.0, end: end.0, body: body.to_vec() });
-            Ok(())
-        })
-        .unwrap();
-    log.resume_at(end).unwrap();
+    let (log, frames) = open_in(io, Path::new(DIR), config);
+    let ((from, _), end) = (log.last_checkpoint(), log.end_lsn());
     assert!(log.age() <= log.capacity() * 7 / 8, "room is left for the start");
     append(&log, b"one more");
     log.flush_to(log.end_lsn()).unwrap();

@@ -44,7 +44,12 @@ pub(super) fn disk(seed: u64, config: LogConfig) -> SimIo {
 
 /// Opens, scans and resumes; also the frames found.
 pub(super) fn open(io: &SimIo, config: LogConfig) -> (Log, Vec<Frame>) {
-    let log = Log::open(&dyn_io(io), Path::new("/d"), config).unwrap();
+    open_in(io, Path::new("/d"), config)
+}
+
+/// As [`open`], the log of folder `dir`.
+pub(super) fn open_in(io: &SimIo, dir: &Path, config: LogConfig) -> (Log, Vec<Frame>) {
+    let log = Log::open(&dyn_io(io), dir, config).unwrap();
     let (from, _) = log.last_checkpoint();
     let mut frames = Vec::new();
     let end = log
