@@ -52,7 +52,7 @@ impl BufferPool {
         if self.log().end_lsn().0 >= self.background.wake_lsn.load(Ordering::Relaxed) {
             self.age_pressure()?;
         }
-        self.log().reserve_check()
+        self.heed_log(self.log().reserve_check())
     }
 
     #[cold]

@@ -602,6 +602,20 @@ impl BufferPool {
         }
     }
 
+    /// Passes on what the log answered. If it has failed for good the engine is stopped, and the error log hears of it now
+    /// rather than when the next page is changed or written.
+    ///
+    /// # Errors
+    /// The answer's.
+    #[inline]
+    pub fn heed_log<T>(&self, answer: Result<T>) -> Result<T> {
+        answer.inspect_err(|error| {
+            if let (Error::Poisoned { reason }, Err(_)) = (error, self.log.check_poison()) {
+                self.poison(reason);
+            }
+        })
+    }
+
     /// Whether the pool is still good.
     ///
     /// # Errors

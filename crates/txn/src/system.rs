@@ -420,8 +420,8 @@ impl TrxSystem {
         }
         match policy {
             FlushPolicy::EverySecond => Ok(()),
-            FlushPolicy::Write => self.pool.log().write_to(lsn),
-            FlushPolicy::Sync => self.pool.log().flush_to(lsn),
+            FlushPolicy::Write => self.pool.heed_log(self.pool.log().write_to(lsn)),
+            FlushPolicy::Sync => self.pool.heed_log(self.pool.log().flush_to(lsn)),
         }
     }
 

@@ -54,6 +54,27 @@ fn crashed() -> (SimIo, Rows) {
     })
 }
 
+/// Whoever meets a log that fails tells the error log at once: nobody may come after, and a DBA would see an engine that refuses
+/// everything and says nothing.
+#[test]
+fn a_failed_log_is_told_of_by_the_first_who_meets_it() {
+    for call in [CallKind::Write, CallKind::Sync] {
+        let io = SimIo::new(2);
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&told);
+        let report: Reporter = Arc::new(move |_, text: &str| heard.lock().unwrap().push(text.to_string()));
+        let engine = open_sim(&io, EngineConfig { report, background_threads: false, ..config("/data") }).unwrap();
+        engine.create_table("d/t", &spec()).unwrap();
+        let table = engine.open_table("d/t").unwrap();
+        let mut session = engine.session();
+        session.insert(&table, b"a", b"b").unwrap();
+        io.inject(call, "redo.log", 0, Fault::Eio, true);
+        assert!(matches!(session.commit(), Err(Error::Poisoned { .. })));
+        let told = told.lock().unwrap();
+        assert!(told.iter().any(|text| text.contains("stopped") && text.contains("redo.log")), "{call:?}: {told:?}");
+    }
+}
+
 /// All rows are there; the one that was under way may be.
 fn check_rows(engine: &Arc<Engine>, expected: &[(Vec<u8>, Vec<u8>)]) {
     let found = rows(engine, "d/t");
