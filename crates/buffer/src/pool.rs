@@ -638,6 +638,11 @@ impl BufferPool {
         self.shards.iter().map(|s| s.dirty().len()).sum()
     }
 
+    /// How many partitions there are.
+    pub fn partition_count(&self) -> usize {
+        self.shards.len()
+    }
+
     /// Figures of each partition.
     pub fn partition_stats(&self) -> Vec<PartitionStats> {
         let frames = self.frames.len() as u32;

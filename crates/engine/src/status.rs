@@ -186,7 +186,7 @@ impl Engine {
     fn status_pool(&self, out: &mut String) {
         title(out, "BUFFER POOL AND I/O");
         let s = self.pool().stats();
-        let partitions = self.partitions().len();
+        let partitions = self.pool().partition_count();
         line!(
             out,
             "Frames {} of {} bytes in {partitions} partitions; free {}, dirty {}",
@@ -402,7 +402,7 @@ impl Engine {
             ("log_age_bytes", log.age_bytes),
             ("log_capacity_bytes", log.capacity_bytes),
             ("redo_log_on", u64::from(!self.pool().log().is_unlogged())),
-            ("buffer_pool_partitions", self.partitions().len() as u64),
+            ("buffer_pool_partitions", self.pool().partition_count() as u64),
             ("buffer_pool_pages_total", pool.frames + pool.frames_lent),
             ("buffer_pool_pages_lent", pool.frames_lent),
             ("buffer_pool_pages_free", pool.free_frames),
