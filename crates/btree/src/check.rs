@@ -3,7 +3,7 @@
 use crate::leaf::{Leaf, LeafShared};
 use crate::page::{self, Target};
 use crate::promote::is_boundary;
-use crate::tree::Tree;
+use crate::tree::{Step, Tree};
 use crate::{alloc, tree};
 use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{Error, PageId, PageNo, Result};
@@ -107,7 +107,7 @@ impl Tree {
         let mut previous: Option<Vec<u8>> = None;
         while report.findings.len() < FINDINGS_MAX {
             let mut root = None;
-            let found = self.at_level_noting::<SharedPage<'_>>(pool, Target::At(&at), level, &mut |step| {
+            let found = self.at_level_noting::<SharedPage<'_>>(pool, Target::At(&at), level, &mut |step: Step| {
                 root = step.is_promoted_root().then_some(step.page).or(root.filter(|_| step.page != self.root));
             });
             if let Some(root) = root {

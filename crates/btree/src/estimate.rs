@@ -1,8 +1,9 @@
 //! Estimates for the optimizer.
 
 use crate::leaf::{Leaf, LeafShared};
-use crate::page::{self, Latched, Target};
-use crate::tree::{Step, Tree};
+use crate::page::{self, Latched, Target, Unlatched};
+use crate::read_ahead::Together;
+use crate::tree::{Note, Step, Tree};
 use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{PageNo, Result};
 use myriad_buffer::{BufferPool, SharedPage};
@@ -144,18 +145,46 @@ fn within(leaf: &LeafShared<'_>, from: usize, to: usize) -> RangeEstimate {
     RangeEstimate { entries: entries as u64, leaf_pages: 1, entry_bytes, exact: true }
 }
 
+/// The steps of a way.
+struct Noted<'k> {
+    root: PageNo,
+    steps: Path,
+    range: Option<Together<'k>>,
+}
+
+impl Note for Noted<'_> {
+    fn step(&mut self, step: Step) {
+        if step.page == self.root || step.is_promoted_root() {
+            self.steps.clear();
+        }
+        if !step.is_promoted_root() {
+            self.steps.push(step);
+        }
+    }
+
+    fn arriving(&mut self, tree: &Tree, pool: &BufferPool, parent: &Unlatched<'_>, at: usize) {
+        if let Some(range) = &mut self.range {
+            range.arriving(tree, pool, parent, at);
+        }
+    }
+}
+
 impl Tree {
     /// The way to `target`, root first (of a promoted index its own), and the leaf at its end.
     fn path<'p>(&self, pool: &'p BufferPool, target: Target<'_>) -> Result<(Path, LeafShared<'p>)> {
-        let mut steps = Path::new();
-        let found = self.at_level_noting::<SharedPage<'p>>(pool, target, 0, &mut |step| {
-            if step.page == self.root || step.is_promoted_root() {
-                steps.clear();
-            }
-            if !step.is_promoted_root() {
-                steps.push(step);
-            }
-        })?;
+        self.path_of_range(pool, target, None)
+    }
+
+    /// As [`Tree::path`], which wants the pages of a short range of which it is the beginning together.
+    fn path_of_range<'p>(
+        &self,
+        pool: &'p BufferPool,
+        target: Target<'_>,
+        range: Option<Together<'_>>,
+    ) -> Result<(Path, LeafShared<'p>)> {
+        let mut noted = Noted { root: self.root, steps: Path::new(), range };
+        let found = self.at_level_noting::<SharedPage<'p>>(pool, target, 0, &mut noted)?;
+        let mut steps = noted.steps;
         let leaf = LeafShared::new(found.expect("every tree has level 0"));
         if leaf.page_id() == self.root_id() || page::is_promoted_root(leaf.bytes()) {
             steps.clear();
@@ -178,7 +207,8 @@ impl Tree {
         if !hi.is_empty() && lo >= hi {
             return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
         }
-        let (low_path, leaf) = self.path(pool, Target::At(lo))?;
+        let range = (!hi.is_empty()).then(|| Together::all(Target::Before(hi)));
+        let (low_path, leaf) = self.path_of_range(pool, Target::At(lo), range)?;
         let low_end = low_path[low_path.len() - 1];
         if !hi.is_empty() && (leaf.is_last() || hi <= leaf.high_fence()) {
             let high_at = leaf.find(hi).unwrap_or_else(|slot| slot);

@@ -5,12 +5,12 @@ use crate::tests::{put, rig, scan, take, Rig, SPACE};
 use crate::*;
 use myriad_buffer::{BufferPool, Mtr, SharedPage};
 
-fn key(n: u64) -> Vec<u8> {
+pub(crate) fn key(n: u64) -> Vec<u8> {
     [&[0, 0, 0, 5][..], &n.to_be_bytes()].concat()
 }
 
 /// Brings so many other pages in that none of other trees stays.
-fn forget(pool: &BufferPool) {
+pub(crate) fn forget(pool: &BufferPool) {
     let other = Tree::create(pool, SPACE).unwrap();
     for n in 0..1200u64 {
         put(pool, other, &key(n), &[1; 1000]).unwrap();

@@ -46,4 +46,6 @@ mod estimate_tests;
 #[cfg(test)]
 mod promote_tests;
 #[cfg(test)]
+mod read_ahead_tests;
+#[cfg(test)]
 mod tests;

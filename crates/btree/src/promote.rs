@@ -9,7 +9,7 @@ use crate::alloc::{self, Found, PACK_ROOT};
 use crate::page::{self, Fences, Latched, Target, ROOT};
 use crate::redo::{self, Bounds};
 use crate::split::{split, SplitPoint};
-use crate::tree::{Owner, Tree, HEIGHT_MAX};
+use crate::tree::{Owner, Step, Tree, HEIGHT_MAX};
 use myriad_base::{Error, IndexId, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef, SharedPage};
 
@@ -44,7 +44,7 @@ impl Tree {
     /// The leaf that covers `key`, and the tree that it belongs to.
     pub(crate) fn leaf_and_owner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<(SharedPage<'p>, Owner)> {
         let mut promoted = None;
-        let leaf = self.at_level_noting(pool, Target::At(key), 0, &mut |step| {
+        let leaf = self.at_level_noting(pool, Target::At(key), 0, &mut |step: Step| {
             if step.is_promoted_root() {
                 promoted = Some(step);
             } else if step.page == self.root {

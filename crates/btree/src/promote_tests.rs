@@ -288,7 +288,7 @@ fn promotion_speed() {
         let (low, own) = (key(LARGE, 0, 0), pack.owner(pool, &key(LARGE, 0, 0)).unwrap());
         let levels = |tree: Tree, key: &[u8]| {
             let mut pages = 1;
-            tree.at_level_noting::<SharedPage<'_>>(pool, Target::At(key), 0, &mut |step| {
+            tree.at_level_noting::<SharedPage<'_>>(pool, Target::At(key), 0, &mut |step: crate::tree::Step| {
                 pages += u32::from(!step.is_promoted_root());
             })
             .unwrap();

@@ -169,14 +169,14 @@ impl Tree {
         self.at_level_noting(pool, target, level, &mut |_| ())
     }
 
-    /// As [`Tree::at_level`]; `note` sees each step of the way. The tree's root among them means that the way began anew.
+    /// As [`Tree::at_level`]; `note` is told of the way.
     #[inline]
     pub(crate) fn at_level_noting<'p, P: Latch<'p>>(
         &self,
         pool: &'p BufferPool,
         target: Target<'_>,
         level: u8,
-        note: &mut impl FnMut(Step),
+        note: &mut impl Note,
     ) -> Result<Option<P>> {
         for _ in 0..RESTARTS_MAX {
             match self.descend(pool, target, level, note)? {
@@ -194,7 +194,7 @@ impl Tree {
         pool: &'p BufferPool,
         target: Target<'_>,
         level: u8,
-        note: &mut impl FnMut(Step),
+        note: &mut impl Note,
     ) -> Result<Descent<P>> {
         let page_size = pool.page_size();
         let mut page = pool.optimistic(self.root_id())?;
@@ -219,10 +219,11 @@ impl Tree {
             if !page.validate() {
                 return Ok(Descent::Restart);
             }
-            note(Step { page: page.id().page, at, of });
+            note.step(Step { page: page.id().page, at, of });
             let id = self.id(child);
             here -= 1;
             if here == level {
+                note.arriving(self, pool, &view, at);
                 let latched = P::fix(pool, id);
                 if !page.validate() {
                     return Ok(Descent::Restart);
@@ -247,7 +248,7 @@ impl Tree {
                 return Ok(Descent::Restart); // it was a promoted root a moment ago
             }
             if flags & page::ROOT != 0 && kind == PageKind::Index as u8 {
-                note(Step::promoted_root(id.page, here));
+                note.step(Step::promoted_root(id.page, here));
                 here = level_found;
                 if here < level {
                     return Ok(Descent::TooLow);
@@ -269,7 +270,7 @@ impl Tree {
         pool: &'p BufferPool,
         target: Target<'_>,
         level: u8,
-        note: &mut impl FnMut(Step),
+        note: &mut impl Note,
     ) -> Result<Option<P>> {
         for _ in 0..1_000_000 {
             let mut page = pool.fix_shared(self.root_id())?;
@@ -290,7 +291,7 @@ impl Tree {
             }
             loop {
                 let at = page::route(&Latched(&page), target);
-                note(Step { page: page.id().page, at, of: page::count(&page) + 1 });
+                note.step(Step { page: page.id().page, at, of: page::count(&page) + 1 });
                 let id = self.id(page::child(&page, at));
                 here -= 1;
                 if here == level {
@@ -303,7 +304,7 @@ impl Tree {
                 }
                 let next = pool.fix_shared(id)?;
                 if page::is_promoted_root(&next) && next[OFF_KIND] == PageKind::Index as u8 {
-                    note(Step::promoted_root(id.page, here));
+                    note.step(Step::promoted_root(id.page, here));
                     here = page::level(&next);
                     if here < level {
                         return Ok(None);
@@ -344,15 +345,35 @@ fn is_root_of_other_level(p: &[u8], level: u8) -> bool {
 
 /// No leaf is a promoted root in the eyes of its parent: [`Tree::promote`] takes inner pages.
 #[inline]
-fn note_if_promoted(p: &[u8], id: PageId, level: u8, note: &mut impl FnMut(Step)) {
+fn note_if_promoted(p: &[u8], id: PageId, level: u8, note: &mut impl Note) {
     if level > 0 && page::is_promoted_root(p) {
-        note(Step::promoted_root(id.page, level));
+        note.step(Step::promoted_root(id.page, level));
     }
 }
 
 #[cold]
 fn wrong_page(id: PageId, kind: u8, found: u8, expected: u8) -> Error {
     Error::corrupt(id, format!("kind {kind} level {found}, where an index page of level {expected} belongs"))
+}
+
+/// Who is told of a descent.
+pub(crate) trait Note {
+    /// A step of the way. One of the tree's root means that the way began anew.
+    fn step(&mut self, step: Step);
+
+    /// The page at the end of the way, child `at` of `parent`, is about to be fixed. No latch is held; what is read of the
+    /// parent counts once it has been validated.
+    #[inline]
+    fn arriving(&mut self, tree: &Tree, pool: &BufferPool, parent: &Unlatched<'_>, at: usize) {
+        let _ = (tree, pool, parent, at);
+    }
+}
+
+impl<F: FnMut(Step)> Note for F {
+    #[inline]
+    fn step(&mut self, step: Step) {
+        self(step);
+    }
 }
 
 /// One level of the way to a key.

@@ -4,7 +4,7 @@
 
 use crate::cleaner::CLEANER_PAGES;
 use crate::config::{Level, PoolConfig};
-use crate::frame::USAGE_COLD;
+use crate::frame::USAGE_AHEAD;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use myriad_base::{work, Error, Lsn, PageId, Result};
@@ -277,7 +277,7 @@ impl BufferPool {
     pub fn prefetch(&self, ids: &[PageId]) {
         work::count(|w| &w.pages_prefetched, ids.len() as u64);
         if !self.background.has_threads() {
-            self.load_batch(ids, USAGE_COLD);
+            self.load_batch(ids, USAGE_AHEAD);
             return;
         }
         {
@@ -298,7 +298,7 @@ impl BufferPool {
             if ids.is_empty() || self.background.is_stopping() {
                 return;
             }
-            self.load_batch(&ids, USAGE_COLD);
+            self.load_batch(&ids, USAGE_AHEAD);
         }
     }
 }

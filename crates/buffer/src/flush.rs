@@ -297,17 +297,10 @@ impl BufferPool {
             self.io.submit(&mut requests);
             let results: Vec<Result<usize>> = requests.into_iter().map(|r| r.result).collect();
             let mut results = results.into_iter();
-            for Loading { id, at, pending, read } in loading {
-                let whole =
-                    !read || results.next().expect("a result for each request").is_ok_and(|n| n == self.page_size());
-                self.counters.add_many(Counter::Reads, u64::from(read));
-                if whole && self.finish_fill(id, at, pending).is_ok() {
-                    self.publish(at, usage);
-                    loaded += 1;
-                    self.frames().get(at).latch.unlock_exclusive();
-                } else {
-                    self.withdraw(id, at);
-                }
+            for page in loading {
+                let whole = !page.read
+                    || results.next().expect("a result for each request").is_ok_and(|n| n == self.page_size());
+                loaded += usize::from(self.end_loading(page, whole, usage));
             }
         }
         loaded
@@ -330,7 +323,12 @@ impl BufferPool {
         if !in_file && self.pending.get(id).ok()?.is_none() {
             return None;
         }
-        let at = self.try_take_frame(id, &source.space)?;
+        self.take_for_loading(id, &source.space, in_file)
+    }
+
+    /// Takes a free frame for a page, if there is one and nobody else has the page.
+    pub(crate) fn take_for_loading(&self, id: PageId, space: &Space, in_file: bool) -> Option<Loading> {
+        let at = self.try_take_frame(id, space)?;
         // Asked only now: until then others may have redone the page, changed and written it.
         let pending = self.pending.get(id).ok().map(|pending| {
             let read = !pending.as_ref().is_some_and(|p| p.replaces_page());
@@ -343,6 +341,18 @@ impl BufferPool {
                 None
             }
         }
+    }
+
+    /// The page has been read, as a whole or not: it is published or given up. Whether it came in.
+    pub(crate) fn end_loading(&self, Loading { id, at, pending, read }: Loading, whole: bool, usage: u8) -> bool {
+        self.counters.add_many(Counter::Reads, u64::from(read));
+        if whole && self.finish_fill(id, at, pending).is_ok() {
+            self.publish(at, usage);
+            self.frames().get(at).latch.unlock_exclusive();
+            return true;
+        }
+        self.withdraw(id, at);
+        false
     }
 
     /// Reports a failure to write, not too often.
@@ -359,11 +369,12 @@ struct Source {
 }
 
 /// A page being read ahead; its frame is latched exclusively.
-struct Loading {
-    id: PageId,
-    at: u32,
+pub(crate) struct Loading {
+    pub id: PageId,
+    pub at: u32,
     pending: Option<Arc<PageRedo>>,
-    read: bool,
+    /// Whether it is read from its file at all.
+    pub read: bool,
 }
 
 struct Files {

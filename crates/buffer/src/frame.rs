@@ -26,6 +26,16 @@ pub(crate) const USAGE_COLD: u8 = 0;
 pub(crate) const USAGE_WARM: u8 = 1;
 /// Fixed again while in memory.
 pub(crate) const USAGE_HOT: u8 = 2;
+/// Read ahead of its first use, which makes it a page that was read once.
+pub(crate) const USAGE_AHEAD: u8 = 3;
+
+/// The mark of a frame that the clock hand passes.
+pub(crate) const fn aged(usage: u8) -> u8 {
+    match usage {
+        USAGE_HOT => USAGE_WARM,
+        _ => USAGE_COLD,
+    }
+}
 
 /// A write of the page is under way; the frame stays on its dirty list until the write is durable.
 pub(crate) const STATE_WRITING: u32 = 1;
@@ -114,8 +124,10 @@ impl Frame {
     /// Marks a use. Writes only when that changes something, so a hot frame's cache line stays shared.
     #[inline]
     pub fn touch(&self) {
-        if self.usage.load(Ordering::Relaxed) != USAGE_HOT {
-            self.usage.store(USAGE_HOT, Ordering::Relaxed);
+        match self.usage.load(Ordering::Relaxed) {
+            USAGE_HOT => {}
+            USAGE_AHEAD => self.usage.store(USAGE_WARM, Ordering::Relaxed),
+            _ => self.usage.store(USAGE_HOT, Ordering::Relaxed),
         }
     }
 

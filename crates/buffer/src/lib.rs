@@ -27,6 +27,7 @@ mod resize;
 mod shard;
 mod stats;
 mod table;
+mod together;
 mod unlogged;
 mod warm_up;
 

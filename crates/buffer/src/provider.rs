@@ -8,7 +8,7 @@
 //! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting.
 
 use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
-use crate::frame::{NIL, NO_PAGE, USAGE_COLD};
+use crate::frame::{aged, NIL, NO_PAGE, USAGE_COLD};
 use crate::pool::BufferPool;
 use crate::shard::Shard;
 use crate::stats::Counter;
@@ -190,7 +190,7 @@ impl BufferPool {
         }
         let usage = frame.usage.load(Ordering::Relaxed);
         if usage != USAGE_COLD {
-            frame.usage.store(usage - 1, Ordering::Relaxed);
+            frame.usage.store(aged(usage), Ordering::Relaxed);
             return Look::Spared;
         }
         if frame.is_dirty() {

@@ -86,12 +86,16 @@ fn change(pool: &BufferPool, random: &mut Random, model: &mut Model) {
 
 fn life(rig: &Rig, random: &mut Random, model: &mut Model, steps: u64) {
     for _ in 0..steps {
-        match random.below(40) {
+        match random.below(41) {
             0 => drop(rig.pool.step_background().unwrap()),
             1 => rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap(),
             2 if random.one_in(10) => rig.pool.checkpoint_now().unwrap(),
             3 => drop(rig.pool.redo_some(5)),
             4 => rig.pool.prefetch(&(1..9).map(|i| id((i * 7 + random.below(60)) as u32)).collect::<Vec<_>>()),
+            40 => {
+                let first = 1 + random.below(PAGES) as u32;
+                rig.pool.read_together(&(first..first + 4).map(id).collect::<Vec<_>>());
+            }
             5..=9 => {
                 let page = 1 + random.below(PAGES) as u32;
                 if let Some(body) = model.now.get(&page) {

@@ -89,7 +89,11 @@ fn no_update_is_lost() {
                     }
                     if i % 100 == 0 {
                         let ids: Vec<_> = (0..16).map(|_| id(1 + random.below(PAGES) as u32)).collect();
-                        rig.pool.prefetch(&ids);
+                        if t % 2 == 0 {
+                            rig.pool.prefetch(&ids);
+                        } else {
+                            rig.pool.read_together(&ids);
+                        }
                     }
                 }
             });

@@ -34,6 +34,7 @@ pub use uring::UringIo;
 pub use watched::{FileCall, FileRole, FileStats, FileWatch, SLOW};
 
 use myriad_base::Result;
+use std::io::IoSliceMut;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -81,6 +82,22 @@ pub trait File: Send + Sync {
     /// # Errors
     /// [`myriad_base::Error::Io`].
     fn read_at(&self, buf: &mut [u8], off: u64) -> Result<usize>;
+    /// Reads what lies behind one another in the file from `off` into several buffers, one after the other, as
+    /// [`File::read_at`]; the number of bytes read.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::Io`].
+    fn read_scattered_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<usize> {
+        let mut done = 0;
+        for buf in bufs {
+            let n = self.read_at(buf, off + done as u64)?;
+            done += n;
+            if n < buf.len() {
+                break;
+            }
+        }
+        Ok(done)
+    }
     /// Writes all of `buf` at `off`.
     ///
     /// # Errors

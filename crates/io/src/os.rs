@@ -5,6 +5,7 @@ use crate::{Create, File, FileLock, OpenMode};
 use myriad_base::{Error, Result};
 use rustix::fs::{self, AtFlags, FallocateFlags, FlockOperation, Mode, OFlags, CWD};
 use rustix::io::Errno;
+use std::io::IoSliceMut;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -88,6 +89,25 @@ impl File for OsFile {
             }
         }
         Ok(done)
+    }
+
+    fn read_scattered_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        let n = uninterrupted(|| rustix::io::preadv(&self.fd, bufs, offset)).map_err(|e| self.error("read", e))?;
+        // Where the kernel stopped early, at the end or not, the rest is asked for by itself.
+        let mut from = 0;
+        for buf in bufs {
+            let (here, end) = (n.saturating_sub(from).min(buf.len()), from + buf.len());
+            if here < buf.len() && !(self.direct && here % AlignedBuf::ALIGN != 0) {
+                let rest = self.read_at(&mut buf[here..], offset + (from + here) as u64)?;
+                if here + rest < buf.len() {
+                    return Ok(from + here + rest);
+                }
+            } else if here < buf.len() {
+                return Ok(from + here);
+            }
+            from = end;
+        }
+        Ok(from)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {

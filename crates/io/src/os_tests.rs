@@ -162,6 +162,30 @@ fn many_threads_submit_at_once() {
 }
 
 #[test]
+fn several_buffers_are_filled_one_after_the_other() {
+    for_each(|io, dir| {
+        const BLOCK: usize = AlignedBuf::ALIGN;
+        let path = dir.join("f");
+        let content: Vec<u8> = (0..3 * BLOCK + 100).map(|i| (i / 7) as u8).collect();
+        io.open(&path, OpenMode::NEW).unwrap().write_at(&content, 0).unwrap();
+        for direct in [false, true] {
+            let file = io.open(&path, OpenMode::READ.with_direct(direct)).unwrap();
+            for (first, blocks) in [(0, 1), (0, 3), (1, 2), (1, 5), (3, 2), (4, 2)] {
+                let mut room = AlignedBuf::new(blocks * BLOCK);
+                let mut bufs: Vec<_> = room.chunks_mut(BLOCK).map(std::io::IoSliceMut::new).collect();
+                let read = file.read_scattered_at(&mut bufs, (first * BLOCK) as u64).unwrap();
+                let expected = &content[(first * BLOCK).min(content.len())..];
+                let expected = &expected[..expected.len().min(blocks * BLOCK)];
+                assert_eq!(read, expected.len(), "{blocks} blocks from {first}");
+                assert!(room[..read] == *expected);
+            }
+        }
+        let f = io.open(&path, OpenMode::WRITE).unwrap();
+        assert_eq!(f.read_scattered_at(&mut [], 0).unwrap(), 0);
+    });
+}
+
+#[test]
 fn direct_where_the_file_system_can() {
     for_each(|io, dir| {
         let f = io.open(&dir.join("f"), OpenMode::NEW.with_direct(true)).unwrap();

@@ -5,6 +5,7 @@ use myriad_base::clock::Clock;
 use myriad_base::latch::thread_no;
 use myriad_base::Result;
 use parking_lot::Mutex;
+use std::io::IoSliceMut;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -254,6 +255,9 @@ impl WatchedFile {
 impl File for WatchedFile {
     fn read_at(&self, buf: &mut [u8], off: u64) -> Result<usize> {
         self.timed(FileCall::Read, |f| f.read_at(buf, off), |n| n.as_ref().map_or(0, |&n| n as u64))
+    }
+    fn read_scattered_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<usize> {
+        self.timed(FileCall::Read, |f| f.read_scattered_at(bufs, off), |n| n.as_ref().map_or(0, |&n| n as u64))
     }
     fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
         self.timed(FileCall::Write, |f| f.write_at(buf, off), |r| r.as_ref().map_or(0, |()| buf.len() as u64))

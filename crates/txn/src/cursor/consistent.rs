@@ -195,7 +195,7 @@ pub(crate) fn count(trx: &mut Trx, index: &Index) -> Result<u64> {
     let mut leaves = 0u32;
     loop {
         if leaves % READ_AHEAD_STEP == 1 {
-            index.tree.read_ahead(sys.pool(), &from)?;
+            index.tree.read_ahead(sys.pool(), &from, &[])?;
         }
         leaves = leaves.wrapping_add(1);
         let leaf = index.tree.seek(sys.pool(), &from)?;

@@ -387,6 +387,9 @@ impl Cursor {
             Direction::Forward => {
                 let leaf = match place.and_then(|place| place.shared(pool, tree, &p.key)) {
                     Some(leaf) => leaf,
+                    None if self.high.len() > 4 => {
+                        tree.seek_range(pool, &p.key, &self.high, self.leaves_passed == 0)?
+                    }
                     None if p.inclusive => self.index.seek(sys, &p.key)?,
                     None => tree.seek(pool, &p.key)?,
                 };
@@ -457,7 +460,8 @@ impl Cursor {
     #[inline]
     fn read_ahead(&mut self, sys: &TrxSystem) -> Result<()> {
         if std::mem::take(&mut self.read_ahead_due) {
-            self.index.tree.read_ahead(sys.pool(), &self.position.key)?;
+            let last = if self.high.len() > 4 { &self.high[..] } else { &[] };
+            self.index.tree.read_ahead(sys.pool(), &self.position.key, last)?;
         }
         Ok(())
     }

@@ -1,0 +1,98 @@
+//! Ranges whose leaves are not in memory.
+
+use crate::estimate_tests::{forget, key};
+use crate::tests::{put, rig, Rig};
+use crate::*;
+
+use crate::tests::SPACE;
+
+/// A tree of rows put in order, about 17 on each of its pages.
+fn tree(rig: &Rig) -> Tree {
+    let tree = Tree::create(&rig.pool, SPACE).unwrap();
+    for n in 0..6_000 {
+        put(&rig.pool, tree, &key(n), &[1; 200]).unwrap();
+    }
+    tree
+}
+
+/// How many leaves of `from..=to` are in memory, and how many there are.
+fn there(rig: &Rig, tree: Tree, from: u64, to: u64) -> (usize, usize) {
+    let (mut at, mut there, mut all) = (key(from), 0, 0);
+    loop {
+        let absent = tree.absent_leaf(&rig.pool, &at).unwrap().is_some();
+        all += 1;
+        there += usize::from(!absent);
+        let leaf = tree.seek(&rig.pool, &at).unwrap();
+        if leaf.is_last() || leaf.high_fence() > &key(to)[..] {
+            return (there, all);
+        }
+        at = leaf.high_fence().to_vec();
+    }
+}
+
+/// Reads of a descent to `from`, and whether the leaves of the range are in memory then.
+fn sought(rig: &Rig, tree: Tree, from: u64, to: u64, begins: bool) -> (u64, usize, usize) {
+    forget(&rig.pool);
+    // The inner pages on the way.
+    drop(tree.absent_leaf(&rig.pool, &key(from)).unwrap());
+    let reads = rig.pool.stats().reads;
+    assert!(tree.seek_range(&rig.pool, &key(from), &key(to), begins).unwrap().covers(&key(from)));
+    let reads = rig.pool.stats().reads - reads;
+    let (there, all) = there(rig, tree, from, to);
+    (reads, there, all)
+}
+
+#[test]
+fn leaves_of_a_short_range_are_read_together() {
+    let rig = rig(256);
+    let tree = tree(&rig);
+    let mut short = 0;
+    // Some ranges go beyond the parent of their first leaf, whose children are all that is read then.
+    for from in (100..4_000).step_by(390) {
+        let (reads, there, all) = sought(&rig, tree, from, from + 40, true);
+        assert!((2..=4).contains(&all), "{all} leaves");
+        assert_eq!(reads as usize, there);
+        short += usize::from(there == all);
+    }
+    assert!(short >= 8, "{short} of 10");
+}
+
+#[test]
+fn of_a_long_range_the_first_leaf_is_read_and_then_several_at_a_time() {
+    let rig = rig(256);
+    let tree = tree(&rig);
+    let (reads, _, all) = sought(&rig, tree, 1_000, 1_400, true);
+    assert!(all > 20, "{all} leaves");
+    assert_eq!(reads, 1);
+    let (reads, there, _) = sought(&rig, tree, 1_000, 1_400, false);
+    assert!(reads > 4 && there as u64 == reads, "{there} leaves, {reads} reads");
+}
+
+#[test]
+fn a_short_range_is_estimated_with_its_leaves_read_together_and_counted() {
+    let rig = rig(256);
+    let tree = tree(&rig);
+    forget(&rig.pool);
+    drop(tree.absent_leaf(&rig.pool, &key(2_000)).unwrap());
+    let reads = rig.pool.stats().reads;
+    let estimate = tree.estimate_range(&rig.pool, &key(2_000), &key(2_040)).unwrap();
+    assert_eq!((estimate.entries, estimate.exact), (40, true));
+    assert_eq!(rig.pool.stats().reads - reads, estimate.leaf_pages);
+}
+
+/// Nothing behind the end of a range is asked for.
+#[test]
+fn a_scan_reads_ahead_to_its_end_only() {
+    let rig = rig(256);
+    let tree = tree(&rig);
+    forget(&rig.pool);
+    tree.read_ahead(&rig.pool, &key(500), &key(600)).unwrap();
+    let begin = std::time::Instant::now();
+    let (from, to) = (530, 600);
+    let is_there = |n| tree.absent_leaf(&rig.pool, &key(n)).unwrap().is_none();
+    while !(is_there(from) && is_there(to)) {
+        assert!(begin.elapsed().as_secs() < 30, "not read");
+        std::thread::yield_now();
+    }
+    assert!(!is_there(700) && !is_there(800));
+}
