@@ -5,6 +5,7 @@
 #include "server.h"
 #include "rows.h"
 #include "session.h"
+#include "ahead.h"
 #include <memory>
 
 /* Statistics that all TABLEs of one definition share. */
@@ -197,6 +198,10 @@ private:
   int deliver(uchar *record, myriad_status status, myriad_row *row, bool forward);
   int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
   int deliver_clustered(uchar *record, const myriad_row &row);
+  void read_rows_ahead(const uchar *pk, size_t pk_length);
+  void begin_ranges();
+  static bool next_range(range_seq_t self, KEY_MULTI_RANGE *range);
+  void read_ranges_ahead();
   int next_entry(uchar *record);
   int prev_entry(uchar *record);
   int note_end(int error, bool forward);
@@ -319,6 +324,15 @@ private:
 
   DsMrr_impl m_ds_mrr;
   bool m_simple_ranges = false; /* of the multi-range read: in their order, row by row */
+
+  /* What is read together. */
+  bool m_from_disk = false;   /* the last row that was not asked for before, or one asked for with it, came from disk */
+  bool m_passed_over = false; /* since rows were asked for an entry did not lead to one */
+  uint m_rows_asked = 0;      /* entries next to come whose rows have been asked for */
+  uint m_rows_wanted = 0;     /* of this scan asked for last time */
+  myriad::RangesAhead m_ranges; /* of a simple multi-range read */
+  uint m_ranges_wanted = 0;     /* to look at next time */
+  uint64_t m_ranges_read = 0;   /* pages that the thread had read when ranges were last asked for */
 };
 
 #endif

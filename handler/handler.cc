@@ -184,6 +184,7 @@ void ha_myriad::close_cursor() {
   if (m_cursor) myriad_cursor_close(m_cursor);
   m_cursor = nullptr;
   m_reread = false;
+  m_rows_asked = 0;
   if (m_bounded) set_bounded(false, false);
 }
 
@@ -318,6 +319,8 @@ bool ha_myriad::has_entry(const uchar *record, const Buffer &entry) {
 /* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */
 int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   *skip = false;
+  const bool asked = m_rows_asked != 0;
+  if (asked) m_rows_asked--;
   const uchar *pk;
   size_t pk_length;
   bool good = m_plan->clustered_part(*m_index, row.key, row.key_len, row.value, row.value_len, &pk, &pk_length);
@@ -342,7 +345,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
     switch (handler_index_cond_check(this)) {
     case CHECK_POS: break;
     case CHECK_NEG:
-      *skip = true;
+      *skip = m_passed_over = true;
       unlock_row();
       return 0;
     case CHECK_OUT_OF_RANGE: return HA_ERR_END_OF_FILE;
@@ -354,7 +357,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
     switch (check_rowid_filter(row)) {
     case CHECK_POS: break;
     case CHECK_NEG:
-      *skip = true;
+      *skip = m_passed_over = true;
       unlock_row();
       return 0;
     case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
@@ -364,10 +367,13 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   if (covering && m_lock != MYRIAD_LOCK_X) return 0;
   const bool may_differ = entries_may_differ();
   if (may_differ) m_entry.assign(row.key, row.key_len);
+  const uint64_t pages_read = myriad_thread_pages_read();
+  if (m_from_disk && !asked) read_rows_ahead(m_pk.data(), m_pk.size());
   myriad_row whole;
   myriad_status status = heads_suffice() ? myriad_get_head(core(), m_table, m_pk.data(), m_pk.size(), &whole)
                                          : myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock,
                                                       wait_mode(), &whole, nullptr);
+  if (!asked) m_from_disk = pages_read != myriad_thread_pages_read();
   if (status == MYRIAD_END) {
     *skip = true; /* gone, or locked by another under SKIP LOCKED */
     return 0;
@@ -399,6 +405,7 @@ int ha_myriad::seek(uchar *record, myriad_seek how, const uchar *key, size_t key
   bool forward = how != MYRIAD_SEEK_LAST && how != MYRIAD_SEEK_LE && how != MYRIAD_SEEK_LT;
   m_exact = how == MYRIAD_SEEK_EXACT || how == MYRIAD_SEEK_EXACT_UNIQUE;
   m_unique_hit = m_have_last = m_reread = false;
+  m_rows_asked = m_rows_wanted = 0;
   myriad_status status = myriad_cursor_seek(m_cursor, how, key, key_length, &row);
   return deliver(record, status, &row, forward);
 }
@@ -445,6 +452,7 @@ int ha_myriad::index_init(uint index, bool) {
   m_beyond = Beyond::None;
   m_by_position = false;
   m_exact = m_unique_hit = m_have_last = m_reread = false;
+  m_from_disk = m_passed_over = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
   note_handler();
@@ -824,7 +832,9 @@ int ha_myriad::multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, ui
                                      HANDLER_BUFFER *buf) {
   if (table->part_info) mode |= HA_MRR_USE_DEFAULT_IMPL;
   m_simple_ranges = (mode & HA_MRR_USE_DEFAULT_IMPL) && !seq->skip_index_tuple;
-  return m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf);
+  int error = m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf);
+  if (!error && m_simple_ranges) begin_ranges();
+  return error;
 }
 
 int ha_myriad::multi_range_read_next(range_id_t *range_info) {

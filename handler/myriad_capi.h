@@ -310,6 +310,7 @@ typedef struct {
   uint64_t pages_prefetched;                  /* asked for */
   uint64_t undo_records_read;
 } myriad_work;
+uint64_t myriad_thread_pages_read(void);  /* pages that the calling thread has read from their files since it began */
 void myriad_thread_work(myriad_work *out);
 myriad_status myriad_table_info(myriad_table *, bool exact_not_needed, myriad_table_stats *out);
 /* Distinct prefixes: for index `no`, the mean number of rows for each distinct value of its first k columns cannot be known by
@@ -359,6 +360,10 @@ myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, co
                          myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
 /* The row with this clustered key, read without a lock; of a value that has a head in its index page that alone. */
 myriad_status myriad_get_head(myriad_session *, myriad_table *, const uint8_t *key, size_t key_len, myriad_row *out);
+typedef struct { const uint8_t *data; size_t len; } myriad_bytes;
+/* Reads the index pages of these keys, or beginnings of keys, that are not in memory all at once, before they are looked up one after
+   the other; of some 16 at most. A hint. */
+void myriad_read_together(myriad_session *, myriad_table *, uint32_t index_no, const myriad_bytes *keys, uint32_t count);
 /* MYRIAD_ERR_DEFINITION_CHANGED if a snapshot is open that is older than the index's contents. Reads without locks check
    it themselves. */
 myriad_status myriad_check_snapshot(myriad_session *, myriad_table *, uint32_t index_no);
@@ -388,6 +393,8 @@ void myriad_cursor_set_bounds(myriad_cursor *, const uint8_t *low, size_t low_le
 myriad_status myriad_cursor_seek(myriad_cursor *, myriad_seek, const uint8_t *key, size_t key_len, myriad_row *out);
 myriad_status myriad_cursor_next(myriad_cursor *, myriad_row *out);
 myriad_status myriad_cursor_prev(myriad_cursor *, myriad_row *out);
+/* The n-th row behind the current one (valid as that), if a read without locks has come upon it already. */
+bool myriad_cursor_peek(const myriad_cursor *, uint32_t n, myriad_row *out);
 bool myriad_cursor_was_semi_consistent(const myriad_cursor *);  /* the last row was not locked: re-read it locked before changing it */
 void myriad_cursor_unlock_row(myriad_cursor *);  /* at READ COMMITTED: the last row does not match, release its locks */
 

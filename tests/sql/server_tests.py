@@ -601,6 +601,63 @@ def test_engine_stats(_where):
             expect("slow log", re.search(r"Pages_accessed: [1-9]\d*  Pages_read: [1-9]\d* ", log.read()) is not None, True)
 
 
+def test_pages_read_together(_where):
+    """Rows of ranges, of secondary indexes' entries and of lists of keys that are not in memory are read several at a time,
+    and are the same as one by one (InnoDB's)."""
+    with server.Server("MYRIAD", pool_mib=8, options=["--loose-partition=ON"]) as where:
+        c = database(where)
+        shape = """CREATE TABLE {} (id INT PRIMARY KEY, a INT, s VARCHAR(20) COLLATE utf8mb4_general_ci, d DECIMAL(8,2), pad CHAR(250),
+            KEY a (a), KEY sd (s(5), d)) ENGINE={} {}"""
+        for table, engine, more, count in [("m", "MYRIAD", "", 20000), ("i", "InnoDB", "", 20000),
+                                           ("p", "MYRIAD", "PARTITION BY HASH(id) PARTITIONS 3", 20000), ("big", "MYRIAD", "", 40000)]:
+            rows(c, shape.format(table, engine, more))
+            rows(c, f"""INSERT INTO {table} SELECT seq, IF(seq % 13 = 0, NULL, seq * 7919 % 2000), CONCAT('K', seq * 31 % 997, IF(seq % 2, '', ' x')),
+                seq * 17 % 5000, REPEAT(CHAR(97 + seq % 26), 200) FROM seq_1_to_{count}""")
+        few, many = ",".join(str(n * 977 % 20000) for n in range(9)), ",".join(str(n * 613 % 21000) for n in range(150))
+        names = ",".join(f"'k{n * 11} X'" for n in range(60))
+        queries = [
+            "SELECT id, a, pad FROM {} WHERE id BETWEEN 5000 AND 5060 ORDER BY id",
+            "SELECT SUM(id), COUNT(pad), MAX(pad) FROM {} WHERE id BETWEEN 5000 AND 6500",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 140 ORDER BY a, id",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 140 ORDER BY a DESC, id DESC",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 500 AND a % 3 = 1 AND d > 30 ORDER BY a, id",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a >= 700 ORDER BY a, id LIMIT 7",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a IS NULL OR a IN (4, 9, 1000, 1999) ORDER BY id",
+            "SELECT id, pad FROM {} FORCE INDEX (sd) WHERE s = 'k300 X' ORDER BY id",
+            f"SELECT id, s, d, pad FROM {{}} FORCE INDEX (sd) WHERE s IN ({names}) ORDER BY id",
+            "SELECT id, pad FROM {} FORCE INDEX (sd) WHERE (s, d) IN (('k31', 17.00), ('k62 x', 34.00), ('k93', 51), (NULL, 3)) ORDER BY id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({few}) ORDER BY id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({many}) ORDER BY id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({many}) OR id BETWEEN 50 AND 90 OR id BETWEEN 19990 AND 30000 ORDER BY id DESC",
+            "SELECT x.id, y.id, y.pad FROM {0} x JOIN {0} y FORCE INDEX (a) ON y.a = x.id AND y.d < 90 WHERE x.id BETWEEN 30 AND 60 ORDER BY x.id, y.id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({few}) ORDER BY id FOR UPDATE",
+        ]
+        changes = [f"UPDATE {{}} SET d = d + 1, a = a + 3 WHERE id IN ({many})", "UPDATE {} SET pad = 'new' WHERE a BETWEEN 300 AND 320",
+                   "DELETE FROM {} WHERE a IN (5, 6, 7, 1200, 1300) OR id IN (3, 77, 19000)"]
+        together = {}
+        for round_no in range(2):
+            for sql in queries:
+                wanted = rows(c, sql.format("i"))
+                for table in "mp":
+                    rows(c, "SELECT COUNT(pad) FROM big")
+                    before = status(c, "pages_read_together")
+                    expect(sql.format(table), rows(c, sql.format(table)), wanted)
+                    together[sql, table] = status(c, "pages_read_together") - before
+                    expect(sql.format(table) + " again", rows(c, sql.format(table)), wanted)
+            for sql in changes if round_no == 0 else ():
+                for table in "imp":
+                    rows(c, "SELECT COUNT(pad) FROM big")
+                    rows(c, sql.format(table))
+        for number in (0, 1, 2, 3, 8, 11):
+            expect("more than one page at a time: " + queries[number], together[queries[number], "m"] > 1, True)
+        for isolation in ("READ UNCOMMITTED", "READ COMMITTED"):
+            rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+            for sql in queries:
+                rows(c, "SELECT COUNT(pad) FROM big")
+                expect(f"{isolation}: {sql}", rows(c, sql.format("m")), rows(c, sql.format("i")))
+        c.close()
+
+
 def test_tablespace_check(where):
     c = database(where)
     for _ in range(100):

@@ -43,6 +43,11 @@ pub fn count(which: impl FnOnce(&Cells) -> &Cell<u64>, n: u64) {
     });
 }
 
+/// Of the calling thread's counts the pages that it read.
+pub fn pages_read() -> u64 {
+    WORK.with(|w| w.pages_read.get())
+}
+
 /// The calling thread's counts.
 pub fn of_thread() -> Work<u64> {
     WORK.with(|w| Work {

@@ -145,4 +145,6 @@ pub struct PoolStats {
     pub changes_merged: u64,
     /// Pages on which buffered changes were made.
     pub merges: u64,
+    /// Of the pages read, those that a reader read together with others.
+    pub reads_together: u64,
 }

@@ -698,6 +698,7 @@ impl BufferPool {
             changes_buffered: c.sum(Counter::ChangesBuffered),
             changes_merged: c.sum(Counter::ChangesMerged),
             merges: c.sum(Counter::Merges),
+            reads_together: c.sum(Counter::ReadsTogether),
         }
     }
 }

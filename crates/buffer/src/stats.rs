@@ -21,10 +21,11 @@ pub(crate) enum Counter {
     ChangesBuffered,
     ChangesMerged,
     Merges,
+    ReadsTogether,
 }
 
-const COUNTERS: usize = 15;
-const _: () = assert!(Counter::Merges as usize + 1 == COUNTERS);
+const COUNTERS: usize = 16;
+const _: () = assert!(Counter::ReadsTogether as usize + 1 == COUNTERS);
 const SHARDS: usize = 16;
 
 #[repr(align(128))]

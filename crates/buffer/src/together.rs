@@ -3,6 +3,7 @@
 use crate::flush::Loading;
 use crate::frame::USAGE_AHEAD;
 use crate::pool::BufferPool;
+use crate::stats::Counter;
 use myriad_base::{work, PageId};
 use myriad_io::{File, IoRequest};
 use smallvec::SmallVec;
@@ -28,7 +29,11 @@ impl BufferPool {
         loading.sort_unstable_by_key(|page| page.id);
         let begin = Instant::now();
         let read = self.read_each(&*file, &loading);
-        work::count(|w| &w.pages_read, read.iter().filter(|&&whole| whole).count() as u64);
+        let pages = read.iter().filter(|&&whole| whole).count() as u64;
+        work::count(|w| &w.pages_read, pages);
+        if pages > 1 {
+            self.counters.add_many(Counter::ReadsTogether, pages);
+        }
         work::count(|w| &w.read_ns, begin.elapsed().as_nanos() as u64);
         for (page, whole) in loading.into_iter().zip(read) {
             let whole = whole || !page.read;

@@ -230,6 +230,12 @@ pub unsafe extern "C" fn myriad_list_check(
     });
 }
 
+/// Pages that the calling thread has read from their files since it began.
+#[no_mangle]
+pub extern "C" fn myriad_thread_pages_read() -> u64 {
+    myriad::work::pages_read()
+}
+
 /// What the calling thread has done since it began.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_thread_work(out: *mut CWork) {

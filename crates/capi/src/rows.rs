@@ -3,7 +3,7 @@
 use crate::error::{guard, guard_value};
 use crate::session::{parts, SessionHandle};
 use crate::table::TableHandle;
-use crate::types::{bytes, lock, maybe_bytes, wait, CCursorOptions, COp, CRow, Status};
+use crate::types::{bytes, lock, maybe_bytes, wait, CBytes, CCursorOptions, COp, CRow, Status};
 use myriad::{ApplyMode, Cursor, CursorOptions, Engine, Error, Op, OpKind, Result, Row, Seek, Session};
 
 const APPLY_DUPLICATE_X: u32 = 1;
@@ -147,6 +147,24 @@ pub unsafe extern "C" fn myriad_get_head(
         // SAFETY: `out` is valid by contract.
         Ok(unsafe { give(row, out) })
     })
+}
+
+/// Reads the pages of some keys of an index together. A hint: failures are left to whoever looks them up.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_read_together(
+    s: *mut SessionHandle,
+    t: *mut TableHandle,
+    index_no: u32,
+    keys: *const CBytes,
+    count: u32,
+) {
+    // SAFETY: a live session, a live table and `count` valid keys by contract.
+    let ((engine, session), t, keys) = unsafe { (parts(s), &*t, std::slice::from_raw_parts(keys, count as usize)) };
+    guard_value(Some(engine), (), || {
+        // SAFETY: as above.
+        let keys = keys.iter().map(|key| unsafe { bytes(key.data, key.len) });
+        let _ = session.read_together(&t.table, index_no as usize, keys);
+    });
 }
 
 /// Whether the session's snapshot, if one is open, may read the index.
@@ -310,6 +328,15 @@ pub unsafe extern "C" fn myriad_cursor_prev(c: *mut CursorHandle, out: *mut CRow
     let (engine, session, cursor) = unsafe { cursor_parts(c) };
     // SAFETY: `out` is valid by contract.
     guard(Some(engine), || Ok(unsafe { give(cursor.prev(session)?, out) }))
+}
+
+/// The n-th row behind the current one, if the cursor has it.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_peek(c: *const CursorHandle, n: u32, out: *mut CRow) -> bool {
+    // SAFETY: a live cursor by contract.
+    let cursor = unsafe { &(*c).cursor };
+    // SAFETY: `out` is valid by contract.
+    guard_value(None, false, || unsafe { give(cursor.peek(n as usize), out) } == Status::Ok)
 }
 
 /// Whether the last row was given without its lock.

@@ -219,6 +219,14 @@ pub struct CRow {
     pub value_len: usize,
 }
 
+/// `myriad_bytes`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CBytes {
+    pub data: *const u8,
+    pub len: usize,
+}
+
 /// `myriad_cursor_options`.
 #[repr(C)]
 #[allow(missing_docs)]

@@ -115,6 +115,12 @@ impl Cursor {
         Ok(self.row(found))
     }
 
+    /// The n-th row behind the current one in the direction of travel, if a read without locks has come upon it already: what
+    /// it leads to may be asked for together ([`Session::read_together`]).
+    pub fn peek(&self, n: usize) -> Option<Row<'_>> {
+        self.inner.peek(n).map(|(key, value)| Row { key, value })
+    }
+
     /// Whether the last row was given without its lock: read it again, locked, before changing it.
     pub fn was_semi_consistent(&self) -> bool {
         self.inner.was_semi_consistent()

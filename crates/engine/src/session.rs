@@ -363,6 +363,21 @@ impl Session {
         Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
     }
 
+    /// Reads the index pages of these keys, or beginnings of keys, that are not in memory all at once, before they are looked up
+    /// one after the other; of some 16 pages at most. Changes no answer.
+    ///
+    /// # Errors
+    /// Those of reading pages above them; [`Error::Invalid`] when there is no such index.
+    pub fn read_together<'k>(
+        &mut self,
+        table: &Table,
+        index_no: usize,
+        keys: impl Iterator<Item = &'k [u8]>,
+    ) -> Result<()> {
+        self.engine.check_usable(&table.share)?;
+        table.share.index(index_no)?.read_together(self.engine.trx_system(), keys)
+    }
+
     /// Whether the open snapshot, if there is one, may read the index. Reads without locks check it themselves; a program may
     /// want to refuse locking ones as well, which would give the newest rows.
     ///

@@ -378,6 +378,7 @@ impl Engine {
             ("buffer_pool_read_requests", pool.hits + pool.misses),
             ("buffer_pool_misses", pool.misses),
             ("pages_read", pool.reads),
+            ("pages_read_together", pool.reads_together),
             ("pages_written", pool.writes),
             ("page_write_errors", pool.write_errors),
             ("pages_evicted", pool.evictions),

@@ -1,9 +1,14 @@
 //! What this room needs to know of an index.
 
 use crate::system::TrxSystem;
-use myriad_base::{IndexId, Result};
+use crate::write::set_full_key;
+use myriad_base::{IndexId, PageId, Result};
 pub use myriad_btree::Tree;
 use myriad_btree::{LeafExclusive, LeafShared};
+use smallvec::SmallVec;
+
+/// Leaves that [`Index::read_together`] reads at a time.
+const LEAVES_TOGETHER: usize = 16;
 
 /// An index. Keys given to and got from this room are *without* the index id; the room puts it in front.
 #[derive(Clone, Copy, Debug)]
@@ -37,5 +42,28 @@ impl Index {
             false => self.tree.seek_exclusive(sys.pool(), key),
             true => sys.leaf_hash.seek_exclusive(sys.pool(), self, key),
         }
+    }
+
+    /// Reads the leaves of these keys, or beginnings of keys, that are not in memory all at once: who will look them up one
+    /// after the other waits for the device once. At most [`LEAVES_TOGETHER`] of them; the others are left alone.
+    ///
+    /// # Errors
+    /// Those of reading inner pages; a leaf's are left to whoever wants it.
+    pub fn read_together<'k>(&self, sys: &TrxSystem, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
+        let mut leaves: SmallVec<[PageId; LEAVES_TOGETHER]> = SmallVec::new();
+        let mut full = Vec::new();
+        for key in keys {
+            set_full_key(&mut full, self, key);
+            // Its parent's latch goes at once: a leaf that is another one by the time it is read has been read in vain.
+            let absent = self.tree.absent_leaf(sys.pool(), &full)?.map(|(_, leaf)| leaf);
+            if let Some(leaf) = absent.filter(|leaf| !leaves.contains(leaf)) {
+                leaves.push(leaf);
+                if leaves.len() == LEAVES_TOGETHER {
+                    break;
+                }
+            }
+        }
+        sys.pool().read_together(&leaves);
+        Ok(())
     }
 }

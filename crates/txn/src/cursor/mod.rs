@@ -325,6 +325,12 @@ impl Cursor {
         self.rows.get(self.at).map_or(&[], |r| &self.buffer[r.value.clone()])
     }
 
+    /// Key and payload of the n-th row behind the current one, if the cursor has read it already.
+    pub fn peek(&self, n: usize) -> Option<(&[u8], &[u8])> {
+        let row = self.rows.get(self.at + n)?;
+        Some((&self.buffer[row.key.clone()], &self.buffer[row.value.clone()]))
+    }
+
     /// Whether the last row was not locked: `next` (or `prev`) reads it again, with its lock, unless
     /// [`Cursor::unlock_row`] is called.
     pub fn was_semi_consistent(&self) -> bool {

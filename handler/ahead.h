@@ -1,0 +1,34 @@
+/* What a statement will read next, looked at where rows come from disk. */
+#ifndef MYRIAD_AHEAD_H
+#define MYRIAD_AHEAD_H
+#include "rows.h"
+#include "server.h"
+
+namespace myriad {
+
+/* The ranges of a multi-range read, of which some have been taken from the server before their turn. Their keys are
+   copied: the server may use the memory of one range's for the next. */
+class RangesAhead {
+public:
+  static constexpr uint MAX = 16;
+
+  /* Begins with the sequence as the server gives it. */
+  void begin(range_seq_t sequence, bool (*next)(range_seq_t, KEY_MULTI_RANGE *));
+  /* The next range; true if there is none. */
+  bool take(KEY_MULTI_RANGE *range);
+  /* Whether the next one has been taken from the server already. */
+  bool has_next() const { return m_at < m_ranges.size(); }
+  /* Takes up to `count` further ranges; those are what the result says. */
+  const std::vector<KEY_MULTI_RANGE> &look(uint count);
+
+private:
+  range_seq_t m_sequence = nullptr;
+  bool (*m_next)(range_seq_t, KEY_MULTI_RANGE *) = nullptr;
+  bool m_ended = false;
+  size_t m_at = 0;
+  std::vector<KEY_MULTI_RANGE> m_ranges;
+  std::vector<uchar> m_keys;
+};
+
+}  // namespace myriad
+#endif
