@@ -62,7 +62,9 @@ void ha_myriad::read_rows_ahead(const uchar *pk, size_t pk_length) {
   keys[0] = {pk, pk_length};
   myriad_row entry;
   m_rows_wanted = m_rows_wanted ? std::min(m_rows_wanted * GROWTH, MOST) : FIRST;
-  while (m_rows_asked + 1 < m_rows_wanted && myriad_cursor_peek(m_cursor, m_rows_asked + 1, &entry)) {
+  const uint there = myriad_cursor_look_ahead(m_cursor, m_rows_wanted - 1);
+  while (m_rows_asked + 1 < m_rows_wanted && m_rows_asked < there &&
+         myriad_cursor_peek(m_cursor, m_rows_asked + 1, &entry)) {
     const uchar *key;
     size_t length;
     if (!m_plan->clustered_part(*m_index, entry.key, entry.key_len, entry.value, entry.value_len, &key, &length)) break;

@@ -522,10 +522,10 @@ void ha_myriad::encode_search_key(const IndexPlan &index, const uchar *key, key_
   }
 }
 
-/* Lets batches of a non-locking scan end where the range ends. */
+/* Lets batches of a non-locking scan end where the range ends; a locking one looks ahead no further. */
 void ha_myriad::set_bounds(const IndexPlan &index, enum ha_rkey_function find_flag) {
   bool forward = find_flag == HA_READ_KEY_OR_NEXT || find_flag == HA_READ_AFTER_KEY;
-  if (m_lock != MYRIAD_LOCK_NONE || !forward || !end_range || !end_range->key) {
+  if (!forward || !end_range || !end_range->key) {
     clear_bounds();
     return;
   }
@@ -538,7 +538,7 @@ void ha_myriad::set_bounds(const IndexPlan &index, enum ha_rkey_function find_fl
   }
   myriad_cursor_set_bounds(m_cursor, nullptr, 0, m_bound_high.data(), m_bound_high.size());
   bool whole = !(end_range->keypart_map >> used) && !index.has_blob_or_prefix;
-  set_bounded(true, whole && end_range->flag == HA_READ_AFTER_KEY);
+  set_bounded(true, whole && end_range->flag == HA_READ_AFTER_KEY && m_lock == MYRIAD_LOCK_NONE);
 }
 
 void ha_myriad::clear_bounds() {

@@ -388,12 +388,16 @@ typedef struct {
 myriad_status myriad_cursor_open(myriad_session *, myriad_table *, uint32_t index_no, const myriad_cursor_options *, myriad_cursor **out);
 void myriad_cursor_close(myriad_cursor *);
 void myriad_cursor_set_options(myriad_cursor *, const myriad_cursor_options *);
-/* A non-locking read need not go beyond these keys (inclusive prefixes; null = none): bounds batches. */
+/* A non-locking read need not go beyond these keys (inclusive prefixes; null = none): bounds batches. A locking one does, but does
+   not look ahead there. */
 void myriad_cursor_set_bounds(myriad_cursor *, const uint8_t *low, size_t low_len, const uint8_t *high, size_t high_len);
 myriad_status myriad_cursor_seek(myriad_cursor *, myriad_seek, const uint8_t *key, size_t key_len, myriad_row *out);
 myriad_status myriad_cursor_next(myriad_cursor *, myriad_row *out);
 myriad_status myriad_cursor_prev(myriad_cursor *, myriad_row *out);
-/* The n-th row behind the current one (valid as that), if a read without locks has come upon it already. */
+/* How many rows behind the current one, of a locking read up to `max`, myriad_cursor_peek can give, not locked. The current row's
+   pointers are valid no longer. */
+uint32_t myriad_cursor_look_ahead(myriad_cursor *, uint32_t max);
+/* The n-th row behind the current one; false if it was not counted. */
 bool myriad_cursor_peek(const myriad_cursor *, uint32_t n, myriad_row *out);
 bool myriad_cursor_was_semi_consistent(const myriad_cursor *);  /* the last row was not locked: re-read it locked before changing it */
 void myriad_cursor_unlock_row(myriad_cursor *);  /* at READ COMMITTED: the last row does not match, release its locks */

@@ -650,6 +650,18 @@ def test_pages_read_together(_where):
                     rows(c, sql.format(table))
         for number in (0, 1, 2, 3, 8, 11):
             expect("more than one page at a time: " + queries[number], together[queries[number], "m"] > 1, True)
+        # A locking read goes from entry to entry, and looks at those behind in its leaf.
+        before = status(c, "pages_read_together")
+        for sql in ("UPDATE {} SET pad = 'newer' WHERE a BETWEEN 800 AND 830", "DELETE FROM {} WHERE a BETWEEN 850 AND 880",
+                    "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 900 AND 920 ORDER BY a DESC, id DESC FOR UPDATE"):
+            for table in "im":
+                rows(c, "SELECT COUNT(pad) FROM big")
+                both = rows(c, sql.format(table))
+                wanted = both if table == "i" else wanted
+            expect(sql, both, wanted)
+        expect("rows of a locking read together", status(c, "pages_read_together") - before > 20, True)
+        whole = "SELECT id, a, s, d, pad FROM {} ORDER BY id"
+        expect("all rows", rows(c, whole.format("m")), rows(c, whole.format("i")))
         for isolation in ("READ UNCOMMITTED", "READ COMMITTED"):
             rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
             for sql in queries:

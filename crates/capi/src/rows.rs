@@ -330,6 +330,14 @@ pub unsafe extern "C" fn myriad_cursor_prev(c: *mut CursorHandle, out: *mut CRow
     guard(Some(engine), || Ok(unsafe { give(cursor.prev(session)?, out) }))
 }
 
+/// How many rows behind the current one can be looked at.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_look_ahead(c: *mut CursorHandle, max: u32) -> u32 {
+    // SAFETY: a live cursor by contract.
+    let (engine, session, cursor) = unsafe { cursor_parts(c) };
+    guard_value(Some(engine), 0, || u32::try_from(cursor.look_ahead(session, max as usize)).unwrap_or(u32::MAX))
+}
+
 /// The n-th row behind the current one, if the cursor has it.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_cursor_peek(c: *const CursorHandle, n: u32, out: *mut CRow) -> bool {

@@ -115,8 +115,14 @@ impl Cursor {
         Ok(self.row(found))
     }
 
-    /// The n-th row behind the current one in the direction of travel, if a read without locks has come upon it already: what
-    /// it leads to may be asked for together ([`Session::read_together`]).
+    /// How many rows behind the current one, in the direction of travel, [`Cursor::peek`] can give, of a locking read up to
+    /// `max`: what they lead to may be asked for together ([`Session::read_together`]).
+    pub fn look_ahead(&mut self, session: &Session, max: usize) -> usize {
+        self.inner.look_ahead(session.engine().trx_system(), max)
+    }
+
+    /// The n-th row behind the current one, of those that [`Cursor::look_ahead`] counted. A locking read has not locked it,
+    /// and may find it changed, or not at all.
     pub fn peek(&self, n: usize) -> Option<Row<'_>> {
         self.inner.peek(n).map(|(key, value)| Row { key, value })
     }

@@ -6,8 +6,9 @@ use crate::get::Locked;
 use crate::lock::{Extent, LockKey, LockMode, Strength, WaitPolicy};
 use crate::place::Place;
 use crate::read::View;
+use crate::system::TrxSystem;
 use crate::trx::{LockWait, Trx};
-use crate::value::Entry;
+use crate::value::{Entry, OVERFLOW};
 use myriad_base::{Error, Result};
 use myriad_btree::{Leaf, LeafShared};
 
@@ -195,6 +196,29 @@ impl Cursor {
         };
         trx.scratch.key = key;
         Ok(looked)
+    }
+
+    /// Adds the entries of the leaf behind the current row to the rows, to be looked at.
+    pub(super) fn add_next_entries(&mut self, sys: &TrxSystem, max: usize) {
+        let Some(hint) = self.position.hint else { return };
+        let Some(page) = sys.pool().try_reuse(hint.frame, hint.page, hint.version) else { return };
+        let leaf = LeafShared::from_reused(page);
+        for i in 0..max {
+            let slot = match hint.direction {
+                Direction::Forward => Some(hint.slot + i).filter(|&slot| slot < leaf.len()),
+                Direction::Backward => hint.slot.checked_sub(1 + i),
+            };
+            let Some(slot) = slot.filter(|&slot| self.within(leaf.key_parts(slot), hint.direction)) else { return };
+            let Some(entry) = Entry::try_parse(leaf.value(slot)) else { return };
+            if entry.is_deleted() || entry.flags & OVERFLOW != 0 {
+                continue;
+            }
+            let from = self.buffer.len();
+            leaf.key_parts(slot).append_to(&mut self.buffer);
+            let key_end = self.buffer.len();
+            self.buffer.extend_from_slice(entry.body);
+            self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
+        }
     }
 
     fn is_foreign(&self, trx: &Trx, entry: &Entry<'_>) -> bool {

@@ -220,7 +220,8 @@ impl Cursor {
         self.options = options;
     }
 
-    /// Non-locking reads need not go beyond these prefixes, which are inclusive; empty = none.
+    /// Non-locking reads need not go beyond these prefixes, which are inclusive; empty = none. Locking ones do, but do not look
+    /// ahead there.
     pub fn set_bounds(&mut self, low: &[u8], high: &[u8]) {
         set_full_key(&mut self.low, &self.index, low);
         set_full_key(&mut self.high, &self.index, high);
@@ -325,7 +326,16 @@ impl Cursor {
         self.rows.get(self.at).map_or(&[], |r| &self.buffer[r.value.clone()])
     }
 
-    /// Key and payload of the n-th row behind the current one, if the cursor has read it already.
+    /// How many rows behind the current one [`Cursor::peek`] can give: without locks those that have been read already, with
+    /// locks up to `max` entries that follow in the leaf, as they stand and not locked.
+    pub fn look_ahead(&mut self, sys: &TrxSystem, max: usize) -> usize {
+        if self.options.lock.is_some() && self.rows.len() == self.at + 1 {
+            self.add_next_entries(sys, max);
+        }
+        self.rows.len().saturating_sub(self.at + 1)
+    }
+
+    /// Key and payload of the n-th row behind the current one, of those that [`Cursor::look_ahead`] counted.
     pub fn peek(&self, n: usize) -> Option<(&[u8], &[u8])> {
         let row = self.rows.get(self.at + n)?;
         Some((&self.buffer[row.key.clone()], &self.buffer[row.value.clone()]))

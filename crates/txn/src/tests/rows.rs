@@ -433,6 +433,62 @@ fn cursors_find_their_way() {
     assert_eq!((n, c.key()), (51, &key(200)[..]));
 }
 
+/// A locking cursor shows what follows in its leaf without locking it, or going anywhere.
+#[test]
+fn a_locking_cursor_looks_ahead() {
+    let rig = Rig::small();
+    let mut a = rig.trx_at(Isolation::ReadCommitted);
+    for i in (0..40u64).chain([60, 70, 80]) {
+        rig.insert(&mut a, &key(i), format!("v{i}").as_bytes()).unwrap();
+    }
+    rig.delete(&mut a, &key(12)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    let ahead = |c: &mut Cursor, max| -> Vec<u64> {
+        let there = c.look_ahead(&rig.sys, max);
+        assert!(c.peek(there + 1).is_none());
+        let number = |(k, v): (&[u8], &[u8])| {
+            let n = u64::from_be_bytes(k.try_into().unwrap());
+            assert_eq!(v, format!("v{n}").as_bytes());
+            n
+        };
+        (1..=there).map(|n| number(c.peek(n).unwrap())).collect()
+    };
+    let mut c = Cursor::new(rig.rows, locking(Strength::X));
+    assert!(c.seek(&mut a, Seek::Ge, &key(10)).unwrap());
+    assert_eq!(ahead(&mut c, 4), [11, 13, 14], "four entries, one of them deleted");
+    assert_eq!((c.key(), c.value()), (&key(10)[..], &b"v10"[..]));
+    assert_eq!(ahead(&mut c, 4), [11, 13, 14], "once more");
+    assert!(c.next(&mut a).unwrap());
+    assert_eq!((c.key(), c.value()), (&key(11)[..], &b"v11"[..]));
+    // Another has them still.
+    let mut b = rig.trx_at(Isolation::ReadCommitted);
+    assert!(rig.lock(&mut b, &key(14), Strength::X).is_ok());
+    assert!(rig.lock(&mut b, &key(11), Strength::X).is_err());
+    b.commit(Durability::Configured).unwrap();
+    // Not beyond the bounds, where the cursor itself goes on.
+    c.set_bounds(&[], &key(15));
+    assert_eq!(ahead(&mut c, 9), [13, 14, 15]);
+    assert!(c.seek(&mut a, Seek::Ge, &key(15)).unwrap());
+    assert!(ahead(&mut c, 9).is_empty());
+    assert!(c.next(&mut a).unwrap());
+    assert_eq!(c.key(), key(16));
+    c.set_bounds(&[], &[]);
+    // Backward, and to the end.
+    assert!(c.seek(&mut a, Seek::Le, &key(20)).unwrap());
+    assert_eq!(ahead(&mut c, 3), [19, 18, 17]);
+    assert!(c.prev(&mut a).unwrap());
+    assert_eq!(c.key(), key(19));
+    assert!(c.seek(&mut a, Seek::Ge, &key(60)).unwrap());
+    assert_eq!(ahead(&mut c, 9), [70, 80]);
+    // The leaf has changed: nothing is looked at before the next step.
+    assert!(c.next(&mut a).unwrap());
+    rig.insert(&mut a, &key(75), b"v75").unwrap();
+    assert!(ahead(&mut c, 9).is_empty());
+    assert!(c.next(&mut a).unwrap());
+    assert_eq!(c.key(), key(75));
+    assert_eq!(ahead(&mut c, 9), [80]);
+}
+
 #[test]
 fn a_cursor_sees_its_own_transactions_changes() {
     let rig = Rig::small();
