@@ -214,6 +214,7 @@ int ha_myriad::truncate() {
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   myriad_table_close(m_table);
   m_table = fresh;
+  name_indexes();
   return 0;
 }
 

@@ -186,6 +186,7 @@ private:
   }
   bool has_entry(const uchar *record, const myriad::Buffer &entry);
   bool has_planned_indexes() const;
+  void name_indexes();
   void make_template();
   bool heads_suffice();
   void note_handler();

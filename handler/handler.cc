@@ -76,6 +76,7 @@ int ha_myriad::open(const char *name, int, uint) {
     close();
     return HA_ERR_CRASHED;
   }
+  name_indexes();
   size_t layouts_length;
   const uchar *layouts_bytes = myriad_table_row_layouts(m_table, &layouts_length);
   myriad::RowLayouts layouts;
@@ -109,6 +110,15 @@ bool ha_myriad::has_planned_indexes() const {
   std::vector<myriad_index_spec> specs;
   for (const IndexPlan &index : m_plan->indexes()) specs.push_back({index.unique, index.hash});
   return myriad_table_has_indexes(m_table, specs.data(), uint32_t(specs.size()));
+}
+
+/* Tells the core the indexes' names, which it does not keep: at each opening, since they change without it (those of
+   partitions). */
+void ha_myriad::name_indexes() {
+  std::vector<const char *> names;
+  for (const IndexPlan &index : m_plan->indexes())
+    names.push_back(index.server_no == UINT32_MAX ? "GEN_CLUST_INDEX" : table->key_info[index.server_no].name.str);
+  myriad_table_name_indexes(m_table, names.data(), uint32_t(names.size()));
 }
 
 int ha_myriad::close() {

@@ -133,12 +133,13 @@ ST_FIELD_INFO lock_fields[] = {Show::Column("LOCK_TRX_ID", Show::ULonglong(21), 
                                Show::Column("LOCK_GRANTED", Show::Varchar(3), NOT_NULL),
                                Show::Column("LOCK_TABLE", Show::Varchar(1024), NULLABLE),
                                Show::Column("LOCK_INDEX", Show::ULong(10), NOT_NULL),
+                               Show::Column("LOCK_INDEX_NAME", Show::Varchar(NAME_CHAR_LEN), NULLABLE),
                                Show::Column("LOCK_KEY", Show::Varchar(1024), NULLABLE),
                                Show::CEnd()};
 
 void add_lock(void *arg, const myriad_lock_info *lock) {
   rows_of(arg)->push_back({number(lock->trx_id), text(lock->mode), text(lock->granted ? "YES" : "NO"),
-                           text(lock->table), number(lock->index_no),
+                           text(lock->table), number(lock->index_no), text(lock->index_name),
                            lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
 }
 
@@ -151,13 +152,15 @@ ST_FIELD_INFO wait_fields[] = {Show::Column("REQUESTING_TRX_ID", Show::ULonglong
                                Show::Column("LOCK_MODE", Show::Varchar(32), NOT_NULL),
                                Show::Column("LOCK_TABLE", Show::Varchar(1024), NULLABLE),
                                Show::Column("LOCK_INDEX", Show::ULong(10), NOT_NULL),
+                               Show::Column("LOCK_INDEX_NAME", Show::Varchar(NAME_CHAR_LEN), NULLABLE),
                                Show::Column("LOCK_KEY", Show::Varchar(1024), NULLABLE),
                                Show::CEnd()};
 
 void add_wait(void *arg, const myriad_lock_info *lock) {
   if (!lock->waiting_for_trx_id) return;
   rows_of(arg)->push_back({number(lock->trx_id), number(lock->waiting_for_trx_id), text(lock->mode), text(lock->table),
-                           number(lock->index_no), lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
+                           number(lock->index_no), text(lock->index_name),
+                           lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
 }
 
 int fill_waits(THD *thd, TABLE_LIST *tables, COND *) {

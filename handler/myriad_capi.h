@@ -135,7 +135,8 @@ typedef struct {
 void myriad_list_trx(myriad_engine *, void (*)(void *arg, const myriad_trx_info *), void *arg);
 typedef struct {
   uint64_t trx_id; const char *mode /* "S", "X", "S,GAP", "X,REC_NOT_GAP", "X,GAP,INSERT_INTENTION" ... */; bool granted;
-  const char *table; uint32_t index_no; const uint8_t *key; size_t key_len; uint64_t waiting_for_trx_id /* 0: none */;
+  const char *table; uint32_t index_no; const char *index_name /* null: not known */;
+  const uint8_t *key; size_t key_len; uint64_t waiting_for_trx_id /* 0: none */;
 } myriad_lock_info;
 void myriad_list_locks(myriad_engine *, void (*)(void *arg, const myriad_lock_info *), void *arg);
 typedef struct {
@@ -295,6 +296,8 @@ myriad_status myriad_table_open(myriad_engine *, const char *name, myriad_table 
 void myriad_table_close(myriad_table *);
 const uint8_t *myriad_table_row_layouts(const myriad_table *, size_t *len);   /* empty if never given; valid while open */
 bool myriad_table_has_indexes(const myriad_table *, const myriad_index_spec *, uint32_t count);   /* as many, as unique */
+/* For the list of locks: names of all its indexes. Those set last hold for all who have the table open. */
+void myriad_table_name_indexes(const myriad_table *, const char *const *names, uint32_t count);
 bool myriad_table_is_current(const myriad_table *);    /* false once dropped or redefined since it was opened */
 bool myriad_table_take_emptied(const myriad_table *);  /* true once for an in-memory table that the start has emptied */
 typedef struct {

@@ -147,6 +147,71 @@ def test_kill_waiting(where):
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
 
 
+def test_names_of_locked_indexes(where):
+    """MYRIAD_LOCKS and MYRIAD_LOCK_WAITS call an index as SHOW CREATE TABLE does, also after its name or number has changed."""
+    c = database(where)
+    waiter = where.connect(database="d")
+    columns = "DISTINCT LOCK_TABLE, LOCK_INDEX, LOCK_INDEX_NAME"
+    granted = f"SELECT {columns} FROM information_schema.MYRIAD_LOCKS WHERE LOCK_GRANTED='YES' ORDER BY 1, 2"
+
+    def expect_locked(select, locks, wait):
+        """The indexes that a statement locks, and the one that another connection's waits at."""
+        rows(c, "BEGIN")
+        rows(c, f"SELECT * FROM {select} FOR UPDATE")
+        found = rows(c, granted)
+        thread = threading.Thread(target=rows, args=(waiter, f"SELECT * FROM {select} FOR UPDATE"))
+        thread.start()
+        waits = first_answer(lambda: rows(c, f"SELECT {columns} FROM information_schema.MYRIAD_LOCK_WAITS"))
+        rows(c, "COMMIT")
+        thread.join(5)
+        expect(f"locks of {select}", found, locks)
+        expect(f"wait of {select}", waits, (wait,))
+
+    rows(c, "CREATE TABLE t (a INT PRIMARY KEY, b INT, c INT, KEY by_b (b), UNIQUE KEY `Schlüssel c` (c))")
+    rows(c, "INSERT INTO t VALUES (1,1,1),(2,2,2)")
+    primary = ("d/t", 0, "PRIMARY")
+    expect_locked("t WHERE a=1", (primary,), primary)
+    expect_locked("t FORCE INDEX (by_b) WHERE b=1", (primary, ("d/t", 2, "by_b")), ("d/t", 2, "by_b"))
+    expect_locked("t WHERE c=1", (primary, ("d/t", 1, "Schlüssel c")), ("d/t", 1, "Schlüssel c"))
+    rows(c, "ALTER TABLE t RENAME INDEX by_b TO of_b, ALGORITHM=INSTANT")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 2, "of_b")), ("d/t", 2, "of_b"))
+    rows(c, "ALTER TABLE t ADD KEY of_bc (b, c), DROP KEY `Schlüssel c`, ALGORITHM=INPLACE")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 1, "of_b")), ("d/t", 1, "of_b"))
+    expect_locked("t FORCE INDEX (of_bc) WHERE b=1", (primary, ("d/t", 2, "of_bc")), ("d/t", 2, "of_bc"))
+    rows(c, "ALTER TABLE t DROP KEY of_b, RENAME KEY of_bc TO of_b, ALGORITHM=COPY")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 1, "of_b")), ("d/t", 1, "of_b"))
+    rows(c, "TRUNCATE TABLE t")
+    rows(c, "INSERT INTO t VALUES (1,1,1)")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 1, "of_b")), ("d/t", 1, "of_b"))
+
+    rows(c, "CREATE TABLE h (a INT, KEY a (a))")
+    rows(c, "INSERT INTO h VALUES (1)")
+    hidden = ("d/h", 0, "GEN_CLUST_INDEX")
+    expect_locked("h IGNORE INDEX (a)", (hidden,), hidden)
+    expect_locked("h FORCE INDEX (a) WHERE a=1", (hidden, ("d/h", 1, "a")), ("d/h", 1, "a"))
+    rows(c, "CREATE TABLE u (a INT NOT NULL, UNIQUE KEY first_one (a))")
+    rows(c, "INSERT INTO u VALUES (1)")
+    expect_locked("u WHERE a=1", (("d/u", 0, "first_one"),), ("d/u", 0, "first_one"))
+
+    rows(c, "CREATE TABLE p (a INT PRIMARY KEY, b INT, KEY k (b)) PARTITION BY HASH(a) PARTITIONS 2")
+    rows(c, "INSERT INTO p VALUES (1,1),(2,2)")
+    partition = ("d/p#P#p1", 0, "PRIMARY")
+    expect_locked("p WHERE a=1", (partition,), partition)
+    for name, change in ("k", "DO 1"), ("l", "ALTER TABLE p RENAME INDEX k TO l, ALGORITHM=INSTANT"):
+        rows(c, change)
+        expect_locked(f"p PARTITION (p1) FORCE INDEX ({name}) WHERE b=1", (partition, ("d/p#P#p1", 1, name)),
+                      ("d/p#P#p1", 1, name))
+
+    # The transaction holds on to its locks when the server closes the table.
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM t WHERE a=1 FOR UPDATE")
+    rows(waiter, "FLUSH TABLES")
+    expect("of a closed table", rows(c, granted), (("", 0, None),))
+    rows(waiter, "SELECT * FROM t")
+    expect("opened again", rows(c, granted), (primary,))
+    rows(c, "COMMIT")
+
+
 def test_backup_refused(where):
     """mariadb-backup is known by the wait_timeout it sets; its backup would have none of the tables."""
     c = database(where)
@@ -340,6 +405,8 @@ def test_deadlock(where):
     rows(one, "COMMIT")
     rows(two, "COMMIT")
     expect("the other one's changes", sorted(rows(c, "SELECT b FROM k")), [(11,), (12,)])
+    told = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2].count("X,REC_NOT_GAP on table d/k index PRIMARY key ")
+    expect("waits told with the index's name", told, 2)
 
 
 def test_many_tables(where):

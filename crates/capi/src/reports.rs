@@ -86,12 +86,14 @@ pub unsafe extern "C" fn myriad_list_locks(
         let Some(visit) = visit else { return };
         for l in e.engine.locks() {
             let (mode, table) = (c_string(l.mode), c_string(&l.table));
+            let index_name = l.index_name.as_deref().map(c_string);
             let info = CLockInfo {
                 trx_id: l.trx_id,
                 mode: mode.as_ptr(),
                 granted: l.granted,
                 table: table.as_ptr(),
                 index_no: l.index_no,
+                index_name: index_name.as_ref().map_or(std::ptr::null(), |n| n.as_ptr()),
                 key: l.key.as_ptr(),
                 key_len: l.key.len(),
                 waiting_for_trx_id: l.waiting_for_trx_id,

@@ -5,7 +5,7 @@ use crate::error::{guard, guard_value};
 use crate::session::{parts, SessionHandle};
 use crate::types::{maybe_bytes, name, CIndexSpec, CTableStats, EngineHandle, Status, TextFn};
 use myriad::{Engine, Table};
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_void, CStr};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -55,6 +55,20 @@ pub unsafe extern "C" fn myriad_table_has_indexes(
     // SAFETY: a live table and a valid array by contract.
     let (t, specs) = unsafe { (&*t, index_specs(indexes, count)) };
     guard_value(Some(&t.engine), false, || t.table.has_indexes(&specs))
+}
+
+/// Gives the table's indexes names, in their order, for the lists of locks.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_name_indexes(t: *const TableHandle, names: *const *const c_char, count: u32) {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard_value(Some(&t.engine), (), || {
+        // A name that is not UTF-8 is for people to read all the same.
+        // SAFETY: an array of `count` NUL-terminated strings by contract.
+        let names = (0..count as usize).map(|i| unsafe { CStr::from_ptr(*names.add(i)) }.to_string_lossy());
+        let names: Vec<_> = names.collect();
+        t.table.set_index_names(&names.iter().map(|n| &**n).collect::<Vec<&str>>());
+    });
 }
 
 /// False once dropped or redefined since it was opened.

@@ -262,6 +262,7 @@ pub struct CLockInfo {
     pub granted: bool,
     pub table: *const c_char,
     pub index_no: u32,
+    pub index_name: *const c_char,
     pub key: *const u8,
     pub key_len: usize,
     pub waiting_for_trx_id: u64,

@@ -15,6 +15,15 @@ unsafe extern "C" fn collect_name(arg: *mut c_void, name: *const std::ffi::c_cha
     true
 }
 
+unsafe extern "C" fn collect_index(arg: *mut c_void, lock: *const CLockInfo) {
+    // SAFETY: as above; a lock's name is null or NUL-terminated.
+    unsafe {
+        let name = (*lock).index_name;
+        let name = if name.is_null() { "unknown".into() } else { CStr::from_ptr(name).to_str().unwrap().into() };
+        (*arg.cast::<Vec<String>>()).push(name);
+    }
+}
+
 fn config(dir: &CStr) -> Config {
     Config {
         data_dir: dir.as_ptr(),
@@ -97,6 +106,7 @@ fn a_tables_life() {
         let (mut session, mut table) = (null_mut(), null_mut());
         assert_eq!(myriad_session_new(engine, null_mut(), 7, &mut session), Status::Ok);
         assert_eq!(myriad_table_open(engine, name.as_ptr(), &mut table), Status::Ok);
+        myriad_table_name_indexes(table, [c"PRIMARY".as_ptr()].as_ptr(), 1);
         myriad_statement_begin(session, 2, false, 1000);
         let mut first = 0;
         assert_eq!(myriad_auto_increment_reserve(session, table, 1, 1, 1, &mut first), Status::Ok);
@@ -135,6 +145,10 @@ fn a_tables_life() {
         assert_eq!(myriad_count_rows(session, table, &mut count), Status::Ok);
         assert_eq!(count, 3);
         assert_eq!(myriad_get(session, table, 5, b"c".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::Invalid);
+        assert_eq!(myriad_get(session, table, 0, b"c".as_ptr(), 1, false, 2, 0, &mut row, null_mut()), Status::Ok);
+        let mut indexes: Vec<String> = Vec::new();
+        myriad_list_locks(engine, Some(collect_index), (&raw mut indexes).cast());
+        assert_eq!(indexes, ["PRIMARY"]);
         myriad_statement_end(session);
         assert_eq!(myriad_commit(session), Status::Ok);
 

@@ -36,6 +36,8 @@ pub struct LockInfo {
     pub table: String,
     /// Which of its indexes.
     pub index_no: u32,
+    /// Its name, if the table is open and [`Table::set_index_names`](crate::Table::set_index_names) was called.
+    pub index_name: Option<String>,
     /// Key without the index id.
     pub key: Vec<u8>,
     /// 0: none.

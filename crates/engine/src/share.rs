@@ -36,6 +36,8 @@ pub(crate) struct TableShare {
     pub(crate) stats: crate::stats::CachedStats,
     /// See [`crate::TableStats::update_time_s`].
     update_time_s: AtomicU64,
+    /// The indexes' names for reports, with a NUL between two: one allocation for all, as many tables may be open.
+    index_names: Mutex<Box<str>>,
 }
 
 impl TableShare {
@@ -54,6 +56,7 @@ impl TableShare {
             contents_since,
             stats: Default::default(),
             update_time_s: AtomicU64::new(0),
+            index_names: Mutex::default(),
         })
     }
 
@@ -103,6 +106,19 @@ impl TableShare {
         if self.update_time_s() != now_s {
             self.update_time_s.store(now_s, Ordering::Relaxed);
         }
+    }
+
+    /// See [`crate::Table::set_index_names`].
+    pub(crate) fn set_index_names(&self, names: &[&str]) {
+        let mut now = self.index_names.lock();
+        if !now.split('\0').eq(names.iter().copied()) {
+            *now = names.join("\0").into();
+        }
+    }
+
+    /// The name of one of its indexes, if it was told.
+    pub(crate) fn index_name(&self, no: usize) -> Option<String> {
+        self.index_names.lock().split('\0').nth(no).filter(|name| !name.is_empty()).map(String::from)
     }
 
     /// False once the definition has changed.

@@ -31,26 +31,27 @@ fn isolation_name(isolation: Isolation) -> &'static str {
 }
 
 /// Table and number of the indexes of open tables.
-type IndexNames<'a> = HashMap<u32, (&'a str, usize)>;
+type OpenIndexes<'a> = HashMap<u32, (&'a TableShare, usize)>;
 
-fn index_names(shares: &[Arc<TableShare>]) -> IndexNames<'_> {
-    let mut names = HashMap::new();
+fn open_indexes(shares: &[Arc<TableShare>]) -> OpenIndexes<'_> {
+    let mut indexes = HashMap::new();
     for share in shares {
         for (no, index) in share.indexes.iter().enumerate() {
-            names.insert(index.id.0, (share.def.name.as_str(), no));
+            indexes.insert(index.id.0, (&**share, no));
         }
     }
-    names
+    indexes
 }
 
-fn lock_row(names: &IndexNames<'_>, lock: &myriad_txn::LockInfo) -> LockInfo {
-    let (table, index_no) = names.get(&lock.index.0).copied().unwrap_or(("", 0));
+fn lock_row(indexes: &OpenIndexes<'_>, lock: &myriad_txn::LockInfo) -> LockInfo {
+    let found = indexes.get(&lock.index.0).copied();
     LockInfo {
         trx_id: lock.trx_id,
         mode: lock.mode.name(),
         granted: lock.granted,
-        table: table.into(),
-        index_no: index_no as u32,
+        table: found.map(|(share, _)| share.def.name.clone()).unwrap_or_default(),
+        index_no: found.map_or(0, |(_, no)| no as u32),
+        index_name: found.and_then(|(share, no)| share.index_name(no)),
         key: if lock.supremum { b"supremum".to_vec() } else { lock.key.get(4..).unwrap_or(&[]).to_vec() },
         waiting_for_trx_id: 0,
     }
@@ -316,18 +317,18 @@ impl Engine {
         let ago = self.clock().wall_us().saturating_sub(deadlock.wall_us) as f64 / 1e6;
         line!(out, "Latest deadlock, {ago:.1} s ago:");
         let shares = self.shares().all();
-        let names = index_names(&shares);
+        let indexes = open_indexes(&shares);
         for wait in &deadlock.waits {
             let blocker = wait.blockers.first().copied().unwrap_or(0);
-            let row = lock_row(&names, wait);
+            let row = lock_row(&indexes, wait);
+            let index = row.index_name.unwrap_or_else(|| row.index_no.to_string());
             let key: String = row.key.iter().take(32).map(|b| format!("{b:02x}")).collect();
             line!(
                 out,
-                "  transaction {} waits for transaction {blocker}: {} on table {} index {} key {key}",
+                "  transaction {} waits for transaction {blocker}: {} on table {} index {index} key {key}",
                 row.trx_id,
                 row.mode,
-                if row.table.is_empty() { "(closed)" } else { &row.table },
-                row.index_no
+                if row.table.is_empty() { "(closed)" } else { &row.table }
             );
         }
         line!(out, "  transaction {} was rolled back", deadlock.victim);
@@ -478,10 +479,10 @@ impl Engine {
     /// Locks held and waited for; one row for each transaction that a wait is for.
     pub fn locks(&self) -> Vec<LockInfo> {
         let shares = self.shares().all();
-        let names = index_names(&shares);
+        let indexes = open_indexes(&shares);
         let mut all = Vec::new();
         self.trx_system().locks().list(&mut |l| {
-            let row = lock_row(&names, l);
+            let row = lock_row(&indexes, l);
             if l.granted || l.blockers.is_empty() {
                 all.push(row);
             } else {

@@ -53,6 +53,12 @@ impl Table {
         self.share.def.indexes.iter().map(|i| i.spec.unique).eq(specs.iter().map(|s| s.unique))
     }
 
+    /// Gives its indexes names, in their order, for [`LockInfo::index_name`](crate::LockInfo::index_name). They hold for all
+    /// who have the table open, until they are set again or the definition changes.
+    pub fn set_index_names(&self, names: &[&str]) {
+        self.share.set_index_names(names);
+    }
+
     /// False once dropped or redefined since it was opened.
     pub fn is_current(&self) -> bool {
         self.share.is_current()

@@ -429,6 +429,7 @@ fn a_deadlock_ends_at_once_and_is_told() {
     engine.create_table("d/t", &spec()).unwrap();
     fill(&engine, "d/t", 2);
     let table = engine.open_table("d/t").unwrap();
+    table.set_index_names(&["PRIMARY"]);
     let barrier = std::sync::Barrier::new(2);
     let (one, two) = (0u32.to_be_bytes(), 1u32.to_be_bytes());
     let client = |first: &[u8], second: &[u8]| {
@@ -449,7 +450,7 @@ fn a_deadlock_ends_at_once_and_is_told() {
     let victims = results.iter().filter(|r| matches!(r, Err(Error::Deadlock))).count();
     assert_eq!(victims, 1, "{results:?}");
     let text = engine.status_text();
-    assert!(text.contains("Latest deadlock") && text.contains("on table d/t index 0"), "{text}");
+    assert!(text.contains("Latest deadlock") && text.contains("on table d/t index PRIMARY key"), "{text}");
 }
 
 /// Each of two databases has tables in the other's tablespace; both are dropped at once.
@@ -477,6 +478,35 @@ fn dropped_databases_with_each_others_guests_do_not_wait_for_each_other() {
         });
     }
     assert!(!engine.status_text().contains("Latest deadlock"));
+}
+
+#[test]
+fn locks_tell_the_name_that_their_index_was_given_last() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = Engine::open_with(config(dir.path()), None).unwrap();
+    let indexes = [IndexSpec::UNIQUE, IndexSpec::PLAIN];
+    engine.create_table("d/t", &TableSpec { indexes: &indexes, ..Default::default() }).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    let options = CursorOptions { lock: Lock::Exclusive, ..Default::default() };
+    let mut cursor = Cursor::open(&mut session, &table, 1, options).unwrap();
+    assert!(cursor.seek(&mut session, Seek::First, b"").unwrap().is_none());
+    let shown = || engine.locks().into_iter().map(|l| (l.table, l.index_no, l.index_name)).collect::<Vec<_>>();
+    let named = |name: Option<&str>| vec![("d/t".to_string(), 1, name.map(String::from))];
+    assert_eq!(shown(), named(None));
+    table.set_index_names(&["PRIMARY", "k"]);
+    assert_eq!(shown(), named(Some("k")));
+    let again = engine.open_table("d/t").unwrap();
+    again.set_index_names(&["PRIMARY", "renamed"]);
+    drop(again);
+    assert_eq!(shown(), named(Some("renamed")));
+    // Who opens the table with its new definition says what they are called there.
+    engine.redefine("d/t", &NewDefinition { frm: b"new", ..Default::default() }).unwrap();
+    let again = engine.open_table("d/t").unwrap();
+    assert_eq!(shown(), named(None));
+    drop((again, cursor, table));
+    assert_eq!(shown(), vec![(String::new(), 0, None)]);
 }
 
 #[test]
