@@ -63,3 +63,17 @@ pub(crate) fn scan(session: &mut Session, table: &Table, index: usize) -> Result
     }
     Ok(rows)
 }
+
+/// The entries from one key to another, whose pages are asked for together before.
+pub(crate) fn scan_range(session: &mut Session, table: &Table, index: usize, ends: &[Vec<u8>; 2]) -> Result<Rows> {
+    session.read_together(table, index, ends.iter().map(|key| &key[..]))?;
+    let mut cursor = Cursor::open(session, table, index, CursorOptions::default())?;
+    cursor.set_bounds(None, Some(&ends[1]));
+    let mut rows = Rows::new();
+    let mut row = cursor.seek(session, Seek::Ge, &ends[0])?;
+    while let Some(found) = row {
+        rows.insert(found.key.to_vec(), found.value.to_vec());
+        row = cursor.next(session)?;
+    }
+    Ok(rows)
+}

@@ -1,7 +1,7 @@
 //! What the clients do, and the faults.
 
-use crate::model::{by_tag, by_value, overlay};
-use crate::rows::{assert_keys, delete, insert, scan, update};
+use crate::model::{by_tag, by_value, overlay, Rows};
+use crate::rows::{assert_keys, delete, insert, scan, scan_range, update};
 use crate::world::{End, PreparedTrx, Snapshot, World};
 use myriad::*;
 use myriad_io::{CallKind, Fault};
@@ -311,10 +311,30 @@ impl World {
         let readable = snapshot.contains_key(&name);
         let expected = overlay(snapshot.get(&name).cloned().unwrap_or_default(), &c.changes, &name);
         let index = self.random.below(3) as usize;
-        say!(self, "{client} read {name} index {index}");
-        match scan(&mut c.session, &table, index) {
+        let range = self.random.one_in(2).then(|| {
+            let key_of = [|k: &[u8], _: &[u8]| k.to_vec(), by_value, by_tag][index];
+            let mut ends = [0, 1].map(|_| {
+                let row = expected.iter().nth(self.random.below(expected.len().max(1) as u64) as usize);
+                row.map_or_else(|| vec![b'k'], |(k, v)| key_of(k, v))
+            });
+            ends.sort_unstable();
+            ends
+        });
+        say!(self, "{client} read {name} index {index}, a range: {}", range.is_some());
+        let found = match &range {
+            Some(ends) => scan_range(&mut c.session, &table, index, ends),
+            None => scan(&mut c.session, &table, index),
+        };
+        match found {
             Ok(rows) => {
                 assert!(readable, "{name} was read with an older snapshot");
+                let within =
+                    |key: &[u8]| range.as_ref().is_none_or(|[low, high]| (&low[..]..=&high[..]).contains(&key));
+                let expected: Rows = match index {
+                    0 => expected.into_iter().filter(|(k, _)| within(k)).collect(),
+                    1 => expected.into_iter().filter(|(k, v)| within(&by_value(k, v))).collect(),
+                    _ => expected.into_iter().filter(|(k, v)| within(&by_tag(k, v))).collect(),
+                };
                 c.session.statement_end();
                 let level = c.isolation;
                 match index {
