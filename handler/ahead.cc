@@ -62,9 +62,8 @@ void ha_myriad::read_rows_ahead(const uchar *pk, size_t pk_length) {
   keys[0] = {pk, pk_length};
   myriad_row entry;
   m_rows_wanted = m_rows_wanted ? std::min(m_rows_wanted * GROWTH, MOST) : FIRST;
-  const uint there = myriad_cursor_look_ahead(m_cursor, m_rows_wanted - 1);
-  while (m_rows_asked + 1 < m_rows_wanted && m_rows_asked < there &&
-         myriad_cursor_peek(m_cursor, m_rows_asked + 1, &entry)) {
+  const uint there = std::min(myriad_cursor_look_ahead(m_cursor, m_rows_wanted - 1), m_rows_wanted - 1);
+  while (m_rows_asked < there && myriad_cursor_peek(m_cursor, m_rows_asked + 1, &entry)) {
     const uchar *key;
     size_t length;
     if (!m_plan->clustered_part(*m_index, entry.key, entry.key_len, entry.value, entry.value_len, &key, &length)) break;
@@ -96,8 +95,8 @@ void ha_myriad::read_ranges_ahead() {
   const std::vector<KEY_MULTI_RANGE> &ranges = m_ranges.look(m_ranges_wanted);
   m_ranges_wanted = std::min(m_ranges_wanted * GROWTH, MOST);
   if (ranges.size() < 2 || !m_index || !m_session) return;
-  Buffer encoded[RangesAhead::MAX];
-  myriad_bytes keys[RangesAhead::MAX];
+  Buffer encoded[MOST];
+  myriad_bytes keys[MOST];
   uint count = 0;
   for (const KEY_MULTI_RANGE &range : ranges) {
     if (!range.start_key.key) continue;

@@ -1,10 +1,8 @@
 //! Ranges whose leaves are not in memory.
 
 use crate::estimate_tests::{forget, key};
-use crate::tests::{put, rig, Rig};
+use crate::tests::{put, rig, Rig, SPACE};
 use crate::*;
-
-use crate::tests::SPACE;
 
 /// A tree of rows put in order, about 17 on each of its pages.
 fn tree(rig: &Rig) -> Tree {

@@ -88,15 +88,7 @@ pub trait File: Send + Sync {
     /// # Errors
     /// [`myriad_base::Error::Io`].
     fn read_scattered_at(&self, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<usize> {
-        let mut done = 0;
-        for buf in bufs {
-            let n = self.read_at(buf, off + done as u64)?;
-            done += n;
-            if n < buf.len() {
-                break;
-            }
-        }
-        Ok(done)
+        read_one_by_one(self, bufs, off)
     }
     /// Writes all of `buf` at `off`.
     ///
@@ -148,6 +140,19 @@ pub trait File: Send + Sync {
     fn unwatched(&self) -> Option<(&dyn File, FileRole)> {
         None
     }
+}
+
+/// [`File::read_scattered_at`] with a read for each buffer.
+fn read_one_by_one<F: File + ?Sized>(file: &F, bufs: &mut [IoSliceMut<'_>], off: u64) -> Result<usize> {
+    let mut done = 0;
+    for buf in bufs {
+        let n = file.read_at(buf, off + done as u64)?;
+        done += n;
+        if n < buf.len() {
+            break;
+        }
+    }
+    Ok(done)
 }
 
 /// What a request of a batch moves.

@@ -92,22 +92,14 @@ impl File for OsFile {
     }
 
     fn read_scattered_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        let whole: usize = bufs.iter().map(|buf| buf.len()).sum();
         let n = uninterrupted(|| rustix::io::preadv(&self.fd, bufs, offset)).map_err(|e| self.error("read", e))?;
-        // Where the kernel stopped early, at the end or not, the rest is asked for by itself.
-        let mut from = 0;
-        for buf in bufs {
-            let (here, end) = (n.saturating_sub(from).min(buf.len()), from + buf.len());
-            if here < buf.len() && !(self.direct && here % AlignedBuf::ALIGN != 0) {
-                let rest = self.read_at(&mut buf[here..], offset + (from + here) as u64)?;
-                if here + rest < buf.len() {
-                    return Ok(from + here + rest);
-                }
-            } else if here < buf.len() {
-                return Ok(from + here);
-            }
-            from = end;
+        // Where the kernel stopped early, at the file's end or not, each buffer is asked for by itself.
+        if n == whole {
+            Ok(n)
+        } else {
+            crate::read_one_by_one(self, bufs, offset)
         }
-        Ok(from)
     }
 
     fn write_at(&self, buf: &[u8], offset: u64) -> Result<()> {
