@@ -11,6 +11,7 @@ import re
 import subprocess
 
 import iobound
+import kills
 import measure
 from measure import server
 
@@ -84,6 +85,7 @@ def main():
     parser.add_argument("--pool-mib", type=int, default=256, help="before --scale")
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
     parser.add_argument("--name", default="insert", help="stem of the result files")
+    kills.add_argument(parser)
     args = parser.parse_args()
     engines = args.engines.split(",")
     print(measure.machine(), flush=True)
@@ -125,6 +127,7 @@ def main():
     measure.write_page(args.name, "Insert benchmark", f"{int(args.rows * args.scale)} rows, {args.commit_rows} a commit, "
                        f"pool {max(6, int(args.pool_mib * args.scale))} MiB", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
+    kills.of(servers, args.kills, lambda srv: command(srv, args, args.tables, "run", ["--time=0", "--tail_deletes=on"]))
     return 0
 
 

@@ -11,6 +11,7 @@ import os
 import re
 import time
 
+import kills
 import measure
 import oltp
 from measure import server
@@ -111,10 +112,10 @@ def table(rows, engines):
              f"{'longest':>9}{'read KB':>9}{'writ. KB':>9}{'cpu us':>8}"]
     keys = ("workload", "clients", "engine")
     values = {v: measure.medians(rows, keys, v) for v in FIGURES + ["worst_qps"]}
+    ratios = measure.ratios(rows, keys, "qps", engines[0])
     for w, c, e in dict.fromkeys((r["workload"], r["clients"], r["engine"]) for r in rows):
         v = {name: values[name][(w, c, e)] for name in values}
-        base = values["qps"].get((w, c, engines[0]), 0)
-        lines.append(f"{w:<14}{c:>8} {e:<{wide}}{v['qps']:>9.0f}{v['qps'] / base if base else 0:>7.2f}{v['worst_qps']:>8.0f}"
+        lines.append(f"{w:<14}{c:>8} {e:<{wide}}{v['qps']:>9.0f}{ratios.get((w, c, e), 0):>7.2f}{v['worst_qps']:>8.0f}"
                      f"{100 * v['worst_share']:>7.0f}{v['p99_ms']:>9.1f}{v['longest_ms']:>9.0f}{v['read_kb']:>9.1f}"
                      f"{v['written_kb']:>9.1f}{v['cpu_us']:>8.0f}")
     return "\n".join(lines)
@@ -164,6 +165,7 @@ def main():
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
     parser.add_argument("--data", help="folder in which the servers' data stay for later runs")
     parser.add_argument("--name", default="iobound", help="stem of the result files")
+    kills.add_argument(parser)
     args = parser.parse_args()
     args.rows = int(args.rows * args.scale)
     engines, workloads = args.engines.split(","), args.workloads.split(",")
@@ -184,9 +186,6 @@ def main():
                 print(f"round {number + 1} {w} {c}: " + ", ".join(
                     f"{r['engine']} {r['qps']:.0f} (worst {r['worst_qps']:.0f}, p99 {r['p99_ms']:.0f} ms)"
                     for r in rows[-len(engines):]), flush=True)
-    for srv in servers.values():
-        if args.data:
-            srv.stop()
     path = measure.write_csv(f"{args.name}.csv", rows)
     measure.write_csv(f"{args.name}-seconds.csv", seconds)
     text = table(rows, engines)
@@ -202,6 +201,10 @@ def main():
                        f"{max(6, int(args.pool_mib * args.scale))} MiB, log {int(args.log_mib * args.scale)} MiB, "
                        f"{args.seconds} s a cell after {args.warm}, median of {args.rounds}", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
+    kills.of(servers, args.kills, lambda srv: oltp.command_line(srv, args, "write_only", max(clients), "run"))
+    for srv in servers.values():
+        if args.data:
+            srv.stop()
     return 0
 
 

@@ -45,6 +45,16 @@ def medians(rows, keys, value):
     return {k: statistics.median(v) for k, v in groups.items()}
 
 
+def ratios(rows, keys, value, first, turn=("round",)):
+    """{tuple of the columns `keys`, of which the last is the engine: median of column `value` in relation to that of the
+    engine `first`}, each compared with the one in the same turn (columns `turn`): a machine that grows slower meanwhile is
+    slower for both."""
+    *cell, engine = keys
+    base = {tuple(r[k] for k in (*cell, *turn)): r[value] for r in rows if r[engine] == first}
+    pairs = [(r, base.get(tuple(r[k] for k in (*cell, *turn)))) for r in rows]
+    return medians([{**r, value: r[value] / b} for r, b in pairs if b], keys, value)
+
+
 def write_csv(name, rows):
     os.makedirs(RESULTS, exist_ok=True)
     path = os.path.join(RESULTS, name)

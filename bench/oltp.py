@@ -1,15 +1,16 @@
 #!/usr/bin/python3
 """sysbench on InnoDB, Myriad and MyRocks, engines taking turns in every cell, commits durable.
 
-Prints medians and ratios to InnoDB, and how contended Myriad's latches were; leaves a CSV, charts and a page under
-bench/results/. Each round prepares the tables anew, because the insert and delete workloads (last in a round) change
-their size.
+Prints medians, the median of the turns' ratios to InnoDB, and how contended Myriad's latches were; leaves a CSV, charts and
+a page under bench/results/. Each round prepares the tables anew, because the insert and delete workloads (last in a round)
+change their size.
 """
 import argparse
 import os
 import re
 import subprocess
 
+import kills
 import measure
 from measure import server
 
@@ -20,12 +21,16 @@ QPS = ("qps", "queries a second, by clients")
 P95 = ("p95_ms", "95th percentile of latency, ms")
 
 
-def sysbench(srv, args, workload, clients, command, seconds=0, extra=()):
-    line = [server.tool("sysbench"), f"oltp_{workload}", "--db-driver=mysql", f"--mysql-socket={srv.socket}",
+def command_line(srv, args, workload, clients, command, seconds=0, extra=()):
+    """sysbench's; 0 seconds: until it is stopped."""
+    return [server.tool("sysbench"), f"oltp_{workload}", "--db-driver=mysql", f"--mysql-socket={srv.socket}",
             "--mysql-user=root", "--mysql-db=bench", f"--tables={args.tables}", f"--table-size={args.rows}",
             f"--threads={clients}", f"--time={seconds}", "--rand-type=uniform", f"--mysql-storage-engine={srv.engine}",
             "--mysql-ignore-errors=1213,1020,1205,1062", "--percentile=95"] + list(extra) + [command]
-    done = subprocess.run(line, capture_output=True, text=True)
+
+
+def sysbench(srv, args, workload, clients, command, seconds=0, extra=()):
+    done = subprocess.run(command_line(srv, args, workload, clients, command, seconds, extra), capture_output=True, text=True)
     if done.returncode:
         text = (done.stderr + done.stdout).strip().splitlines()
         fatal = [t for t in text if "FATAL" in t or "error" in t.lower()] or text[-3:]
@@ -58,8 +63,6 @@ def most_contended(before, after):
 
 def cell(srv, args, workload, clients):
     """Runs one workload and returns its numbers."""
-    if args.warm:
-        sysbench(srv, args, workload, clients, "run", args.warm)
     before, held = srv.cpu_seconds(), latches(srv)
     text = sysbench(srv, args, workload, clients, "run", args.seconds)
     cpu = srv.cpu_seconds() - before
@@ -72,7 +75,7 @@ def cell(srv, args, workload, clients):
 
 
 def run_rounds(servers, args, workloads, clients, prepare_one):
-    """Every workload at every number of clients, the servers taking turns in each cell; the rows of all rounds.
+    """Every workload at every number of clients, the servers taking turns in each cell; the rows of all turns of all rounds.
     `prepare_one` makes the tables of a server, given its name, before each round."""
     names, rows = list(servers), []
     for number in range(args.rounds):
@@ -80,12 +83,16 @@ def run_rounds(servers, args, workloads, clients, prepare_one):
             prepare_one(name)
         for w in workloads:
             for c in clients:
-                for name in names[number % len(names):] + names[:number % len(names)]:
-                    measure.settle(servers.values())
-                    rows.append({"round": number + 1, "workload": w, "clients": c, "engine": name,
-                                 **cell(servers[name], args, w, c)})
-                print(f"round {number + 1} {w} {c}: " + ", ".join(
-                    f"{r['engine']} {r['qps']:.0f}" for r in rows[-len(names):]), flush=True)
+                for turn in range(args.turns):
+                    first = (number + turn) % len(names)
+                    for name in names[first:] + names[:first]:
+                        measure.settle(servers.values())
+                        if args.warm and turn == 0:
+                            sysbench(servers[name], args, w, c, "run", args.warm)
+                        rows.append({"round": number + 1, "turn": turn + 1, "workload": w, "clients": c, "engine": name,
+                                     **cell(servers[name], args, w, c)})
+                now = measure.medians(rows[-args.turns * len(names):], ("engine",), "qps")
+                print(f"round {number + 1} {w} {c}: " + ", ".join(f"{n} {now[(n,)]:.0f}" for n in names), flush=True)
     return rows
 
 
@@ -94,6 +101,7 @@ def table(rows, engines, workloads, clients):
              + "".join(f"{e + '/' + engines[0]:>17}" for e in engines[1:])]
     keys = ("workload", "clients", "engine")
     qps, p95, cpu = (measure.medians(rows, keys, v) for v in ("qps", "p95_ms", "cpu_us_per_query"))
+    ratios = measure.ratios(rows, keys, "qps", engines[0], ("round", "turn"))
     for w in workloads:
         for c in clients:
             if (w, c, engines[0]) not in qps:
@@ -103,7 +111,7 @@ def table(rows, engines, workloads, clients):
                 k = (w, c, e)
                 line += f"{qps[k]:>14.0f}{p95[k]:>9.2f}{cpu[k]:>8.1f}" if k in qps else f"{'-':>14}{'-':>9}{'-':>8}"
             for e in engines[1:]:
-                line += f"{qps[(w, c, e)] / qps[(w, c, engines[0])]:>17.2f}" if (w, c, e) in qps else f"{'-':>17}"
+                line += f"{ratios[(w, c, e)]:>17.2f}" if (w, c, e) in ratios else f"{'-':>17}"
             lines.append(line)
     return "\n".join(lines)
 
@@ -125,8 +133,9 @@ def add_arguments(parser, workloads, clients, name):
     """Those of a run of cells: `workloads` by `clients`."""
     parser.add_argument("--workloads", default=",".join(workloads))
     parser.add_argument("--clients", default=clients)
-    parser.add_argument("--seconds", type=int, default=20, help="measured seconds of a cell")
-    parser.add_argument("--warm", type=int, default=2, help="seconds before them")
+    parser.add_argument("--seconds", type=int, default=4, help="measured seconds of an engine's turn")
+    parser.add_argument("--turns", type=int, default=5, help="of each engine in a cell of a round, one after the other")
+    parser.add_argument("--warm", type=int, default=2, help="seconds before the first of them")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--tables", type=int, default=8)
     parser.add_argument("--rows", type=int, default=100000)
@@ -141,8 +150,8 @@ def report(args, rows, names, workloads, clients, title, note, values):
     print(text)
     charts = [measure.grid(f"{args.name}-{v}.png", workloads, clients, names,
                            measure.medians(rows, ("workload", "clients", "engine"), v), label) for v, label in values]
-    measure.write_page(args.name, title, f"{args.tables} tables of {args.rows} rows, {note}{args.seconds} s a cell, "
-                       f"median of {args.rounds}", text, charts)
+    measure.write_page(args.name, title, f"{args.tables} tables of {args.rows} rows, {note}{args.seconds} s a turn, "
+                       f"medians of {args.rounds * args.turns}", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
 
 
@@ -150,6 +159,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
     add_arguments(parser, WORKLOADS, "1,8,64,256", "oltp")
+    kills.add_argument(parser)
     args = parser.parse_args()
     engines, workloads = args.engines.split(","), args.workloads.split(",")
     workloads.sort(key=lambda w: WORKLOADS.index(w) if w in WORKLOADS else -1)
@@ -159,6 +169,7 @@ def main():
     rows = run_rounds(servers, args, workloads, clients, lambda engine: prepare(servers[engine], args))
     report(args, rows, engines, workloads, clients, "sysbench", f"pool {args.pool_mib} MiB, ",
            [QPS, P95, ("cpu_us_per_query", "server CPU a query, us")])
+    kills.of(servers, args.kills, lambda srv: command_line(srv, args, "write_only", max(clients), "run"))
     return 0
 
 

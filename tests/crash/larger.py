@@ -158,6 +158,26 @@ def buffered(srv):
     return int(shown[0][1]) if shown else 0
 
 
+def work_and_kill(srv, seed, models, seconds):
+    """The clients work for some seconds, the server is killed and starts again, and their rows are checked. Returns the
+    clients' models as they are now, the problems, how many changes were buffered when the server died, and a line about it."""
+    clients = [Client(srv, seed * CLIENTS + n, n, models[n]) for n in range(CLIENTS)]
+    for client in clients:
+        client.start()
+    time.sleep(seconds)
+    changes = buffered(srv)
+    srv.kill()
+    for client in clients:
+        client.stopping = True
+        client.join(60)
+    problems = [f"client {c.number}: {c.trouble}" for c in clients if c.trouble]
+    up = srv.start()
+    problems += check(srv, clients)
+    models = [c.model for c in clients]
+    return models, problems, changes, (f"{sum(c.commits for c in clients)} commits, {sum(map(len, models))} rows, up again in "
+                                       f"{up:.2f} s")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--engine", default="MYRIAD")
@@ -175,26 +195,13 @@ def main():
     models = fill(srv, args.rows)
     failed, changes = 0, 0
     for loop in range(1, args.loops + 1):
-        clients = [Client(srv, seed * 100 + loop * CLIENTS + n, n, models[n]) for n in range(CLIENTS)]
-        for client in clients:
-            client.start()
-        time.sleep(0.5 + chance.random() * args.seconds)
-        changes += buffered(srv)
-        srv.kill()
-        for client in clients:
-            client.stopping = True
-            client.join(60)
-        problems = [f"client {c.number}: {c.trouble}" for c in clients if c.trouble]
-        begin = time.monotonic()
-        srv.start()
-        up = time.monotonic() - begin
-        problems += check(srv, clients)
-        models = [c.model for c in clients]
+        models, problems, waiting, line = work_and_kill(srv, seed * 100 + loop, models,
+                                                        0.5 + chance.random() * args.seconds)
+        changes += waiting
         failed += bool(problems)
         for problem in problems:
             print(f"  loop {loop}: {problem}", flush=True)
-        print(f"  loop {loop}: {sum(c.commits for c in clients)} commits, {sum(map(len, models))} rows, up again in "
-              f"{up:.2f} s", flush=True)
+        print(f"  loop {loop}: {line}", flush=True)
     if args.engine.upper() == "MYRIAD" and changes == 0:
         print("  no change was buffered: the test does not test")
         failed += 1
