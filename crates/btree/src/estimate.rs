@@ -2,7 +2,7 @@
 
 use crate::leaf::{Leaf, LeafShared};
 use crate::page::{self, Latched, Target, Unlatched};
-use crate::read_ahead::Together;
+use crate::read_ahead::{Scan, Together};
 use crate::tree::{Note, Step, Tree};
 use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{PageNo, Result};
@@ -207,7 +207,7 @@ impl Tree {
         if !hi.is_empty() && lo >= hi {
             return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
         }
-        let range = (!hi.is_empty()).then(|| Together::all(Target::Before(hi)));
+        let range = (!hi.is_empty()).then(|| Together::all(Scan::up_to(Target::Before(hi))));
         let (low_path, leaf) = self.path_of_range(pool, Target::At(lo), range)?;
         let low_end = low_path[low_path.len() - 1];
         if !hi.is_empty() && (leaf.is_last() || hi <= leaf.high_fence()) {

@@ -35,7 +35,7 @@ pub use check::CheckReport;
 pub use estimate::{RangeEstimate, TreeStats};
 pub use leaf::{Leaf, LeafExclusive, LeafMut, LeafShared, LeafView};
 pub use page::KeyParts;
-pub use read_ahead::READ_AHEAD_STEP;
+pub use read_ahead::{Scan, READ_AHEAD_STEP};
 pub use redo::{register, OPS};
 pub use tree::{RemoveProgress, Tree};
 

@@ -1,7 +1,7 @@
 //! Reading leaves before their turn comes: those of a short range together, those of a long scan ahead.
 
 use crate::leaf::LeafShared;
-use crate::page::{self, Latched, Target, Unlatched};
+use crate::page::{self, Latched, PageRead, Target, Unlatched};
 use crate::tree::{Note, Step, Tree};
 use myriad_base::{PageId, Result};
 use myriad_buffer::{BufferPool, SharedPage};
@@ -17,11 +17,49 @@ const SHORT_RANGE_LEAVES: usize = 4;
 /// Leaves read together of a range that goes on.
 const LEAVES_TOGETHER: usize = 8;
 
+/// The direction of a scan, and where its last leaf is found.
+#[derive(Clone, Copy, Debug)]
+pub struct Scan<'k> {
+    down: bool,
+    end: Target<'k>,
+}
+
+impl<'k> Scan<'k> {
+    /// Upwards, to the keys that begin with `last`; empty: to the tree's last.
+    pub fn up(last: &'k [u8]) -> Scan<'k> {
+        Scan::up_to(if last.is_empty() { Target::Last } else { Target::At(last) })
+    }
+
+    pub(crate) fn up_to(end: Target<'k>) -> Scan<'k> {
+        Scan { down: false, end }
+    }
+
+    /// Downwards, to the key `first`; empty: to the tree's first.
+    pub fn down(first: &'k [u8]) -> Scan<'k> {
+        Scan { down: true, end: Target::At(first) }
+    }
+
+    /// Where the next leaf is found when everything on this side of `key` has been read.
+    fn next<'t>(self, key: &'t [u8]) -> Target<'t> {
+        if self.down {
+            Target::Before(key)
+        } else {
+            Target::At(key)
+        }
+    }
+
+    /// The children of an inner page from `at` to the one on the way to the scan's end.
+    fn children(self, parent: &impl PageRead, at: usize) -> impl ExactSizeIterator<Item = usize> {
+        let end = page::route(parent, self.end);
+        let (from, to) = if self.down { (end, at) } else { (at, end) };
+        (0..(to + 1).saturating_sub(from)).map(move |i| if self.down { at - i } else { at + i })
+    }
+}
+
 /// The rest of a range that begins with the leaf about to be fixed. If that is not in memory, it is read together with those
 /// behind it, as far as their parent names them: a wait for the device instead of one for each.
 pub(crate) struct Together<'k> {
-    /// To the range's last leaf.
-    last: Target<'k>,
+    scan: Scan<'k>,
     leaves_max: usize,
     /// Of a longer range the first leaves are read, or none.
     part: bool,
@@ -29,23 +67,23 @@ pub(crate) struct Together<'k> {
 
 impl<'k> Together<'k> {
     /// All of a range, if it is short.
-    pub fn all(last: Target<'k>) -> Together<'k> {
-        Together { last, leaves_max: SHORT_RANGE_LEAVES, part: false }
+    pub fn all(scan: Scan<'k>) -> Together<'k> {
+        Together { scan, leaves_max: SHORT_RANGE_LEAVES, part: false }
     }
 
     /// As much of a range as is read at a time.
-    pub fn part(last: Target<'k>) -> Together<'k> {
-        Together { last, leaves_max: LEAVES_TOGETHER, part: true }
+    pub fn part(scan: Scan<'k>) -> Together<'k> {
+        Together { scan, leaves_max: LEAVES_TOGETHER, part: true }
     }
 
     #[cold]
     fn read(&self, tree: &Tree, pool: &BufferPool, parent: &Unlatched<'_>, at: usize) {
-        let wanted = (page::route(parent, self.last) + 1).saturating_sub(at);
-        if wanted < 2 || wanted > self.leaves_max && !self.part {
+        let wanted = self.scan.children(parent, at);
+        if wanted.len() < 2 || wanted.len() > self.leaves_max && !self.part {
             return;
         }
         let leaves: SmallVec<[PageId; LEAVES_TOGETHER]> =
-            (at..at + wanted.min(self.leaves_max)).map(|child| tree.id(page::routed_child(parent, child))).collect();
+            wanted.take(self.leaves_max).map(|child| tree.id(page::routed_child(parent, child))).collect();
         if parent.page.validate() {
             pool.read_together(&leaves);
         }
@@ -66,8 +104,8 @@ impl Note for Together<'_> {
 }
 
 impl Tree {
-    /// As [`Tree::seek`], for a scan of the keys up to those that begin with `last`. `begins`: with this leaf, so that of a
-    /// long range only this one is surely wanted.
+    /// The next leaf of a scan that has read everything on this side of `key`: as [`Tree::seek`] upwards, as
+    /// [`Tree::seek_before`] downwards. `begins`: with this leaf, so that of a long range only this one is surely wanted.
     ///
     /// # Errors
     /// As [`Tree::seek`].
@@ -75,27 +113,28 @@ impl Tree {
         &self,
         pool: &'p BufferPool,
         key: &[u8],
-        last: &[u8],
+        scan: Scan<'_>,
         begins: bool,
     ) -> Result<LeafShared<'p>> {
-        let last = Target::At(last);
-        let mut together = if begins { Together::all(last) } else { Together::part(last) };
-        match self.at_level_noting(pool, Target::At(key), 0, &mut together)? {
+        let mut together = if begins { Together::all(scan) } else { Together::part(scan) };
+        match self.at_level_noting(pool, scan.next(key), 0, &mut together)? {
             Some(leaf) => Ok(LeafShared::new(leaf)),
             None => unreachable!("every tree has level 0"),
         }
     }
 
-    /// Starts to read the leaves behind the one that covers `key`, up to the one that covers `last` (empty: the last), that
-    /// are not in memory, as far as its parent names them. The caller holds no latch.
+    /// Starts to read those leaves of a scan behind the one that [`Tree::seek_range`] would give that are not in memory, as
+    /// far as its parent names them. The caller holds no latch.
     ///
     /// # Errors
     /// Those of reading inner pages; a leaf's are left to whoever wants it.
-    pub fn read_ahead(&self, pool: &BufferPool, key: &[u8], last: &[u8]) -> Result<()> {
-        let Some(parent) = self.at_level::<SharedPage<'_>>(pool, Target::At(key), 1)? else { return Ok(()) };
-        let at = page::route(&Latched(&parent), Target::At(key));
-        let end = if last.is_empty() { Target::Last } else { Target::At(last) };
-        let mut wanted: SmallVec<[PageId; READ_AHEAD_LEAVES]> = (at + 1..=page::route(&Latched(&parent), end))
+    pub fn read_ahead(&self, pool: &BufferPool, key: &[u8], scan: Scan<'_>) -> Result<()> {
+        let next = scan.next(key);
+        let Some(parent) = self.at_level::<SharedPage<'_>>(pool, next, 1)? else { return Ok(()) };
+        let view = Latched(&parent);
+        let mut wanted: SmallVec<[PageId; READ_AHEAD_LEAVES]> = scan
+            .children(&view, page::route(&view, next))
+            .skip(1)
             .take(READ_AHEAD_LEAVES)
             .map(|child| self.id(page::child(&parent, child)))
             .collect();

@@ -34,7 +34,7 @@ fn sought(rig: &Rig, tree: Tree, from: u64, to: u64, begins: bool) -> (u64, usiz
     // The inner pages on the way.
     drop(tree.absent_leaf(&rig.pool, &key(from)).unwrap());
     let reads = rig.pool.stats().reads;
-    assert!(tree.seek_range(&rig.pool, &key(from), &key(to), begins).unwrap().covers(&key(from)));
+    assert!(tree.seek_range(&rig.pool, &key(from), Scan::up(&key(to)), begins).unwrap().covers(&key(from)));
     let reads = rig.pool.stats().reads - reads;
     let (there, all) = there(rig, tree, from, to);
     (reads, there, all)
@@ -66,6 +66,37 @@ fn of_a_long_range_the_first_leaf_is_read_and_then_several_at_a_time() {
     assert!(reads > 4 && there as u64 == reads, "{there} leaves, {reads} reads");
 }
 
+/// A scan downwards begins with the leaf below its key, and reads those below that as one upwards does those above.
+#[test]
+fn leaves_of_a_range_are_read_together_downwards_too() {
+    let rig = rig(256);
+    let tree = tree(&rig);
+    let sought = |from: u64, to: u64, begins: bool| {
+        forget(&rig.pool);
+        drop(tree.absent_leaf(&rig.pool, &key(from - 1)).unwrap());
+        let reads = rig.pool.stats().reads;
+        let leaf = tree.seek_range(&rig.pool, &key(from), Scan::down(&key(to)), begins).unwrap();
+        assert!(leaf.covers(&key(from - 1)));
+        drop(leaf);
+        let reads = (rig.pool.stats().reads - reads) as usize;
+        let (there, all) = there(&rig, tree, to, from - 1);
+        (reads, there, all)
+    };
+    let short = (100..4_000).step_by(390).filter(|&to| {
+        let (reads, there, all) = sought(to + 41, to, true);
+        assert!((2..=4).contains(&all), "{all} leaves");
+        assert_eq!(reads, there);
+        there == all
+    });
+    let short = short.count();
+    assert!(short >= 8, "{short} of 10");
+    let (reads, _, all) = sought(1_400, 1_000, true);
+    assert!(all > 20, "{all} leaves");
+    assert_eq!(reads, 1);
+    let (reads, there, _) = sought(1_400, 1_000, false);
+    assert!(reads > 4 && there == reads, "{there} leaves, {reads} reads");
+}
+
 #[test]
 fn a_short_range_is_estimated_with_its_leaves_read_together_and_counted() {
     let rig = rig(256);
@@ -78,19 +109,25 @@ fn a_short_range_is_estimated_with_its_leaves_read_together_and_counted() {
     assert_eq!(rig.pool.stats().reads - reads, estimate.leaf_pages);
 }
 
-/// Nothing behind the end of a range is asked for.
+/// What lies ahead is asked for, nothing behind the end of the range, nor on the other side of its beginning.
 #[test]
 fn a_scan_reads_ahead_to_its_end_only() {
     let rig = rig(256);
     let tree = tree(&rig);
-    forget(&rig.pool);
-    tree.read_ahead(&rig.pool, &key(500), &key(600)).unwrap();
-    let begin = std::time::Instant::now();
-    let (from, to) = (530, 600);
     let is_there = |n| tree.absent_leaf(&rig.pool, &key(n)).unwrap().is_none();
-    while !(is_there(from) && is_there(to)) {
-        assert!(begin.elapsed().as_secs() < 30, "not read");
-        std::thread::yield_now();
-    }
-    assert!(!is_there(700) && !is_there(800));
+    let wait_for = |from, to| {
+        let begin = std::time::Instant::now();
+        while !(is_there(from) && is_there(to)) {
+            assert!(begin.elapsed().as_secs() < 30, "not read");
+            std::thread::yield_now();
+        }
+    };
+    forget(&rig.pool);
+    tree.read_ahead(&rig.pool, &key(500), Scan::up(&key(600))).unwrap();
+    wait_for(530, 600);
+    assert!(![400, 460, 700, 800].into_iter().any(is_there));
+    forget(&rig.pool);
+    tree.read_ahead(&rig.pool, &key(600), Scan::down(&key(500))).unwrap();
+    wait_for(570, 500);
+    assert!(![400, 460, 640, 700].into_iter().any(is_there));
 }

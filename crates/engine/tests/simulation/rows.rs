@@ -64,16 +64,23 @@ pub(crate) fn scan(session: &mut Session, table: &Table, index: usize) -> Result
     Ok(rows)
 }
 
-/// The entries from one key to another, whose pages are asked for together before.
-pub(crate) fn scan_range(session: &mut Session, table: &Table, index: usize, ends: &[Vec<u8>; 2]) -> Result<Rows> {
-    session.read_together(table, index, ends.iter().map(|key| &key[..]))?;
+/// The entries from one key to another, whose pages are asked for together before; `down`: from the last to the first.
+pub(crate) fn scan_range(
+    session: &mut Session,
+    table: &Table,
+    index: usize,
+    [low, high]: &[Vec<u8>; 2],
+    down: bool,
+) -> Result<Rows> {
+    session.read_together(table, index, [low, high].into_iter().map(|key| &key[..]))?;
     let mut cursor = Cursor::open(session, table, index, CursorOptions::default())?;
-    cursor.set_bounds(None, Some(&ends[1]));
+    cursor.set_bounds(Some(low), Some(high));
     let mut rows = Rows::new();
-    let mut row = cursor.seek(session, Seek::Ge, &ends[0])?;
+    let (from, begin) = if down { (Seek::Le, high) } else { (Seek::Ge, low) };
+    let mut row = cursor.seek(session, from, begin)?;
     while let Some(found) = row {
         rows.insert(found.key.to_vec(), found.value.to_vec());
-        row = cursor.next(session)?;
+        row = if down { cursor.prev(session)? } else { cursor.next(session)? };
     }
     Ok(rows)
 }

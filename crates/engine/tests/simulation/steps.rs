@@ -320,9 +320,10 @@ impl World {
             ends.sort_unstable();
             ends
         });
-        say!(self, "{client} read {name} index {index}, a range: {}", range.is_some());
+        let down = self.random.one_in(2);
+        say!(self, "{client} read {name} index {index}, a range: {}, down: {down}", range.is_some());
         let found = match &range {
-            Some(ends) => scan_range(&mut c.session, &table, index, ends),
+            Some(ends) => scan_range(&mut c.session, &table, index, ends, down),
             None => scan(&mut c.session, &table, index),
         };
         match found {

@@ -8,7 +8,7 @@ use crate::trx::Trx;
 use crate::value::{self, Entry};
 use myriad_base::{Error, Result};
 use myriad_btree::page::Entries;
-use myriad_btree::{Leaf, LeafShared, READ_AHEAD_STEP};
+use myriad_btree::{Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 
 /// Rows of the largest batch.
 pub(super) const BATCH_ROWS_MAX: usize = 64;
@@ -195,7 +195,7 @@ pub(crate) fn count(trx: &mut Trx, index: &Index) -> Result<u64> {
     let mut leaves = 0u32;
     loop {
         if leaves % READ_AHEAD_STEP == 1 {
-            index.tree.read_ahead(sys.pool(), &from, &[])?;
+            index.tree.read_ahead(sys.pool(), &from, Scan::up(&[]))?;
         }
         leaves = leaves.wrapping_add(1);
         let leaf = index.tree.seek(sys.pool(), &from)?;

@@ -18,7 +18,7 @@ use crate::trx::{Isolation, LockWait, Trx};
 use crate::write::set_full_key;
 use consistent::{BATCH_GROWTH, BATCH_ROWS_MAX};
 use myriad_base::{PageId, Result};
-use myriad_btree::{KeyParts, Leaf, LeafShared, READ_AHEAD_STEP};
+use myriad_btree::{KeyParts, Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
 use std::cell::RefCell;
 use std::ops::Range;
@@ -180,7 +180,7 @@ pub struct Cursor {
     semi: bool,
     /// The lock taken for the current row, if it is new and may be given back.
     row_lock: Option<LockMode>,
-    /// Leaves that a forward scan has left behind, and whether the next ones should be read ahead.
+    /// Leaves that a scan has left behind, and whether the next ones should be read ahead.
     leaves_passed: u32,
     read_ahead_due: bool,
 }
@@ -403,9 +403,7 @@ impl Cursor {
             Direction::Forward => {
                 let leaf = match place.and_then(|place| place.shared(pool, tree, &p.key)) {
                     Some(leaf) => leaf,
-                    None if self.high.len() > 4 => {
-                        tree.seek_range(pool, &p.key, &self.high, self.leaves_passed == 0)?
-                    }
+                    None if self.high().is_some() => self.seek_range(sys, direction)?,
                     None if p.inclusive => self.index.seek(sys, &p.key)?,
                     None => tree.seek(pool, &p.key)?,
                 };
@@ -425,9 +423,37 @@ impl Cursor {
     }
 
     fn seek_below<'p>(&self, sys: &'p TrxSystem) -> Result<(LeafShared<'p>, usize)> {
-        let leaf = self.index.tree.seek_before(sys.pool(), &self.position.key)?;
+        let leaf = if self.low().is_some() {
+            self.seek_range(sys, Direction::Backward)?
+        } else {
+            self.index.tree.seek_before(sys.pool(), &self.position.key)?
+        };
         let slot = leaf.find(&self.position.key).unwrap_or_else(|s| s);
         Ok((leaf, slot))
+    }
+
+    fn seek_range<'p>(&self, sys: &'p TrxSystem, direction: Direction) -> Result<LeafShared<'p>> {
+        let begins = self.leaves_passed == 0;
+        self.index.tree.seek_range(sys.pool(), &self.position.key, self.scan(direction), begins)
+    }
+
+    /// The way to go, as far as it is known.
+    fn scan(&self, direction: Direction) -> Scan<'_> {
+        match direction {
+            Direction::Forward => Scan::up(self.high().unwrap_or_default()),
+            Direction::Backward => Scan::down(self.low().unwrap_or(&self.scope)),
+        }
+    }
+
+    /// The bounds that are more than the index.
+    #[inline]
+    fn low(&self) -> Option<&[u8]> {
+        (self.low.len() > 4).then_some(&self.low)
+    }
+
+    #[inline]
+    fn high(&self) -> Option<&[u8]> {
+        (self.high.len() > 4).then_some(&self.high)
     }
 
     /// The entries on this side of `slot` have been read.
@@ -449,22 +475,20 @@ impl Cursor {
         if last || forward && !self.fence_in_scope(fence) || !forward && fence <= &self.scope[..] {
             return false;
         }
-        if forward && self.high.len() > 4 && fence > &self.high[..] && !fence.starts_with(&self.high) {
+        if forward && self.high().is_some_and(|high| fence > high && !fence.starts_with(high)) {
             return false;
         }
-        if !forward && self.low.len() > 4 && fence <= &self.low[..] {
+        if !forward && self.low().is_some_and(|low| fence <= low) {
             return false;
         }
         self.position.key.clear();
         self.position.key.extend_from_slice(fence);
         self.position.inclusive = forward;
-        if forward {
-            self.leaf_passed();
-        }
+        self.leaf_passed();
         true
     }
 
-    /// A forward scan goes to the next leaf. One of the whole index will want those behind it at once, another only when
+    /// A scan goes to the next leaf. One of the whole index will want those behind it at once, another only when
     /// it has shown that it is long.
     #[inline]
     fn leaf_passed(&mut self) {
@@ -476,8 +500,7 @@ impl Cursor {
     #[inline]
     fn read_ahead(&mut self, sys: &TrxSystem) -> Result<()> {
         if std::mem::take(&mut self.read_ahead_due) {
-            let last = if self.high.len() > 4 { &self.high[..] } else { &[] };
-            self.index.tree.read_ahead(sys.pool(), &self.position.key, last)?;
+            self.index.tree.read_ahead(sys.pool(), &self.position.key, self.scan(self.batch_direction))?;
         }
         Ok(())
     }
@@ -494,9 +517,8 @@ impl Cursor {
             return false;
         }
         match direction {
-            Direction::Forward if self.high.len() > 4 => key.cmp_start(&self.high).is_le(),
-            Direction::Backward if self.low.len() > 4 => key.cmp_start(&self.low).is_ge(),
-            _ => true,
+            Direction::Forward => self.high().is_none_or(|high| key.cmp_start(high).is_le()),
+            Direction::Backward => self.low().is_none_or(|low| key.cmp_start(low).is_ge()),
         }
     }
 }
