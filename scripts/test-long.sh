@@ -15,6 +15,7 @@ while [ $SECONDS -lt $end ]; do
     $python tests/crash/run.py --loops 10 --seconds 4 --pool-mib $pool --binlog
   done
   $python tests/crash/larger.py --loops 20
+  $python tests/sql/random_queries.py --statements 10000
   $python tests/isolation/run.py
   $python tests/replication/run.py
   cargo test --release --workspace -- --ignored

@@ -34,6 +34,7 @@ section sql-pool $python tests/sql/pool_tests.py
 section sql-tenants $python tests/sql/tenant_tests.py
 section sql-foreign-keys $python tests/sql/foreign_key_tests.py
 section sql-xa $python tests/sql/xa_tests.py
+section sql-random $python tests/sql/random_queries.py
 section sql-plugin $python tests/sql/plugin_tests.py
 section package $python tests/package/run.py
 section isolation $python tests/isolation/run.py

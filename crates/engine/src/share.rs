@@ -121,6 +121,11 @@ impl TableShare {
         self.index_names.lock().split('\0').nth(no).filter(|name| !name.is_empty()).map(String::from)
     }
 
+    /// The name of an index, or its number where that is not known.
+    pub(crate) fn index_label(&self, no: usize) -> String {
+        self.index_name(no).unwrap_or_else(|| no.to_string())
+    }
+
     /// False once the definition has changed.
     pub(crate) fn is_current(&self) -> bool {
         self.current.load(Ordering::Acquire)

@@ -53,8 +53,8 @@ impl Table {
         self.share.def.indexes.iter().map(|i| i.spec.unique).eq(specs.iter().map(|s| s.unique))
     }
 
-    /// Gives its indexes names, in their order, for [`LockInfo::index_name`](crate::LockInfo::index_name). They hold for all
-    /// who have the table open, until they are set again or the definition changes.
+    /// Gives its indexes names, in their order, for [`LockInfo::index_name`](crate::LockInfo::index_name) and what
+    /// [`Table::check`] finds. They hold for all who have the table open, until they are set again or the definition changes.
     pub fn set_index_names(&self, names: &[&str]) {
         self.share.set_index_names(names);
     }
@@ -127,7 +127,7 @@ impl Table {
             let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |_| {})?;
             for (page, reason) in report.findings {
                 sound = false;
-                finding(&format!("index {no}: {page}: {reason}"));
+                finding(&format!("index {}: {page}: {reason}", self.share.index_label(no)));
             }
         }
         if sound {
@@ -147,7 +147,8 @@ impl Table {
                 Ok(rows) => {
                     let expected = *first.get_or_insert(rows);
                     if rows != expected {
-                        finding(&format!("index {no} has {rows} entries, the clustered index {expected}"));
+                        let index = self.share.index_label(no);
+                        finding(&format!("index {index} has {rows} entries, the clustered index {expected}"));
                     }
                 }
                 Err(e) => {

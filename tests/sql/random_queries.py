@@ -1,0 +1,277 @@
+#!/usr/bin/python3
+"""Random statements on random tables of Myriad, and on the same tables without secondary indexes in InnoDB: the same rows.
+
+Myriad's tables have indexes of every kind, partitions and generated columns, its statements hints and optimizer switches of
+every kind; its pool is smaller than the data, and the server is killed now and then. Plans differ, so only what a statement
+defines is compared: rows in their order where ORDER BY decides it, how many rows a change matched, error codes.
+Usage: random_queries.py [--statements N] [--seed N]"""
+import argparse
+import os
+import random
+import sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
+import server  # noqa: E402
+from server import pymysql  # noqa: E402
+
+TABLES = 3
+ROWS = [2000, 5000, 9000]
+POOL_MIB = 6
+NUMBER, TEXT, BYTES, DATE = "number", "text", "bytes", "date"
+# Type and family; columns of one family may be compared.
+TYPES = [("INT", NUMBER), ("BIGINT UNSIGNED", NUMBER), ("TINYINT", NUMBER), ("DECIMAL(10,2)", NUMBER),
+         ("VARCHAR(40)", TEXT), ("VARCHAR(200) CHARACTER SET latin1", TEXT), ("CHAR(12)", TEXT),
+         ("VARBINARY(30)", BYTES), ("DATE", DATE)]
+SWITCHES = ["mrr", "mrr_cost_based", "mrr_sort_keys", "index_merge", "index_merge_sort_intersection",
+            "index_condition_pushdown", "rowid_filter", "semijoin", "materialization", "join_cache_bka",
+            "join_cache_hashed", "extended_keys"]
+
+
+class Column:
+    def __init__(self, name, chosen):
+        self.name, (self.type, self.family) = name, chosen
+
+    def value(self, chance, rows):
+        """A literal."""
+        if self.family == DATE:
+            return f"'{chance.randrange(1990, 2030)}-{chance.randrange(1, 13):02}-{chance.randrange(1, 29):02}'"
+        if self.family in (TEXT, BYTES):
+            word = "".join(chance.choices("abcXYZ ", k=chance.randrange(1, 9)))
+            return f"'{word}{chance.randrange(rows // 10) if chance.random() < 0.7 else ''}'"
+        if self.type == "TINYINT":
+            return str(chance.randrange(-100, 100))
+        if self.type == "DECIMAL(10,2)":
+            return f"{chance.randrange(-rows, rows)}.{chance.randrange(100):02}"
+        return str(chance.randrange(0 if "UNSIGNED" in self.type else -rows, rows))
+
+
+ID = Column("id", ("INT", NUMBER))
+
+
+class Table:
+    """A table's definition, drawn by `chance`."""
+
+    def __init__(self, name, chance):
+        self.name, self.rows = name, chance.choice(ROWS)
+        self.columns = [Column(f"c{n}", chance.choice(TYPES)) for n in range(chance.randrange(3, 6))]
+        self.all = [ID] + self.columns
+        primary = chance.choice(["(id)", "(id DESC)", "(g, id)", "(s, id)", None])
+        self.body = ["id INT NOT NULL", *(f"{c.name} {c.type}" for c in self.columns), "pad VARCHAR(400)",
+                     "g INT NOT NULL", "s VARCHAR(20) NOT NULL", "e INT AS (id % 97) VIRTUAL"]
+        if primary:
+            self.body.append(f"PRIMARY KEY {primary}")
+        self.indexes = [f"KEY k{n} ({self.parts(chance)})" for n in range(chance.randrange(1, 5))]
+        if chance.random() < 0.4:
+            self.indexes.append(f"KEY k{len(self.indexes)} (e{chance.choice(['', ', id', ' DESC'])})")
+        self.hints = [f"k{n}" for n in range(len(self.indexes))]
+        self.partitions = ""
+        if primary != "(s, id)" and chance.random() < 0.25:
+            self.partitions = f" PARTITION BY HASH (id) PARTITIONS {chance.randrange(2, 5)}"
+        else:
+            self.indexes.append("UNIQUE KEY u (id)")
+
+    def parts(self, chance):
+        """The columns of an index, of some a prefix, some descending."""
+        parts = []
+        for column in chance.sample(self.columns, chance.randrange(1, 3)):
+            prefix = f"({chance.randrange(1, 6)})" if column.family in (TEXT, BYTES) and chance.random() < 0.25 else ""
+            parts.append(f"{column.name}{prefix}{chance.choice(['', '', '', ' DESC'])}")
+        return ", ".join(parts)
+
+    def create(self, engine):
+        body = self.body + (self.indexes if engine == "MYRIAD" else [])
+        return f"CREATE TABLE {self.name} ({', '.join(body)}) ENGINE={engine}{self.partitions}"
+
+    def inserts(self, chance):
+        ids = list(range(self.rows))
+        chance.shuffle(ids)
+        names = ", ".join(["id", *(c.name for c in self.columns), "pad", "g", "s"])
+        for begin in range(0, self.rows, 1000):
+            rows = []
+            for i in ids[begin:begin + 1000]:
+                values = ["NULL" if chance.random() < 0.05 else c.value(chance, self.rows) for c in self.columns]
+                rows.append(f"({i}, {', '.join(values)}, REPEAT('p', {chance.randrange(400)}), {i % 13}, 's{i * 7919 % 1000}')")
+            yield f"INSERT INTO {self.name} ({names}) VALUES {', '.join(rows)}"
+
+    def hint(self, chance):
+        if chance.random() < 0.4:
+            return ""
+        return f" {chance.choice(['FORCE', 'USE', 'IGNORE'])} INDEX ({chance.choice(self.hints)})"
+
+    def condition(self, chance, alias=""):
+        kind = chance.random()
+        if kind < 0.2:
+            operator = chance.choice(["AND", "OR"])
+            return f"({self.condition(chance, alias)} {operator} {self.condition(chance, alias)})"
+        column = chance.choice(self.all)
+        name = alias + column.name
+
+        def value():
+            return column.value(chance, self.rows)
+        if kind < 0.5:
+            return f"{name} IN ({', '.join(value() for _ in range(chance.randrange(2, 40)))})"
+        if kind < 0.8 and column.family == NUMBER:
+            low = chance.randrange(-self.rows, self.rows)
+            return f"{name} BETWEEN {low} AND {low + chance.randrange(self.rows // 4)}"
+        if kind < 0.8:
+            return f"{name} BETWEEN {value()} AND {value()}"
+        if kind < 0.85 and column.family == TEXT:
+            return f"{name} LIKE '{chance.choice('abcXYZ')}{chance.choice('abc_')}%'"
+        if kind < 0.9:
+            return f"{name} IS {chance.choice(['', 'NOT '])}NULL"
+        return f"{name} {chance.choice(['<', '<=', '>', '>=', '=', '<>'])} {value()}"
+
+
+def select(tables, chance):
+    """A query with {hint} in it, and whether it defines the order of its rows."""
+    t = chance.choice(tables)
+    names = [c.name for c in t.all] + ["e"]
+    what = chance.choice(["*", ", ".join(chance.sample(names, 3)), "COUNT(*), SUM(id), MIN(id), MAX(id)", "id, LENGTH(pad)"])
+    order = ""
+    if not what.startswith("COUNT") and chance.random() < 0.4:
+        by = [f"{name}{chance.choice(['', ' DESC'])}" for name in chance.sample(names, chance.randrange(1, 3))]
+        order = f" ORDER BY {', '.join(by)}, id{chance.choice(['', ' DESC'])}"
+        if chance.random() < 0.6:
+            order += f" LIMIT {chance.choice([1, 5, 30, 300])} OFFSET {chance.choice([0, 0, 17])}"
+    lock = chance.choice(["", "", "", " FOR UPDATE", " LOCK IN SHARE MODE"])
+    return f"SELECT {what} FROM {t.name}{{hint}} WHERE {t.condition(chance)}{order}{lock}", t, bool(order)
+
+
+def join(tables, chance):
+    t, u = chance.choice(tables), chance.choice(tables)
+    on = [(a, b) for a in t.all for b in u.all if a.family == b.family]
+    a, b = chance.choice(on)
+    low = chance.randrange(u.rows)
+    return (f"SELECT COUNT(*), SUM(x.id), SUM(y.id) FROM {t.name} x{{hint}} {chance.choice(['', 'LEFT '])}JOIN {u.name} y "
+            f"ON x.{a.name} = y.{b.name} AND y.id BETWEEN {low} AND {low + 2000} "
+            f"WHERE {t.condition(chance, 'x.')} AND x.id < 400", t, False)
+
+
+def group(tables, chance):
+    t = chance.choice(tables)
+    by = chance.choice([c.name for c in t.all] + ["e"])
+    return f"SELECT COUNT(*), SUM(id) FROM {t.name}{{hint}} WHERE {t.condition(chance)} GROUP BY {by}", t, False
+
+
+def change(tables, chance):
+    t = chance.choice(tables)
+    low = chance.randrange(t.rows)
+    where = f"WHERE {t.condition(chance)} AND id BETWEEN {low} AND {low + chance.choice([50, 500, 3000])}"
+    if chance.random() < 0.3:
+        return f"DELETE FROM {t.name} {where}", t, False
+    column = chance.choice(t.columns)
+    pad = f", pad = REPEAT('{chance.randrange(9)}', {chance.randrange(400)})" if chance.random() < 0.4 else ""
+    return f"UPDATE {t.name} SET {column.name} = {column.value(chance, t.rows)}{pad} {where}", t, False
+
+
+def ask(connection, sql):
+    with connection.cursor() as cursor:
+        try:
+            count = cursor.execute(sql)
+            return list(cursor.fetchall()) if cursor.description else count
+        except pymysql.err.MySQLError as problem:
+            return f"error {problem.args[0]}"
+
+
+def differs(expected, found, ordered):
+    if not ordered and isinstance(expected, list) and isinstance(found, list):
+        return sorted(map(repr, expected)) != sorted(map(repr, found))
+    return expected != found
+
+
+class Run:
+    def __init__(self, ours, theirs, chance):
+        self.ours, self.theirs, self.chance = ours, theirs, chance
+        for srv in (ours, theirs):
+            srv.start()
+            srv.query("CREATE DATABASE random")
+        self.reference = theirs.connect(database="random")
+        self.failed = 0
+        self.attach()
+
+    def attach(self):
+        self.connection = self.ours.connect(database="random")
+
+    def both(self, sql):
+        return ask(self.reference, sql), ask(self.connection, sql)
+
+    def make_tables(self):
+        self.tables = [Table(f"t{n}", self.chance) for n in range(TABLES)]
+        for t in self.tables:
+            for connection, engine in ((self.reference, "InnoDB"), (self.connection, "MYRIAD")):
+                ask(connection, f"DROP TABLE IF EXISTS {t.name}")
+                made = ask(connection, t.create(engine))
+                if isinstance(made, str):
+                    raise server.ServerError(f"{made}: {t.create(engine)}")
+            for sql in t.inserts(self.chance):
+                expected, found = self.both(sql)
+                if expected != found:
+                    raise server.ServerError(f"{expected}, {found}: {sql[:200]}")
+
+    def surroundings(self):
+        """What must not matter to the results."""
+        if self.chance.random() < 0.05:
+            switch = f"{self.chance.choice(SWITCHES)}={self.chance.choice(['on', 'off'])}"
+            ask(self.connection, f"SET optimizer_switch = '{switch}', join_cache_level = {self.chance.randrange(9)}")
+        if self.chance.random() < 0.02:
+            ask(self.connection, f"ANALYZE TABLE {self.chance.choice(self.tables).name}")
+        if self.chance.random() < 0.01:
+            self.ours.kill()
+            self.ours.start()
+            self.attach()
+
+    def statement(self):
+        kind = self.chance.choices([select, join, group, change], [60, 15, 10, 15])[0]
+        sql, table, ordered = kind(self.tables, self.chance)
+        hinted = sql.replace("{hint}", table.hint(self.chance))
+        in_transaction = kind is change and self.chance.random() < 0.4
+        if in_transaction:
+            self.both("BEGIN")
+        expected, found = ask(self.reference, sql.replace("{hint}", "")), ask(self.connection, hinted)
+        if differs(expected, found, ordered):
+            self.report(hinted, table, expected, found)
+        if in_transaction:
+            self.both(self.chance.choice(["COMMIT", "ROLLBACK"]))
+
+    def report(self, sql, table, expected, found):
+        self.failed += 1
+        switches = ask(self.connection, "SELECT @@optimizer_switch, @@join_cache_level")
+        print(f"  {sql}\n    {table.create('MYRIAD')}\n    {ask(self.connection, 'EXPLAIN ' + sql)}\n    {switches}\n"
+              f"    InnoDB {str(expected)[:300]}\n    Myriad {str(found)[:300]}", flush=True)
+
+    def check_tables(self):
+        for t in self.tables:
+            expected, found = self.both(f"SELECT * FROM {t.name}")
+            if differs(expected, found, False):
+                self.report(f"SELECT * FROM {t.name}", t, expected, found)
+            checked = ask(self.connection, f"CHECK TABLE {t.name} EXTENDED")
+            if [row[3] for row in checked] != ["OK"]:
+                self.report(f"CHECK TABLE {t.name} EXTENDED", t, "OK", checked)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--statements", type=int, default=1500)
+    parser.add_argument("--seed", type=int, default=None)
+    args = parser.parse_args()
+    seed = args.seed if args.seed is not None else random.randrange(1 << 30)
+    print(f"seed {seed}", flush=True)
+    with server.Server("MYRIAD", pool_mib=POOL_MIB) as ours, server.Server("InnoDB", pool_mib=64) as theirs:
+        run = Run(ours, theirs, random.Random(seed))
+        for number in range(args.statements):
+            if number % 500 == 0:
+                if number:
+                    run.check_tables()
+                run.make_tables()
+            run.surroundings()
+            run.statement()
+        run.check_tables()
+        together = int(ours.query("SHOW GLOBAL STATUS LIKE 'Myriad_pages_read_together'")[0][1])
+    print(f"random queries: {args.statements - run.failed} passed, {run.failed} failed; "
+          f"{together} pages read together since the last kill")
+    return 1 if run.failed else 0
+
+
+if __name__ == "__main__":
+    server.main_guard(main)
