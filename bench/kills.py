@@ -8,6 +8,7 @@ import os
 import random
 import subprocess
 import sys
+import time
 
 from measure import ROOT, server
 
@@ -39,7 +40,10 @@ def of(servers, kills, load, seconds=6):
         for loop in range(kills):
             beside = subprocess.Popen(load(srv), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             try:
-                models, problems, _, line = larger.work_and_kill(srv, loop, models, 1 + chance.random() * seconds)
+                time.sleep(1)
+                if beside.poll() is not None:
+                    raise server.ServerError(f"the load beside ended with status {beside.returncode}")
+                models, problems, _, line = larger.work_and_kill(srv, loop, models, chance.random() * seconds)
             finally:
                 beside.kill()
                 beside.wait()
