@@ -186,10 +186,9 @@ class Run:
     def __init__(self, ours, theirs, chance):
         self.ours, self.theirs, self.chance = ours, theirs, chance
         for srv in (ours, theirs):
-            srv.start()
             srv.query("CREATE DATABASE random")
         self.reference = theirs.connect(database="random")
-        self.reported = 0
+        self.reported = self.kills = 0
         self.attach()
 
     def attach(self):
@@ -220,6 +219,7 @@ class Run:
             ask(self.connection, f"ANALYZE TABLE {self.chance.choice(self.tables).name}")
         if self.chance.random() < 0.01:
             self.ours.kill()
+            self.kills += 1
             self.ours.start()
             self.attach()
 
@@ -274,7 +274,7 @@ def main():
         rounds = [min(ROUND, args.statements - begin) for begin in range(0, args.statements, ROUND)]
         sound = sum(run.round(statements) for statements in rounds)
         together = int(ours.query("SHOW GLOBAL STATUS LIKE 'Myriad_pages_read_together'")[0][1])
-    print(f"{args.statements} statements; {together} pages read together since the last kill")
+    print(f"{args.statements} statements, {run.kills} kills; {together} pages read together since the last")
     print(f"random queries: {sound} passed, {len(rounds) - sound} failed")
     return 1 if sound < len(rounds) else 0
 
