@@ -183,9 +183,8 @@ impl Tree {
         range: Option<Together<'_>>,
     ) -> Result<(Path, LeafShared<'p>)> {
         let mut noted = Noted { root: self.root, steps: Path::new(), range };
-        let found = self.at_level_noting::<SharedPage<'p>>(pool, target, 0, &mut noted)?;
+        let leaf = LeafShared::new(self.leaf_noting(pool, target, &mut noted)?);
         let mut steps = noted.steps;
-        let leaf = LeafShared::new(found.expect("every tree has level 0"));
         if leaf.page_id() == self.root_id() || page::is_promoted_root(leaf.bytes()) {
             steps.clear();
         }

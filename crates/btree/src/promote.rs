@@ -44,7 +44,7 @@ impl Tree {
     /// The leaf that covers `key`, and the tree that it belongs to.
     pub(crate) fn leaf_and_owner<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<(SharedPage<'p>, Owner)> {
         let mut promoted = None;
-        let leaf = self.at_level_noting(pool, Target::At(key), 0, &mut |step: Step| {
+        let leaf = self.leaf_noting(pool, Target::At(key), &mut |step: Step| {
             if step.is_promoted_root() {
                 promoted = Some(step);
             } else if step.page == self.root {
@@ -55,7 +55,7 @@ impl Tree {
             None => Owner { tree: *self, home_level: None },
             Some(step) => Owner { tree: Tree { space: self.space, root: step.page }, home_level: Some(step.at as u8) },
         };
-        Ok((leaf.expect("every tree has level 0"), owner))
+        Ok((leaf, owner))
     }
 
     /// Gives an index of this pack tree a root of its own, beside whoever reads and writes it. `None` if that is not worth

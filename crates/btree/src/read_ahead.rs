@@ -117,10 +117,7 @@ impl Tree {
         begins: bool,
     ) -> Result<LeafShared<'p>> {
         let mut together = if begins { Together::all(scan) } else { Together::part(scan) };
-        match self.at_level_noting(pool, scan.next(key), 0, &mut together)? {
-            Some(leaf) => Ok(LeafShared::new(leaf)),
-            None => unreachable!("every tree has level 0"),
-        }
+        Ok(LeafShared::new(self.leaf_noting(pool, scan.next(key), &mut together)?))
     }
 
     /// Starts to read those leaves of a scan behind the one that [`Tree::seek_range`] would give that are not in memory, as

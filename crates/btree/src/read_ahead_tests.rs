@@ -28,13 +28,17 @@ fn there(rig: &Rig, tree: Tree, from: u64, to: u64) -> (usize, usize) {
     }
 }
 
-/// Reads of a descent to `from`, and whether the leaves of the range are in memory then.
-fn sought(rig: &Rig, tree: Tree, from: u64, to: u64, begins: bool) -> (u64, usize, usize) {
+/// Reads of a descent to the beginning of the range `from..=to`, which downwards is its upper end, and whether its leaves are
+/// in memory then.
+fn sought(rig: &Rig, tree: Tree, from: u64, to: u64, down: bool, begins: bool) -> (u64, usize, usize) {
     forget(&rig.pool);
+    let begin = key(if down { to } else { from });
     // The inner pages on the way.
-    drop(tree.absent_leaf(&rig.pool, &key(from)).unwrap());
+    drop(tree.absent_leaf(&rig.pool, &begin).unwrap());
     let reads = rig.pool.stats().reads;
-    assert!(tree.seek_range(&rig.pool, &key(from), Scan::up(&key(to)), begins).unwrap().covers(&key(from)));
+    let (low, high, beyond) = (key(from), key(to), key(to + 1));
+    let (at, scan) = if down { (&beyond, Scan::down(&low)) } else { (&low, Scan::up(&high)) };
+    assert!(tree.seek_range(&rig.pool, at, scan, begins).unwrap().covers(&begin));
     let reads = rig.pool.stats().reads - reads;
     let (there, all) = there(rig, tree, from, to);
     (reads, there, all)
@@ -44,57 +48,30 @@ fn sought(rig: &Rig, tree: Tree, from: u64, to: u64, begins: bool) -> (u64, usiz
 fn leaves_of_a_short_range_are_read_together() {
     let rig = rig(256);
     let tree = tree(&rig);
-    let mut short = 0;
-    // Some ranges go beyond the parent of their first leaf, whose children are all that is read then.
-    for from in (100..4_000).step_by(390) {
-        let (reads, there, all) = sought(&rig, tree, from, from + 40, true);
-        assert!((2..=4).contains(&all), "{all} leaves");
-        assert_eq!(reads as usize, there);
-        short += usize::from(there == all);
+    for down in [false, true] {
+        let mut short = 0;
+        // Some ranges go beyond the parent of their first leaf, whose children are all that is read then.
+        for from in (100..4_000).step_by(390) {
+            let (reads, there, all) = sought(&rig, tree, from, from + 40, down, true);
+            assert!((2..=4).contains(&all), "{all} leaves");
+            assert_eq!(reads as usize, there);
+            short += usize::from(there == all);
+        }
+        assert!(short >= 8, "{short} of 10");
     }
-    assert!(short >= 8, "{short} of 10");
 }
 
 #[test]
 fn of_a_long_range_the_first_leaf_is_read_and_then_several_at_a_time() {
     let rig = rig(256);
     let tree = tree(&rig);
-    let (reads, _, all) = sought(&rig, tree, 1_000, 1_400, true);
-    assert!(all > 20, "{all} leaves");
-    assert_eq!(reads, 1);
-    let (reads, there, _) = sought(&rig, tree, 1_000, 1_400, false);
-    assert!(reads > 4 && there as u64 == reads, "{there} leaves, {reads} reads");
-}
-
-/// A scan downwards begins with the leaf below its key, and reads those below that as one upwards does those above.
-#[test]
-fn leaves_of_a_range_are_read_together_downwards_too() {
-    let rig = rig(256);
-    let tree = tree(&rig);
-    let sought = |from: u64, to: u64, begins: bool| {
-        forget(&rig.pool);
-        drop(tree.absent_leaf(&rig.pool, &key(from - 1)).unwrap());
-        let reads = rig.pool.stats().reads;
-        let leaf = tree.seek_range(&rig.pool, &key(from), Scan::down(&key(to)), begins).unwrap();
-        assert!(leaf.covers(&key(from - 1)));
-        drop(leaf);
-        let reads = (rig.pool.stats().reads - reads) as usize;
-        let (there, all) = there(&rig, tree, to, from - 1);
-        (reads, there, all)
-    };
-    let short = (100..4_000).step_by(390).filter(|&to| {
-        let (reads, there, all) = sought(to + 41, to, true);
-        assert!((2..=4).contains(&all), "{all} leaves");
-        assert_eq!(reads, there);
-        there == all
-    });
-    let short = short.count();
-    assert!(short >= 8, "{short} of 10");
-    let (reads, _, all) = sought(1_400, 1_000, true);
-    assert!(all > 20, "{all} leaves");
-    assert_eq!(reads, 1);
-    let (reads, there, _) = sought(1_400, 1_000, false);
-    assert!(reads > 4 && there == reads, "{there} leaves, {reads} reads");
+    for down in [false, true] {
+        let (reads, _, all) = sought(&rig, tree, 1_000, 1_400, down, true);
+        assert!(all > 20, "{all} leaves");
+        assert_eq!(reads, 1);
+        let (reads, there, _) = sought(&rig, tree, 1_000, 1_400, down, false);
+        assert!(reads > 4 && there as u64 == reads, "{there} leaves, {reads} reads");
+    }
 }
 
 #[test]

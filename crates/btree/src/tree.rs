@@ -152,7 +152,18 @@ impl Tree {
     /// The leaf on the way to `target`, latched as `P` says.
     #[inline]
     fn leaf<'p, P: Latch<'p>>(&self, pool: &'p BufferPool, target: Target<'_>) -> Result<P> {
-        match self.at_level(pool, target, 0)? {
+        self.leaf_noting(pool, target, &mut |_| ())
+    }
+
+    /// As [`Tree::leaf`]; `note` is told of the way.
+    #[inline]
+    pub(crate) fn leaf_noting<'p, P: Latch<'p>>(
+        &self,
+        pool: &'p BufferPool,
+        target: Target<'_>,
+        note: &mut impl Note,
+    ) -> Result<P> {
+        match self.at_level_noting(pool, target, 0, note)? {
             Some(leaf) => Ok(leaf),
             None => unreachable!("every tree has level 0"),
         }
