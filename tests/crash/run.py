@@ -484,7 +484,10 @@ class Run:
                 with replica.connect(cursorclass=pymysql.cursors.DictCursor) as c, c.cursor() as cursor:
                     cursor.execute("SHOW SLAVE STATUS")
                     status = cursor.fetchone()
-                return [f"the replica stopped: {status['Last_SQL_Error'] or status['Last_IO_Error']}"]
+                threads = [row[4:8] for row in replica.query("SHOW PROCESSLIST") if row[1] == "system user"]
+                return [f"the replica stopped: {status['Last_SQL_Error'] or status['Last_IO_Error'] or 'no error'}; at "
+                        f"{status['Relay_Master_Log_File']} {status['Exec_Master_Log_Pos']}, read to {status['Master_Log_File']} "
+                        f"{status['Read_Master_Log_Pos']}, wanted {position[0]} {position[1]}; {threads}"]
             theirs = {row[0] for row in replica.query("SHOW TABLES", "crash")}
             ours = {row[0] for row in self.server.query("SHOW TABLES", "crash")}
             problems = [f"binlog: tables differ: {sorted(ours ^ theirs)[:5]}"] if ours != theirs else []
