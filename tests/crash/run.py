@@ -451,22 +451,18 @@ class Run:
                    "ROCKSDB": "rocksdb_lock_wait_timeout=1"}.get(self.args.engine.upper(), "lock_wait_timeout=1")
         return f"SET SESSION {setting}"
 
-    def cut_half_events(self, names):
-        """A kill in the middle of the server's write leaves half an event at the end of a binary log. MariaDB keeps it and
-        refuses to send it (error 1236), whatever the engine; nothing that follows it can have been acknowledged."""
+    def cut_unfinished_groups(self, names):
+        """A kill in the middle of the server's write leaves half an event, or a transaction without its end, at the end of
+        a binary log. MariaDB keeps it; whatever the engine, it refuses to send half an event (error 1236), and a replica
+        refuses rows without the end of their statement (1595). Nothing from there on can have been acknowledged."""
         for name in names:
             path = os.path.join(self.server.datadir, name)
-            size, at = os.path.getsize(path), 4
             with open(path, "rb") as f:
-                while at < size:
-                    f.seek(at)
-                    header = f.read(19)
-                    end = at + int.from_bytes(header[9:13], "little") if len(header) == 19 else size + 1
-                    if not at < end <= size:
-                        print(f"  {name}: {size - at} bytes of an event that the kill interrupted are cut off", flush=True)
-                        os.truncate(path, at)
-                        break
-                    at = end
+                log = f.read()
+            end = whole_groups(log)
+            if end < len(log):
+                print(f"  {name}: {len(log) - end} bytes of a transaction that the kill interrupted are cut off", flush=True)
+                os.truncate(path, end)
 
     def check_binlog(self):
         """Feeds the whole binary log to a fresh server and compares the tables."""
@@ -475,7 +471,7 @@ class Run:
             self.server.query("GRANT REPLICATION SLAVE ON *.* TO r@'127.0.0.1'")
             files = self.server.query("SHOW BINARY LOGS")
             position = self.server.query("SHOW MASTER STATUS")[0]
-            self.cut_half_events([row[0] for row in files[:-1]])
+            self.cut_unfinished_groups([row[0] for row in files[:-1]])
             replica.query(f"CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={self.server.port}, MASTER_USER='r', "
                           f"MASTER_PASSWORD='r', MASTER_LOG_FILE='{files[0][0]}', MASTER_LOG_POS=4")
             replica.query("START SLAVE")
@@ -497,6 +493,24 @@ class Run:
                 if sums[0] != sums[1]:
                     problems.append(f"binlog: the rows of {name} differ from what the binary log gives")
             return problems
+
+
+def whole_groups(log):
+    """Where the last whole event group of a binary log ends: an event by itself, or a GTID and what belongs to it."""
+    GTID, QUERY, XID, XA_PREPARE, HEADER = 162, 2, 16, 38, 19
+    at, group, standalone = 4, None, False
+    while at + HEADER <= len(log):
+        kind, end = log[at + 4], at + int.from_bytes(log[at + 9:at + 13], "little")
+        if not at + HEADER <= end <= len(log):
+            break
+        if kind == GTID:
+            group, standalone = at, bool(log[at + HEADER + 12] & 1)
+        elif kind in (XID, XA_PREPARE):
+            group = None
+        elif kind == QUERY and (standalone or log[at:end - 4].endswith((b"\0COMMIT", b"\0ROLLBACK"))):
+            group = None
+        at = end
+    return at if group is None else group
 
 
 def main():
