@@ -287,13 +287,19 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
     const KEY &key = altered->key_info[no];
     if (is_added(info, key)) {
       if (key.flags & (HA_FULLTEXT | HA_SPATIAL)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-      if (has_virtual_column(altered, key)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      if (has_virtual_column(altered, key)) {
+        info->unsupported_reason = "only a copy computes the virtual columns of a new index";
+        return HA_ALTER_INPLACE_NOT_SUPPORTED;
+      }
       adds = true;
       continue;
     }
     if (!is_kept(table, info, key, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  return adds ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
+  if (!adds) return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
+  if (info->alter_info->requested_lock == Alter_info::ALTER_TABLE_LOCK_NONE)
+    info->unsupported_reason = "no row may change while an index is built";
+  return HA_ALTER_INPLACE_NOCOPY_LOCK;
 }
 
 /* One more than the largest value in the AUTO_INCREMENT column. A handler error, or 0. */

@@ -347,6 +347,17 @@ def test_exchange_order_of_indexes(where):
     expect("row", rows(c, "SELECT * FROM p FORCE INDEX (a) WHERE a = 10"), ((1, 10, 20),))
 
 
+def test_refused_index_builds(where):
+    """An index that is not built as the statement asks for is refused with the reason, and nothing has changed."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL)")
+    for asked in "ADD KEY (a), LOCK=NONE", "ADD KEY (v), ALGORITHM=INPLACE":
+        expect(asked, code_of(c, f"ALTER TABLE t {asked}"), 1846)
+    expect("indexes", [row[2] for row in rows(c, "SHOW INDEX FROM t")], ["PRIMARY"])
+    rows(c, "ALTER TABLE t ADD KEY (a), LOCK=SHARED")
+    rows(c, "ALTER TABLE t DROP KEY a, LOCK=NONE")
+
+
 def test_partition_indexes(_where):
     """Indexes of partitions do not change in place, since they could not all at once. A table whose indexes are not those of
     its definition is refused."""
