@@ -497,7 +497,7 @@ class Run:
 
 def whole_groups(log):
     """Where the last whole event group of a binary log ends: an event by itself, or a GTID and what belongs to it."""
-    GTID, QUERY, XID, XA_PREPARE, HEADER = 162, 2, 16, 38, 19
+    GTID, QUERY, XID, HEADER = 162, 2, 16, 19
     at, group, standalone = 4, None, False
     while at + HEADER <= len(log):
         kind, end = log[at + 4], at + int.from_bytes(log[at + 9:at + 13], "little")
@@ -505,9 +505,7 @@ def whole_groups(log):
             break
         if kind == GTID:
             group, standalone = at, bool(log[at + HEADER + 12] & 1)
-        elif kind in (XID, XA_PREPARE):
-            group = None
-        elif kind == QUERY and (standalone or log[at:end - 4].endswith((b"\0COMMIT", b"\0ROLLBACK"))):
+        elif kind == XID or kind == QUERY and (standalone or log[at:end - 4].endswith((b"\0COMMIT", b"\0ROLLBACK"))):
             group = None
         at = end
     return at if group is None else group
