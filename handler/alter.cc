@@ -3,10 +3,11 @@
 #include "ha_myriad.h"
 #include "discovery.h"
 #include "foreign_keys.h"
+#include "index_builds.h"
 #include "options.h"
-#include "variables.h"
 #include <algorithm>
 
+using myriad::IndexBuilds;
 using myriad::IndexPlan;
 using myriad::TablePlan;
 
@@ -198,17 +199,13 @@ bool has_virtual_column(const TABLE *table, const KEY &key) {
 
 }  // namespace
 
-/* Work of one in-place ALTER; drops unfinished indexes when the server deletes it. */
-class Index_builder : public inplace_alter_handler_ctx {
+/* Work of one in-place ALTER. */
+class Inplace_alter : public inplace_alter_handler_ctx {
 public:
-  ~Index_builder() override {
-    for (auto *build : builds) myriad_index_build_free(build);
-  }
   std::unique_ptr<TablePlan> plan;      /* of the altered table */
   std::vector<myriad_index_spec> specs; /* by new core number */
   std::vector<int32_t> old_of_new;
-  std::vector<uint32_t> added; /* core numbers of the indexes to build, as in `builds` */
-  std::vector<myriad_index_build *> builds;
+  std::unique_ptr<IndexBuilds> builds; /* null: no index is added */
   myriad::ForeignKeyChange foreign_keys;
   std::string layouts; /* for the catalog; empty: as they are */
 };
@@ -282,7 +279,6 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
     info->unsupported_reason = "the indexes of partitions cannot change all at once";
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  bool adds = false;
   for (uint no = 0; no < altered->s->keys; no++) {
     const KEY &key = altered->key_info[no];
     if (is_added(info, key)) {
@@ -291,15 +287,11 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
         info->unsupported_reason = "only a copy computes the virtual columns of a new index";
         return HA_ALTER_INPLACE_NOT_SUPPORTED;
       }
-      adds = true;
       continue;
     }
     if (!is_kept(table, info, key, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  if (!adds) return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
-  if (info->alter_info->requested_lock == Alter_info::ALTER_TABLE_LOCK_NONE)
-    info->unsupported_reason = "no row may change while an index is built";
-  return HA_ALTER_INPLACE_NOCOPY_LOCK;
+  return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
 /* One more than the largest value in the AUTO_INCREMENT column. A handler error, or 0. */
@@ -324,7 +316,7 @@ int ha_myriad::find_auto_increment_floor() {
 }
 
 /* Gives the new plan the rows' layouts after the change; true and an error if it cannot. */
-bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Index_builder *builder) {
+bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Inplace_alter *alter) {
   myriad::RowLayouts layouts = m_plan->layouts();
   if (info->handler_flags & NEW_LAYOUT) {
     const std::vector<int> origins = origins_of(altered, info);
@@ -334,40 +326,54 @@ bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Index_builder 
       if (origins[i] < 0 && altered->field[i]->stored_in_db()) set_default(altered->field[i]);
     tmp_restore_column_map(&altered->write_set, saved);
     if (ha_thd()->is_error()) return true;
-    layouts = m_plan->layouts_for(*builder->plan, origins, altered->record[0]);
-    if (!layouts.layouts.empty()) builder->layouts = layouts.encode();
+    layouts = m_plan->layouts_for(*alter->plan, origins, altered->record[0]);
+    if (!layouts.layouts.empty()) alter->layouts = layouts.encode();
   }
-  if (builder->plan->set_layouts(std::move(layouts))) return false;
+  if (alter->plan->set_layouts(std::move(layouts))) return false;
   print_error(HA_ERR_CRASHED, MYF(0));
   return true;
 }
 
+/* The server keeps writers out while it prepares, and again from before the commit. */
+static bool nobody_writes(THD *thd, const TABLE *table) {
+  return table->s->tmp_table || thd->mdl_context.is_lock_owner(MDL_key::TABLE, table->s->db.str,
+                                                               table->s->table_name.str, MDL_SHARED_NO_READ_WRITE);
+}
+
 bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
-  auto *builder = new Index_builder;
-  info->handler_ctx = builder;
-  builder->plan.reset(new TablePlan(altered));
-  if (lay_out(altered, info, builder)) return true;
-  if (change_foreign_keys(altered, info, *builder->plan, &builder->foreign_keys)) return true;
-  for (const IndexPlan &index : builder->plan->indexes()) {
-    builder->specs.push_back({index.unique, index.hash});
+  auto *alter = new Inplace_alter;
+  info->handler_ctx = alter;
+  alter->plan.reset(new TablePlan(altered));
+  if (lay_out(altered, info, alter)) return true;
+  if (change_foreign_keys(altered, info, *alter->plan, &alter->foreign_keys)) return true;
+  std::vector<uint32_t> added;
+  for (const IndexPlan &index : alter->plan->indexes()) {
+    alter->specs.push_back({index.unique, index.hash});
     if (index.core_no == 0) {
-      builder->old_of_new.push_back(0);
+      alter->old_of_new.push_back(0);
       continue;
     }
     const KEY &key = altered->key_info[index.server_no];
     if (is_added(info, key)) {
-      builder->old_of_new.push_back(-1);
-      builder->added.push_back(index.core_no);
+      alter->old_of_new.push_back(-1);
+      added.push_back(index.core_no);
     } else {
-      builder->old_of_new.push_back(int32_t(m_plan->core_number(old_key_of(table, info, key))));
+      alter->old_of_new.push_back(int32_t(m_plan->core_number(old_key_of(table, info, key))));
     }
   }
-  return false;
+  if (added.empty()) return false;
+  int error = nobody_writes(ha_thd(), table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
+  if (!error) {
+    alter->builds.reset(new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
+    error = alter->builds->begin();
+  }
+  if (error) print_error(error, MYF(0));
+  return error;
 }
 
-/* The values of the row that has the duplicate entry `key`, for a message. */
-bool ha_myriad::read_duplicate(TABLE *into, const IndexPlan &index, const TablePlan &plan, const uchar *key,
-                               size_t length) {
+/* The values of the row that has the duplicate entry `key`, which the session sees, for a message. */
+bool ha_myriad::read_duplicate(myriad_session *session, TABLE *into, const IndexPlan &index, const TablePlan &plan,
+                               const uchar *key, size_t length) {
   const uchar *at = key, *end = key + length;
   for (const auto &part : index.parts)
     if (at && index.core_no) at = skip_part(part, at, end); /* a clustered key is the row's own */
@@ -377,92 +383,50 @@ bool ha_myriad::read_duplicate(TABLE *into, const IndexPlan &index, const TableP
   myriad::Buffer pk;
   pk.assign(at, size_t(end - at));
   plan.make_template(into, true, &all);
-  return myriad_get(core(), m_table, 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row, nullptr) ==
+  return myriad_get(session, m_table, 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row, nullptr) ==
              MYRIAD_OK &&
          plan.unpack_row(all, row, into->record[0], &m_blobs);
 }
 
-bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
-  auto *builder = static_cast<Index_builder *>(info->handler_ctx);
-  if (!builder || builder->added.empty()) return false;
-  THD *thd = ha_thd();
-  int error = wait_for_prepared();
-  if (error) {
-    print_error(error, MYF(0));
-    return true;
+/* True and an error, unless the index builds went well. */
+bool ha_myriad::report_builds(TABLE *altered, const Inplace_alter &alter, int error) {
+  if (error != HA_ERR_FOUND_DUPP_KEY) {
+    if (error) print_error(error, MYF(0));
+    return error;
   }
-  myriad_status status = MYRIAD_OK;
-  for (uint32_t no : builder->added) {
-    myriad_index_build *build = nullptr;
-    status = myriad_index_build_begin(core(), m_table, builder->specs[no].unique, mysql_tmpdir,
-                                      myriad_sort_buffer_of(thd) / builder->added.size(), &build);
-    if (status != MYRIAD_OK) break;
-    builder->builds.push_back(build);
-  }
-  /* One pass over the rows for all indexes. */
-  myriad::Template all;
-  builder->plan->make_template(altered, true, &all);
-  myriad_cursor *cursor = nullptr;
-  myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, true, false};
-  if (status == MYRIAD_OK) status = myriad_cursor_open(core(), m_table, 0, &options, &cursor);
-  myriad_row row;
-  myriad::Buffer key, value;
-  thd_progress_init(thd, 1);
-  ulonglong done = 0;
-  if (status == MYRIAD_OK) status = myriad_cursor_seek(cursor, MYRIAD_SEEK_FIRST, nullptr, 0, &row);
-  while (status == MYRIAD_OK) {
-    uchar *record = altered->record[0];
-    if (!builder->plan->unpack_row(all, row, record, &m_blobs)) {
-      error = HA_ERR_CRASHED;
-      break;
-    }
-    for (size_t i = 0; i < builder->added.size() && status == MYRIAD_OK; i++) {
-      const IndexPlan &index = builder->plan->indexes()[builder->added[i]];
-      key.clear();
-      value.clear();
-      size_t columns = builder->plan->pack_entry_key(index, record, row.key, row.key_len, &key);
-      builder->plan->pack_entry_value(index, record, columns, &value);
-      size_t unique = index.unique && !builder->plan->any_null(index, record) ? columns : 0;
-      status = myriad_index_build_add(builder->builds[i], key.data(), key.size(), unique, value.data(), value.size());
-    }
-    if (status != MYRIAD_OK) break;
-    if (++done % 4096 == 0) {
-      thd_progress_report(thd, done, std::max<ulonglong>(stats.records, done));
-      if (thd_kill_level(thd) != THD_IS_NOT_KILLED) {
-        error = HA_ERR_ABORTED_BY_USER;
-        break;
-      }
-    }
-    status = myriad_cursor_next(cursor, &row);
-  }
-  if (!error && status != MYRIAD_OK && status != MYRIAD_END) error = fail(status);
-  if (cursor) myriad_cursor_close(cursor);
-  for (size_t i = 0; !error && i < builder->builds.size(); i++) {
-    const uint8_t *duplicate = nullptr;
-    size_t duplicate_length = 0;
-    status = myriad_index_build_finish(builder->builds[i], &duplicate, &duplicate_length);
-    if (status == MYRIAD_ERR_DUPLICATE_KEY) {
-      const IndexPlan &index = builder->plan->indexes()[builder->added[i]];
-      KEY *key = &altered->key_info[index.server_no];
-      if (read_duplicate(altered, index, *builder->plan, duplicate, duplicate_length))
-        print_keydup_error(altered, key, MYF(0));
-      else
-        my_error(ER_DUP_UNKNOWN_IN_INDEX, MYF(0), key->name.str);
-      thd_progress_end(thd);
-      return true;
-    }
-    if (status != MYRIAD_OK) error = fail(status);
-  }
-  thd_progress_end(thd);
-  if (!error) return false;
-  print_error(error, MYF(0));
+  const IndexBuilds &builds = *alter.builds;
+  const IndexPlan &index = builds.duplicate_index();
+  const myriad::Buffer &duplicate = builds.duplicate_key();
+  KEY *key = &altered->key_info[index.server_no];
+  if (read_duplicate(builds.session(), altered, index, *alter.plan, duplicate.data(), duplicate.size()))
+    print_keydup_error(altered, key, MYF(0));
+  else
+    my_error(ER_DUP_UNKNOWN_IN_INDEX, MYF(0), key->name.str);
   return true;
 }
 
+bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
+  auto *alter = static_cast<Inplace_alter *>(info->handler_ctx);
+  if (!alter || !alter->builds) return false;
+  thd_progress_init(ha_thd(), 1);
+  int error = alter->builds->build(stats.records);
+  if (!error) error = alter->builds->catch_up();
+  thd_progress_end(ha_thd());
+  return report_builds(altered, *alter, error);
+}
+
+/* Nobody writes any more: puts what is left into the new indexes. */
+bool ha_myriad::finish_builds(TABLE *altered, Inplace_alter *alter) {
+  int error = nobody_writes(ha_thd(), table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
+  if (!error) error = alter->builds->finish();
+  return report_builds(altered, *alter, error);
+}
+
 bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) {
-  auto *builder = static_cast<Index_builder *>(info->handler_ctx);
-  if (!commit || !builder) return false;
+  auto *alter = static_cast<Inplace_alter *>(info->handler_ctx);
+  if (!commit || !alter) return false;
   close_cursor();
+  if (alter->builds && finish_builds(altered, alter)) return true;
   const bool sets_auto_increment = info->create_info->used_fields & HA_CREATE_USED_AUTO;
   /* Not before: until now others may have inserted. */
   if (sets_auto_increment)
@@ -475,20 +439,21 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   const LEX_CUSTRING *image = partition ? nullptr : table->s->frm_image;
   const uchar *frm = image ? image->str : nullptr;
   size_t frm_length = image ? image->length : 0;
-  const myriad::ForeignKeyChange &keys = builder->foreign_keys;
+  const myriad::ForeignKeyChange &keys = alter->foreign_keys;
   const myriad::ForeignKeySpecs added(keys.added);
   const std::vector<const char *> dropped = texts_of(keys.dropped), old_names = texts_of(keys.old_names),
                                   new_names = texts_of(keys.new_names);
   const myriad_foreign_key_change change{
       dropped.data(),   uint32_t(dropped.size()),  added.data(), added.size(), old_names.data(),
       new_names.data(), uint32_t(old_names.size())};
-  const uchar *layouts = builder->layouts.empty() ? nullptr : reinterpret_cast<const uchar *>(builder->layouts.data());
-  const myriad_new_definition definition{frm, frm_length, layouts, builder->layouts.size(), &change};
+  const uchar *layouts = alter->layouts.empty() ? nullptr : reinterpret_cast<const uchar *>(alter->layouts.data());
+  const myriad_new_definition definition{frm, frm_length, layouts, alter->layouts.size(), &change};
   myriad_status status;
+  const std::vector<myriad_index_build *> none, &builds = alter->builds ? alter->builds->builds() : none;
   if (info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER))
-    status = myriad_alter_indexes(myriad_core, m_name.c_str(), &definition, builder->specs.data(),
-                                  builder->old_of_new.data(), uint32_t(builder->specs.size()), builder->builds.data(),
-                                  uint32_t(builder->builds.size()));
+    status =
+        myriad_alter_indexes(myriad_core, m_name.c_str(), &definition, alter->specs.data(), alter->old_of_new.data(),
+                             uint32_t(alter->specs.size()), builds.data(), uint32_t(builds.size()));
   else
     status = frm ? myriad_redefine_table(myriad_core, m_name.c_str(), &definition) : MYRIAD_OK;
   if (status != MYRIAD_OK) {

@@ -18,6 +18,9 @@ public:
   const uchar *data() const { return m_bytes; }
   size_t size() const { return m_size; }
   size_t capacity() const { return m_capacity; }
+  bool operator==(const Buffer &other) const {
+    return m_size == other.m_size && (!m_size || !memcmp(m_bytes, other.m_bytes, m_size));
+  }
   void clear() { m_size = 0; }
   void set_size(size_t size) { m_size = size; }
   void set_end(const uchar *end) { m_size = size_t(end - m_bytes); }

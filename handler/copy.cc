@@ -64,7 +64,7 @@ int ha_myriad::end_copy() {
     if (status == MYRIAD_ERR_DUPLICATE_KEY) {
       /* The server tells of it from the record. */
       const myriad::IndexPlan &index = m_plan->indexes()[index_no];
-      const bool found = read_duplicate(table, index, *m_plan, duplicate, duplicate_length);
+      const bool found = read_duplicate(core(), table, index, *m_plan, duplicate, duplicate_length);
       m_session->duplicate_key = found ? index.server_no : MAX_KEY;
       error = HA_ERR_FOUND_DUPP_KEY;
     } else if (status != MYRIAD_OK) {

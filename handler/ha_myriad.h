@@ -20,7 +20,7 @@ public:
   std::vector<std::vector<ulong>> rows_per_key; /* by server key number and part */
 };
 
-class Index_builder;
+class Inplace_alter;
 
 class ha_myriad final : public handler {
 public:
@@ -152,8 +152,6 @@ public:
   const myriad::TablePlan &plan() const { return *m_plan; }
 
 private:
-  friend class Index_builder;
-
   int fail(myriad_status status) { return m_session->fail(status, m_user_thd ? m_user_thd : ha_thd()); }
   bool use_session(THD *thd);
   int ensure_session();
@@ -171,7 +169,7 @@ private:
   bool has_foreign_keys();
   bool is_in_foreign_key(const Field &);
   bool can_change_layout(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
-  bool lay_out(TABLE *altered, Alter_inplace_info *, Index_builder *);
+  bool lay_out(TABLE *altered, Alter_inplace_info *, Inplace_alter *);
   int find_auto_increment_floor();
   /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
      server has not asked for. */
@@ -240,8 +238,10 @@ private:
   int start_copy();
   int end_copy();
   void abandon_copy();
-  bool read_duplicate(TABLE *into, const myriad::IndexPlan &, const myriad::TablePlan &, const uchar *key,
-                      size_t length);
+  bool read_duplicate(myriad_session *, TABLE *into, const myriad::IndexPlan &, const myriad::TablePlan &,
+                      const uchar *key, size_t length);
+  bool report_builds(TABLE *altered, const Inplace_alter &, int error);
+  bool finish_builds(TABLE *altered, Inplace_alter *);
   void load_references();
   void load_references_once();
   int use_references(THD *thd);

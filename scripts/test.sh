@@ -30,6 +30,7 @@ section cargo cargo test --workspace --no-fail-fast
 section sql $python tests/sql/run.py
 section sql-server $python tests/sql/server_tests.py
 section sql-copies $python tests/sql/copy_tests.py
+section sql-online-index $python tests/sql/online_index_tests.py
 section sql-pool $python tests/sql/pool_tests.py
 section sql-tenants $python tests/sql/tenant_tests.py
 section sql-foreign-keys $python tests/sql/foreign_key_tests.py

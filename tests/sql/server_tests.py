@@ -351,11 +351,12 @@ def test_refused_index_builds(where):
     """An index that is not built as the statement asks for is refused with the reason, and nothing has changed."""
     c = database(where)
     rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, v INT AS (a + 1) VIRTUAL)")
-    for asked in "ADD KEY (a), LOCK=NONE", "ADD KEY (v), ALGORITHM=INPLACE":
+    for asked in "ADD KEY (v), LOCK=NONE", "ADD KEY (v), ALGORITHM=INPLACE":
         expect(asked, code_of(c, f"ALTER TABLE t {asked}"), 1846)
     expect("indexes", [row[2] for row in rows(c, "SHOW INDEX FROM t")], ["PRIMARY"])
-    rows(c, "ALTER TABLE t ADD KEY (a), LOCK=SHARED")
-    rows(c, "ALTER TABLE t DROP KEY a, LOCK=NONE")
+    for lock in "NONE", "SHARED", "EXCLUSIVE":
+        rows(c, f"ALTER TABLE t ADD KEY (a), LOCK={lock}")
+        rows(c, "ALTER TABLE t DROP KEY a, LOCK=NONE")
 
 
 def test_partition_indexes(_where):

@@ -1,10 +1,11 @@
 //! In-place index build.
 
 use crate::error::{guard, guard_value};
+use crate::rows::give_duplicate;
 use crate::session::{parts, SessionHandle};
 use crate::table::TableHandle;
 use crate::types::{bytes, name, Status};
-use myriad::{Engine, Error, IndexBuild};
+use myriad::{Engine, IndexBuild, Result};
 use std::ffi::c_char;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,21 +60,44 @@ pub unsafe extern "C" fn myriad_index_build_finish(
     dup_key: *mut *const u8,
     dup_key_len: *mut usize,
 ) -> Status {
+    // SAFETY: by contract.
+    unsafe { give_duplicate_of(b, IndexBuild::finish, dup_key, dup_key_len) }
+}
+
+/// Removes an entry from the finished index.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_index_build_remove(b: *mut BuildHandle, key: *const u8, key_len: usize) -> Status {
+    // SAFETY: a live build and valid bytes by contract.
+    let (b, key) = unsafe { (&mut *b, bytes(key, key_len)) };
+    guard(Some(&b.engine), || b.build.remove(key).map(|()| Status::Ok))
+}
+
+/// Puts what was added since into the finished index.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_index_build_catch_up(
+    b: *mut BuildHandle,
+    dup_key: *mut *const u8,
+    dup_key_len: *mut usize,
+) -> Status {
+    // SAFETY: by contract.
+    unsafe { give_duplicate_of(b, IndexBuild::catch_up, dup_key, dup_key_len) }
+}
+
+/// # Safety
+/// A live build; `dup_key` is null or valid with `dup_key_len`.
+unsafe fn give_duplicate_of(
+    b: *mut BuildHandle,
+    run: impl FnOnce(&mut IndexBuild) -> Result<()>,
+    dup_key: *mut *const u8,
+    dup_key_len: *mut usize,
+) -> Status {
     // SAFETY: a live build by contract.
     let b = unsafe { &mut *b };
-    guard(Some(&b.engine), || match b.build.finish() {
-        Ok(()) => Ok(Status::Ok),
-        Err(e) => {
-            if matches!(e, Error::DuplicateKey { .. }) && !dup_key.is_null() {
-                let key = b.build.duplicate();
-                // SAFETY: valid by contract.
-                unsafe {
-                    *dup_key = key.as_ptr();
-                    *dup_key_len = key.len();
-                }
-            }
-            Err(e)
-        }
+    guard(Some(&b.engine), || {
+        run(&mut b.build).map(|()| Status::Ok).inspect_err(|e| {
+            // SAFETY: valid by contract.
+            unsafe { give_duplicate(e, (0, b.build.duplicate()), std::ptr::null_mut(), dup_key, dup_key_len) };
+        })
     })
 }
 

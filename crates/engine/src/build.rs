@@ -7,8 +7,8 @@ use crate::table::Table;
 use myriad_base::{Error, Result, SpaceId};
 use myriad_btree::{BulkBuilder, Tree};
 use myriad_catalog::{IndexDef, IndexSpec};
-use myriad_txn::Index;
-use std::path::Path;
+use myriad_txn::{Index, Isolation, Op, OpKind, Place, Trx};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Up to this many bytes of entries go into the tablespace's pack tree; more get a tree of their own.
@@ -21,16 +21,28 @@ pub struct IndexBuild {
     pub(crate) table_id: u32,
     space: SpaceId,
     def: IndexDef,
+    stem: PathBuf,
+    memory_bytes: u64,
     sorter: Sorter,
     duplicate: Vec<u8>,
-    pub(crate) finished: bool,
+    /// Set once all rows of the first reading are in the tree.
+    edits: Option<Edits>,
     noted: bool,
     pub(crate) adopted: bool,
 }
 
+/// Makes changes to an index that nobody else sees.
+struct Edits {
+    /// Lends its buffers; has nothing to commit.
+    trx: Trx,
+    removed_at: Vec<Option<Place>>,
+    inserted_at: Vec<Option<Place>>,
+}
+
 impl IndexBuild {
     /// Begins the build of an index of `table`; entries are sorted in `memory_bytes`, and in files in `tmp_dir` beyond.
-    /// The table must not change until the index is adopted.
+    /// Until the index is adopted the table must not change, or [`RowChanges`](crate::RowChanges) has to tell how, and
+    /// [`IndexBuild::remove`] and [`IndexBuild::catch_up`] repeat it.
     ///
     /// # Errors
     /// Those of writing the catalog.
@@ -43,23 +55,26 @@ impl IndexBuild {
     ) -> Result<IndexBuild> {
         let engine = Arc::clone(session.engine());
         let id = engine.catalog().begin_build()?;
-        let sorter = Sorter::new(engine.io(), temporary_stem(tmp_dir, id.0), memory_bytes);
+        let stem = temporary_stem(tmp_dir, id.0);
+        let sorter = Sorter::new(engine.io(), stem.clone(), memory_bytes);
         let spec = IndexSpec { unique, ..IndexSpec::PLAIN };
         Ok(IndexBuild {
             table_id: table.share.def.id.0,
             space: table.share.def.space,
             def: IndexDef { id, root: Tree::pack(table.share.def.space).root, spec },
             engine,
+            stem,
+            memory_bytes,
             sorter,
             duplicate: Vec::new(),
-            finished: false,
+            edits: None,
             noted: false,
             adopted: false,
         })
     }
 
-    /// Adds an entry, in any order. In a unique index no two entries may share their first `unique_len` bytes (0 = no
-    /// check).
+    /// Adds an entry, in any order; it is in the index after [`IndexBuild::finish`] or [`IndexBuild::catch_up`]. In a unique
+    /// index no two entries may share their first `unique_len` bytes (0 = no check).
     ///
     /// # Errors
     /// Those of temporary files; [`Error::TooLong`].
@@ -76,9 +91,50 @@ impl IndexBuild {
     /// # Errors
     /// [`Error::DuplicateKey`], see [`IndexBuild::duplicate`]; those of writing.
     pub fn finish(&mut self) -> Result<()> {
-        if std::mem::replace(&mut self.finished, true) {
+        if self.noted {
             return Err(Error::invalid("index build finished twice"));
         }
+        self.write_tree()?;
+        self.sorter = Sorter::new(self.engine.io(), self.stem.clone(), self.memory_bytes);
+        let trx = self.engine.trx_system().begin(Isolation::ReadUncommitted);
+        self.edits = Some(Edits { trx, removed_at: Vec::new(), inserted_at: Vec::new() });
+        Ok(())
+    }
+
+    /// Removes an entry from the finished index, at once.
+    ///
+    /// # Errors
+    /// Those of the tree, also if there is no such entry; then the index is of no use.
+    pub fn remove(&mut self, key: &[u8]) -> Result<()> {
+        let index = self.index();
+        let edits = self.edits.as_mut().ok_or_else(not_finished)?;
+        let op = Op { kind: OpKind::Delete, index: &index, key, unique_len: 0, payload: b"", head_len: 0 };
+        edits.trx.apply_bulk(&[op], &mut edits.removed_at).map_err(|e| e.error)
+    }
+
+    /// Puts the entries that were added since the index was finished into it. Those that they take the place of have to be
+    /// removed before.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`], see [`IndexBuild::duplicate`]; those of writing. Then the index is of no use.
+    pub fn catch_up(&mut self) -> Result<()> {
+        let index = self.index();
+        let Edits { trx, inserted_at, .. } = self.edits.as_mut().ok_or_else(not_finished)?;
+        let empty = Sorter::new(self.engine.io(), self.stem.clone(), self.memory_bytes);
+        let mut added = std::mem::replace(&mut self.sorter, empty);
+        let duplicate = &mut self.duplicate;
+        added.finish(&mut |e| {
+            let (key, unique_len, payload) = (e.key, e.unique_len, e.value);
+            let op = Op { kind: OpKind::Insert, index: &index, key, unique_len, payload, head_len: 0 };
+            trx.apply_bulk(&[op], inserted_at).map_err(|e| {
+                duplicate.clear();
+                duplicate.extend_from_slice(trx.duplicate_key());
+                e.error
+            })
+        })
+    }
+
+    fn write_tree(&mut self) -> Result<()> {
         let engine = Arc::clone(&self.engine);
         let pool = engine.pool();
         // A restart leaves in-memory tables the pack tree alone.
@@ -100,11 +156,15 @@ impl IndexBuild {
         self.engine.catalog().note_build(self.def.id, self.space, self.def.root)
     }
 
-    /// Hands the sorted entries to `push`, as they are stored.
-    fn write(&mut self, push: Push<'_>) -> Result<()> {
+    fn index(&self) -> Index {
         // Frozen entries: nobody's transaction, so the table does not matter.
         let tree = Tree { space: self.space, root: self.def.root };
-        let index = Index { id: self.def.id, tree, clustered: false, table: self.def.id, hash: false };
+        Index { id: self.def.id, tree, clustered: false, table: self.def.id, hash: false }
+    }
+
+    /// Hands the sorted entries to `push`, as they are stored.
+    fn write(&mut self, push: Push<'_>) -> Result<()> {
+        let index = self.index();
         self.sorter.write(self.engine.trx_system(), &index, &mut self.duplicate, push)
     }
 
@@ -115,12 +175,16 @@ impl IndexBuild {
 
     /// What was built.
     pub(crate) fn built(&self) -> Result<IndexDef> {
-        if self.finished && self.noted {
+        if self.edits.is_some() {
             Ok(self.def)
         } else {
-            Err(Error::invalid("index build is not finished"))
+            Err(not_finished())
         }
     }
+}
+
+fn not_finished() -> Error {
+    Error::invalid("index build is not finished")
 }
 
 impl Drop for IndexBuild {

@@ -39,6 +39,7 @@ mod open;
 mod rates;
 mod reclaimer;
 mod reports;
+mod row_log;
 mod session;
 mod share;
 mod shares;
@@ -66,5 +67,6 @@ pub use myriad_catalog::{
 };
 pub use myriad_io::FileStats;
 pub use reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
+pub use row_log::{RowChange, RowChanges};
 pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};
 pub use table::{Table, TableStats};

@@ -422,6 +422,7 @@ impl Session {
             ApplyMode { duplicate_exclusive: false } => trx.apply(&converted),
         };
         let applied = if table.share.def.temporary { self.trx.passing(apply) } else { apply(&mut self.trx) };
+        table.share.note_rows(&converted);
         applied.map_err(|e| {
             self.failed_op = e.op;
             e.error

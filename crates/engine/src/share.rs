@@ -1,5 +1,6 @@
 //! What all users of an open table share: its definition, its indexes, its counters.
 
+use crate::row_log::RowLog;
 use crate::session::Op;
 use myriad_base::{Csn, Error, Result};
 use myriad_btree::Leaf;
@@ -8,6 +9,7 @@ use myriad_txn::{Index, Place, Trx, TrxSystem};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 
 /// A row's operations; most rows' take no allocation.
 pub(crate) type Operations<'a> = SmallVec<[myriad_txn::Op<'a>; 8]>;
@@ -38,6 +40,9 @@ pub(crate) struct TableShare {
     update_time_s: AtomicU64,
     /// The indexes' names for reports, with a NUL between two: one allocation for all, as many tables may be open.
     index_names: Mutex<Box<str>>,
+    /// Where writers note the rows that they change, while somebody wants to know.
+    pub(crate) row_log: Mutex<Option<Arc<RowLog>>>,
+    pub(crate) has_row_log: AtomicBool,
 }
 
 impl TableShare {
@@ -57,6 +62,8 @@ impl TableShare {
             stats: Default::default(),
             update_time_s: AtomicU64::new(0),
             index_names: Mutex::default(),
+            row_log: Mutex::default(),
+            has_row_log: AtomicBool::new(false),
         })
     }
 
@@ -81,6 +88,22 @@ impl TableShare {
             });
         }
         Ok(operations)
+    }
+
+    /// Operations have been tried, with success or without: notes their rows for [`crate::RowChanges`].
+    #[inline]
+    pub(crate) fn note_rows(&self, ops: &Operations<'_>) {
+        if self.has_row_log.load(Ordering::Acquire) {
+            self.note_rows_in_log(ops);
+        }
+    }
+
+    #[cold]
+    fn note_rows_in_log(&self, ops: &Operations<'_>) {
+        let log = self.row_log.lock().clone();
+        if let Some(log) = log {
+            log.note(ops.iter().filter(|op| op.index.clustered).map(|op| op.key));
+        }
     }
 
     /// Whether the transaction may read one of its indexes without locks.

@@ -166,6 +166,21 @@ impl Trx {
         self.get_exact(index, key, true, out)
     }
 
+    /// Whether the transaction's view shows the newest version of the entry with this whole key, so that nobody who may still
+    /// commit has written it; true where there is no entry.
+    ///
+    /// # Errors
+    /// Those of the tree.
+    pub fn sees_newest(&mut self, index: &Index, key: &[u8]) -> Result<bool> {
+        self.start();
+        let (view, own) = (self.view(), self.id());
+        set_full_key(&mut self.scratch.key, index, key);
+        let leaf = index.seek(&self.sys, &self.scratch.key)?;
+        let Ok(slot) = leaf.find(&self.scratch.key) else { return Ok(true) };
+        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+        Ok(self.sys.sees(view, own, entry.trx))
+    }
+
     /// At READ COMMITTED and below: the row with this whole key, which [`Trx::get`] has locked anew with `strength`, does not
     /// match; the lock goes.
     pub fn unlock(&mut self, index: &Index, key: &[u8], strength: Strength) {

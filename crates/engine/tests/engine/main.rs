@@ -6,6 +6,7 @@ mod copies;
 mod full_log;
 mod indexes;
 mod losers;
+mod online;
 mod space;
 
 use myriad::*;

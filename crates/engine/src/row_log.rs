@@ -1,0 +1,143 @@
+//! Which rows transactions change while indexes are built from a snapshot, and what has become of them.
+//!
+//! Writers note the keys alone, after the change and before the commit. What a row was and what it is comes from two snapshots:
+//! the one that the indexes show so far, and a newer one. So rollbacks need no note, and it does not matter how often a row
+//! was changed.
+
+use crate::session::{Isolation, Lock, Row, Session, Wait};
+use crate::share::TableShare;
+use crate::sort::{temporary_stem, Sorter};
+use crate::table::Table;
+use myriad_base::{Error, Result};
+use myriad_io::Io;
+use parking_lot::Mutex;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Most bytes of keys that wait in memory: who notes the one too many sorts them and writes them to a file, and the others
+/// wait for it.
+const MEMORY_BYTES_MAX: u64 = 8 << 20;
+
+/// Clustered keys of rows that were changed, each once or more.
+pub(crate) struct RowLog {
+    io: Arc<dyn Io>,
+    stem: PathBuf,
+    memory_bytes: u64,
+    keys: Mutex<Result<Sorter>>,
+}
+
+impl RowLog {
+    fn new(io: &Arc<dyn Io>, stem: PathBuf, memory_bytes: u64) -> RowLog {
+        let keys = Mutex::new(Ok(Sorter::new(io, stem.clone(), memory_bytes)));
+        RowLog { io: Arc::clone(io), stem, memory_bytes, keys }
+    }
+
+    /// Notes rows. If that fails, whoever builds indexes is told, not the writer.
+    pub(crate) fn note<'k>(&self, rows: impl Iterator<Item = &'k [u8]>) {
+        let mut keys = self.keys.lock();
+        for key in rows {
+            if let Ok(sorter) = &mut *keys {
+                if let Err(e) = sorter.add(key, 0, &[]) {
+                    *keys = Err(e);
+                }
+            }
+        }
+    }
+
+    /// What was noted since the last time.
+    fn take(&self) -> Result<Sorter> {
+        let empty = Sorter::new(&self.io, self.stem.clone(), self.memory_bytes);
+        std::mem::replace(&mut *self.keys.lock(), Ok(empty))
+    }
+}
+
+/// A row that may have changed; whole rows, with their clustered keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowChange<'a> {
+    /// As it was, if it was there.
+    pub old: Option<Row<'a>>,
+    /// As it is, if it is there.
+    pub new: Option<Row<'a>>,
+}
+
+/// Follows what transactions do to a table's rows from [`RowChanges::begin`] until it is dropped, for
+/// [`IndexBuild`](crate::IndexBuild): read the rows with one snapshot, then let [`RowChanges::visit`] tell what has changed since, as
+/// often as is worth while, and once more when nobody changes the table until the index is adopted.
+pub struct RowChanges {
+    table: Table,
+    log: Arc<RowLog>,
+}
+
+impl RowChanges {
+    /// Begins. Keys of changed rows are kept in at most `memory_bytes` and 8 MiB, and in files in `tmp_dir` beyond. Nobody may
+    /// have changes of the table that are not committed, nor make any, until the caller has opened a snapshot.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if somebody follows the table already.
+    pub fn begin(table: &Table, tmp_dir: &Path, memory_bytes: u64) -> Result<RowChanges> {
+        let stem = temporary_stem(tmp_dir, table.share.def.id.0);
+        let log = Arc::new(RowLog::new(table.engine.io(), stem, memory_bytes.min(MEMORY_BYTES_MAX)));
+        table.share.set_row_log(Some(Arc::clone(&log)))?;
+        Ok(RowChanges { table: table.clone(), log })
+    }
+
+    /// Gives `now` a new snapshot, and `visit` each row that differs, or may differ, between what `before` shows and what `now`
+    /// shows, once each and in key order; how many they were. The next visit's `before` is this one's `now`.
+    ///
+    /// # Errors
+    /// Those of `visit`, of temporary files and of reading rows. What was told may not be all then: the index is of no use.
+    pub fn visit(
+        &mut self,
+        before: &mut Session,
+        now: &mut Session,
+        visit: &mut dyn FnMut(RowChange<'_>) -> Result<()>,
+    ) -> Result<u64> {
+        now.rollback()?;
+        now.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+        now.open_snapshot()?;
+        // After the snapshot: whoever has committed before it has noted his rows before.
+        let mut keys = self.log.take()?;
+        let (table, log, mut count) = (&self.table, &self.log, 0);
+        let mut last = None;
+        keys.finish(&mut |entry| {
+            if last.as_deref() == Some(entry.key) {
+                return Ok(());
+            }
+            last.get_or_insert_with(Vec::new).clear();
+            last.as_mut().expect("was set").extend_from_slice(entry.key);
+            count += 1;
+            // Somebody has changed it who has not committed for `now`, and will not note it again.
+            if !now.trx.sees_newest(table.share.index(0)?, entry.key)? {
+                log.note(std::iter::once(entry.key));
+            }
+            let old = before.get(table, 0, entry.key, false, Lock::None, Wait::Wait)?;
+            let new = now.get(table, 0, entry.key, false, Lock::None, Wait::Wait)?;
+            visit(RowChange { old, new })
+        })?;
+        Ok(count)
+    }
+}
+
+impl Drop for RowChanges {
+    fn drop(&mut self) {
+        // It is this one's: nobody else could begin.
+        let _ = self.table.share.set_row_log(None);
+    }
+}
+
+impl TableShare {
+    /// Lets the table's writers note what they change, or no longer.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if they do so already.
+    fn set_row_log(&self, log: Option<Arc<RowLog>>) -> Result<()> {
+        let mut slot = self.row_log.lock();
+        if slot.is_some() && log.is_some() {
+            return Err(Error::invalid(format!("changes of table {} are followed already", self.def.name)));
+        }
+        self.has_row_log.store(log.is_some(), std::sync::atomic::Ordering::Release);
+        *slot = log;
+        Ok(())
+    }
+}

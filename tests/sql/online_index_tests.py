@@ -1,0 +1,295 @@
+#!/usr/bin/python3
+"""Indexes built while others write: what is in them afterwards, and what ends a build. Usage: online_index_tests.py [NAME...]"""
+import os
+import random
+import sys
+import threading
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
+import server  # noqa: E402
+from server import pymysql  # noqa: E402
+from server_tests import code_of, database, expect, rows, run  # noqa: E402
+
+COUNT = 20000
+COLUMNS = """id INT AUTO_INCREMENT PRIMARY KEY, a INT, u BIGINT NOT NULL, s VARCHAR(40) COLLATE utf8mb4_general_ci, b BLOB,
+             n INT, g INT AS (a * 2) STORED"""
+# What is added, and what is to be the same by each index and without; s with its letters' case.
+BUILDS = [
+    ("ADD KEY k1 (a)", {"k1": "id, a"}),
+    ("ADD UNIQUE k2 (u)", {"k2": "id, u"}),
+    ("ADD KEY k3 (s), ADD KEY k4 (n DESC, s), ADD UNIQUE k5 (n, id)", {"k3": "id, s", "k4": "id, n, s", "k5": "id, n"}),
+    ("ADD KEY k6 (b(10))", {"k6": "id, b"}),
+    ("DROP KEY k1, ADD KEY k1 (g, a)", {"k1": "id, a, g"}),
+    ("ADD COLUMN x INT DEFAULT 5, ADD KEY k7 (x, a)", {"k7": "id, x, a"}),
+]
+
+
+def fill(c, options="", name="t"):
+    rows(c, f"CREATE TABLE {name} ({COLUMNS}) ENGINE=MYRIAD {options}")
+    rows(c, f"""INSERT INTO {name} (a, u, s, b, n) SELECT seq MOD 1000, seq, CONCAT('Row ', seq MOD 5000), REPEAT('b', seq MOD 50),
+                IF(seq MOD 3, seq, NULL) FROM seq_1_to_{COUNT}""")
+
+
+class Writers:
+    """Clients that change table t until they are stopped."""
+
+    def __init__(self, where, count=4):
+        self.where, self.done, self.commits, self.problems = where, False, 0, []
+        self.threads = [threading.Thread(target=self.work, args=(no,)) for no in range(1, count + 1)]
+        for thread in self.threads:
+            thread.start()
+
+    def statement(self, chosen, number, no):
+        some = chosen.randrange(1, COUNT * 2)
+        text = chosen.choice(["row %d", "ROW %d", "Row %d ", "other %d"]) % chosen.randrange(5000)
+        return chosen.choice([
+            f"INSERT INTO t (a, u, s, b, n) VALUES ({some}, {no * 10**9 + number}, '{text}', REPEAT('x', {some % 60}), {some})",
+            f"UPDATE t SET a = a + 1 WHERE id BETWEEN {some} AND {some + 5}",
+            f"UPDATE t SET s = UPPER(s), n = NULL WHERE id = {some}",
+            f"UPDATE t SET s = '{text}', n = {some} WHERE id BETWEEN {some} AND {some + 2}",
+            f"UPDATE t SET u = {no * 10**9 + number}, b = REPEAT('y', {some % 40}) WHERE id = {some}",
+            f"UPDATE t SET id = id + {10**6 * no + number} WHERE id = {some}",
+            f"DELETE FROM t WHERE id BETWEEN {some} AND {some + 1}",
+            f"REPLACE INTO t (id, a, u, s) VALUES ({some}, 7, {no * 10**9 + number}, '{text}')",
+        ])
+
+    def work(self, no):
+        chosen, number = random.Random(no), 0
+        c = self.where.connect(database="d")
+        while not self.done:
+            try:
+                rows(c, "BEGIN")
+                for _ in range(chosen.randrange(1, 5)):
+                    number += 1
+                    rows(c, self.statement(chosen, number, no))
+                    if chosen.randrange(4) == 0:
+                        rows(c, "SAVEPOINT s")
+                        number += 1
+                        rows(c, self.statement(chosen, number, no))
+                        rows(c, "ROLLBACK TO SAVEPOINT s")
+                rows(c, "COMMIT" if chosen.randrange(4) else "ROLLBACK")
+                self.commits += 1
+            except pymysql.err.Error as problem:
+                # A deadlock; a duplicate id; a definition newer than the snapshot; the server is killed.
+                if problem.args[0] in (1213, 1062, 1412):
+                    rows(c, "ROLLBACK")
+                    continue
+                if problem.args[0] not in (2013, 2006):
+                    self.problems.append(problem)
+                return
+
+    def stop(self):
+        self.done = True
+        for thread in self.threads:
+            thread.join(60)
+        expect("writers' errors", self.problems, [])
+
+
+def check(c, what, by):
+    """For one snapshot, the same rows by each index as without."""
+    rows(c, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    for index, columns in by.items():
+        sums = f"SELECT COUNT(*), SUM(CRC32(CONCAT_WS('|', {columns}))), MIN(id), MAX(id) FROM t"
+        condition = "WHERE b >= '' OR b IS NULL" if index == "k6" else ""
+        expect(f"{what}: by {index}", rows(c, f"{sums} FORCE INDEX ({index}) {condition}"),
+               rows(c, f"{sums} FORCE INDEX (PRIMARY) WHERE id > -1"))
+    rows(c, "COMMIT")
+
+
+def builds_under_writers(where, options):
+    c = database(where)
+    rows(c, "SET SESSION myriad_sort_buffer_size = 1048576")
+    fill(c, options)
+    writers = Writers(where)
+    try:
+        for changes, by in BUILDS:
+            before = writers.commits
+            rows(c, f"ALTER TABLE t {changes}, LOCK=NONE")
+            check(c, changes, by)
+            expect(f"{changes}: commits meanwhile", writers.commits > before, True)
+        rows(c, "CREATE INDEX k8 ON t (s(3), a)")
+    finally:
+        writers.stop()
+    for changes, by in BUILDS:
+        check(c, f"{changes} in the end", by)
+    expect("CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+
+
+def test_writers(where):
+    builds_under_writers(where, "")
+
+
+def test_writers_in_memory(where):
+    builds_under_writers(where, "IN_MEMORY=YES")
+
+
+class Altering:
+    """An ALTER TABLE of table t that has prepared and whose end waits for a transaction of `holder`."""
+
+    def __init__(self, where, changes, *statements, begin="BEGIN"):
+        self.connection, self.code, self.text = where.connect(database="d"), None, ""
+        rows(self.connection, "SET SESSION myriad_lock_wait_timeout = 1, lock_wait_timeout = 20")
+        self.holder = where.connect(database="d")
+        self.thread = threading.Thread(target=self.run, args=(f"ALTER TABLE t {changes}, LOCK=NONE",))
+        self.thread.start()
+        watcher = where.connect()
+        while self.state(watcher) != "altering table":
+            expect("the ALTER waits for its turn", self.thread.is_alive(), True)
+        rows(self.holder, begin)
+        for statement in statements:
+            rows(self.holder, statement)
+        while self.state(watcher) != "Waiting for table metadata lock":
+            expect("the ALTER waits for the transaction", self.thread.is_alive(), True)
+            time.sleep(0.005)
+
+    def state(self, watcher):
+        found = rows(watcher, f"SELECT state FROM information_schema.processlist WHERE id = {self.connection.thread_id()}")
+        return found[0][0] if found else None
+
+    def run(self, sql):
+        try:
+            rows(self.connection, sql)
+            self.code = 0
+        except pymysql.err.Error as problem:
+            self.code, self.text = problem.args
+
+    def end(self, *statements):
+        for statement in statements:
+            rows(self.holder, statement)
+        self.thread.join(60)
+        return self.code
+
+
+def big(c):
+    """Large enough for a build to be seen at it."""
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, b INT, KEY b (b)) ENGINE=MYRIAD")
+    rows(c, "INSERT INTO t SELECT seq, seq, seq FROM seq_1_to_200000")
+
+
+def whole(c, what, index, count):
+    expect(f"{what}: rows", rows(c, f"SELECT COUNT(*) FROM t FORCE INDEX ({index}) WHERE {index} > -1"), ((count,),))
+    expect(f"{what}: CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+
+
+def test_open_transactions(where):
+    """A transaction that is still open at the end of the build counts as it ends."""
+    c = database(where)
+    big(c)
+    changes = ("INSERT INTO t VALUES (300000, 300000, 1)", "UPDATE t SET a = 400000 WHERE id = 1", "DELETE FROM t WHERE id = 2")
+    for end, wanted in (("ROLLBACK", (1, 2)), ("COMMIT", (300000, 1))):
+        altering = Altering(where, "ADD UNIQUE a (a)", *changes)
+        expect(end, altering.end(end), 0)
+        found = rows(c, "SELECT id FROM t FORCE INDEX (a) WHERE a IN (1, 2, 300000, 400000) ORDER BY a")
+        expect(end, tuple(row[0] for row in found), wanted)
+        whole(c, end, "a", 200000)
+        rows(c, "ALTER TABLE t DROP KEY a")
+
+
+def test_duplicates(where):
+    """One that comes and goes is none; one that stays ends the build, and is told."""
+    c = database(where)
+    big(c)
+    altering = Altering(where, "ADD UNIQUE a (a)", "INSERT INTO t VALUES (300000, 5, 1)", "DELETE FROM t WHERE id = 5")
+    expect("moved", altering.end("COMMIT"), 0)
+    rows(c, "ALTER TABLE t DROP KEY a")
+    altering = Altering(where, "ADD UNIQUE a (a), ADD KEY ab (a, b)", "INSERT INTO t VALUES (5, 77, 1)")
+    expect("stays", altering.end("COMMIT"), 1062)
+    expect("told", altering.text, "Duplicate entry '77' for key 'a'")
+    expect("indexes", [row[2] for row in rows(c, "SHOW INDEX FROM t")], ["PRIMARY", "b"])
+    whole(c, "refused", "b", 200001)
+    expect("there before", code_of(c, "ALTER TABLE t ADD UNIQUE a (a), LOCK=NONE"), 1062)
+    rows(c, "UPDATE t SET a = NULL WHERE a = 77")
+    altering = Altering(where, "ADD UNIQUE a (a)", "INSERT INTO t VALUES (300001, NULL, 1)", "UPDATE t SET a = 77 WHERE id = 77")
+    expect("NULLs", altering.end("COMMIT"), 0)
+    expect("by NULL", rows(c, "SELECT id FROM t FORCE INDEX (a) WHERE a IS NULL OR a = 77 ORDER BY id"), ((5,), (77,), (300001,)))
+
+
+def test_foreign_keys(where):
+    """Rows that a parent's change takes along."""
+    c = database(where)
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY) ENGINE=MYRIAD")
+    rows(c, "INSERT INTO p SELECT seq FROM seq_1_to_1000")
+    big(c)
+    rows(c, "UPDATE t SET b = b MOD 1000 + 1")
+    rows(c, "ALTER TABLE t ADD FOREIGN KEY (b) REFERENCES p (id) ON DELETE CASCADE ON UPDATE CASCADE")
+    altering = Altering(where, "ADD KEY ab (a, b)", "DELETE FROM p WHERE id < 11", "UPDATE p SET id = id + 5000 WHERE id < 21")
+    expect("ALTER", altering.end("COMMIT"), 0)
+    for index in ("ab", "b"):
+        found = rows(c, f"SELECT COUNT(*), SUM(b), SUM(a) FROM t FORCE INDEX ({index}) WHERE a > 0 AND b > 0")
+        expect(index, found, rows(c, "SELECT COUNT(*), SUM(b), SUM(a) FROM t FORCE INDEX (PRIMARY) WHERE id > 0"))
+    whole(c, "cascade", "b", 198000)
+
+
+def test_prepared(where):
+    """The end waits for a transaction that its connection has left prepared, as the beginning does."""
+    c = database(where)
+    big(c)
+    altering = Altering(where, "ADD KEY a (a)", "INSERT INTO t VALUES (300000, 300000, 1)", begin="XA START 'left'")
+    for statement in "XA END 'left'", "XA PREPARE 'left'":
+        rows(altering.holder, statement)
+    altering.holder.close()
+    altering.thread.join(60)
+    expect("left prepared", altering.code, 1205)
+    rows(c, "XA COMMIT 'left'")
+    whole(c, "refused", "b", 200001)
+    rows(c, "ALTER TABLE t ADD KEY a (a), LOCK=NONE")
+    whole(c, "again", "a", 200001)
+
+
+def test_killed(where):
+    """KILL at any moment: the table is as it was, and the next build is whole."""
+    c = database(where)
+    fill(c)
+    writers, chosen, ends = Writers(where, 2), random.Random(7), set()
+    try:
+        for _ in range(15):
+            altering = where.connect(database="d")
+            found = []
+            thread = threading.Thread(target=lambda: found.append(code_of(altering, "ALTER TABLE t ADD KEY k1 (a), LOCK=NONE")))
+            thread.start()
+            time.sleep(chosen.random() * 0.3)
+            rows(c, f"KILL QUERY {altering.thread_id()}")
+            thread.join(60)
+            ends.add(found[0])
+            expect("an end", found[0] in (0, 1317), True)
+            if not found[0]:
+                check(c, "not killed", {"k1": "id, a"})
+                rows(c, "ALTER TABLE t DROP KEY k1")
+        rows(c, "ALTER TABLE t ADD KEY k1 (a), LOCK=NONE")
+    finally:
+        writers.stop()
+    check(c, "after all", {"k1": "id, a"})
+    expect("some were killed", 1317 in ends, True)
+
+
+def test_crashes(_where):
+    """SIGKILL at any moment: the table is whole, with the index or without, and what was not finished is reclaimed."""
+    chosen, ends = random.Random(8), set()
+    with server.Server("MYRIAD", pool_mib=32) as where:
+        c = database(where)
+        fill(c)
+        for _ in range(6):
+            writers = Writers(where, 2)
+            altering = where.connect(database="d")
+            thread = threading.Thread(target=lambda: code_of(altering, "ALTER TABLE t ADD KEY k1 (a), ADD UNIQUE k2 (u), LOCK=NONE"))
+            thread.start()
+            time.sleep(chosen.random() * 1.2)
+            where.kill()
+            thread.join(60)
+            writers.stop()
+            where.start()
+            c = where.connect(database="d")
+            there = {row[2] for row in rows(c, "SHOW INDEX FROM t")}
+            ends.add(len(there))
+            expect("both or none", there in ({"PRIMARY"}, {"PRIMARY", "k1", "k2"}), True)
+            expect("CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+            if len(there) > 1:
+                check(c, "after a crash", {"k1": "id, a", "k2": "id, u"})
+                rows(c, "ALTER TABLE t DROP KEY k1, DROP KEY k2")
+        expect("a crash found it unfinished", 1 in ends, True)
+
+
+if __name__ == "__main__":
+    server.main_guard(lambda: run(globals()))
