@@ -191,12 +191,6 @@ bool is_kept(const TABLE *old, const Alter_inplace_info *info, const KEY &key, c
   return no < MAX_KEY && same_key_parts(old->key_info[no], key, origins);
 }
 
-bool has_virtual_column(const TABLE *table, const KEY &key) {
-  for (uint i = 0; i < key.user_defined_key_parts; i++)
-    if (!table->field[key.key_part[i].fieldnr - 1]->stored_in_db()) return true;
-  return false;
-}
-
 }  // namespace
 
 /* Work of one in-place ALTER. */
@@ -282,11 +276,9 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   for (uint no = 0; no < altered->s->keys; no++) {
     const KEY &key = altered->key_info[no];
     if (is_added(info, key)) {
-      if (key.flags & (HA_FULLTEXT | HA_SPATIAL)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-      if (has_virtual_column(altered, key)) {
-        info->unsupported_reason = "only a copy computes the virtual columns of a new index";
+      /* Of the last two the server checks each row that is written. */
+      if (key.flags & (HA_FULLTEXT | HA_SPATIAL) || key.algorithm == HA_KEY_ALG_LONG_HASH || key.without_overlaps)
         return HA_ALTER_INPLACE_NOT_SUPPORTED;
-      }
       continue;
     }
     if (!is_kept(table, info, key, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -391,7 +383,7 @@ bool ha_myriad::read_duplicate(myriad_session *session, TABLE *into, const Index
 /* True and an error, unless the index builds went well. */
 bool ha_myriad::report_builds(TABLE *altered, const Inplace_alter &alter, int error) {
   if (error != HA_ERR_FOUND_DUPP_KEY) {
-    if (error) print_error(error, MYF(0));
+    if (error && !ha_thd()->is_error()) print_error(error, MYF(0));
     return error;
   }
   const IndexBuilds &builds = *alter.builds;

@@ -17,7 +17,14 @@ constexpr uint64_t FEW_ROWS = 1000;
 IndexBuilds::IndexBuilds(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan,
                          const std::vector<uint32_t> &added)
     : m_thd(thd), m_table(table), m_altered(altered), m_plan(plan), m_old(added.size()), m_new(added.size()) {
-  for (uint32_t no : added) m_indexes.push_back(&plan.indexes()[no]);
+  for (uint32_t no : added) {
+    m_indexes.push_back(&plan.indexes()[no]);
+    const KEY &key = altered->key_info[m_indexes.back()->server_no];
+    for (uint i = 0; i < key.user_defined_key_parts; i++) {
+      Field *column = altered->field[key.key_part[i].fieldnr - 1];
+      if (!column->stored_in_db()) m_virtual.push_back(column);
+    }
+  }
   plan.make_template(altered, true, &m_all);
 }
 
@@ -55,9 +62,11 @@ int IndexBuilds::begin() {
   return status == MYRIAD_OK ? 0 : failed(status);
 }
 
-bool IndexBuilds::make_entries(const myriad_row &row, std::vector<Entry> *entries) {
+int IndexBuilds::make_entries(const myriad_row &row, std::vector<Entry> *entries) {
   uchar *record = m_altered->record[0];
-  if (!m_plan.unpack_row(m_all, row, record, &m_blobs)) return false;
+  if (!m_plan.unpack_row(m_all, row, record, &m_blobs)) return HA_ERR_CRASHED;
+  for (Field *column : m_virtual)
+    if (m_altered->update_virtual_field(column, false)) return HA_ERR_GENERIC;
   for (size_t no = 0; no < m_indexes.size(); no++) {
     const IndexPlan &index = *m_indexes[no];
     Entry &entry = (*entries)[no];
@@ -67,7 +76,7 @@ bool IndexBuilds::make_entries(const myriad_row &row, std::vector<Entry> *entrie
     m_plan.pack_entry_value(index, record, columns, &entry.value);
     entry.unique_length = index.unique && !m_plan.any_null(index, record) ? columns : 0;
   }
-  return true;
+  return 0;
 }
 
 /* One pass over the rows for all indexes. */
@@ -79,7 +88,7 @@ int IndexBuilds::read_rows(ulonglong rows) {
   myriad_row row;
   if (status == MYRIAD_OK) status = myriad_cursor_seek(opened, MYRIAD_SEEK_FIRST, nullptr, 0, &row);
   while (status == MYRIAD_OK) {
-    if (!make_entries(row, &m_new)) return HA_ERR_CRASHED;
+    if (int error = make_entries(row, &m_new)) return error;
     for (size_t no = 0; no < m_builds.size() && status == MYRIAD_OK; no++) {
       const Entry &entry = m_new[no];
       status = myriad_index_build_add(m_builds[no], entry.key.data(), entry.key.size(), entry.unique_length,
@@ -117,10 +126,9 @@ myriad_status IndexBuilds::changed(void *builds, const myriad_row *before, const
 }
 
 myriad_status IndexBuilds::changed(const myriad_row *before, const myriad_row *now) {
-  if ((before && !make_entries(*before, &m_old)) || (now && !make_entries(*now, &m_new)))
-    m_error = HA_ERR_CRASHED;
-  else if (is_killed())
-    m_error = HA_ERR_ABORTED_BY_USER;
+  m_error = before ? make_entries(*before, &m_old) : 0;
+  if (!m_error && now) m_error = make_entries(*now, &m_new);
+  if (!m_error && is_killed()) m_error = HA_ERR_ABORTED_BY_USER;
   if (m_error) return MYRIAD_ERR_INTERRUPTED;
   for (size_t no = 0; no < m_builds.size(); no++) {
     const Entry &old_entry = m_old[no], &new_entry = m_new[no];

@@ -6,7 +6,7 @@
 
 namespace myriad {
 
-/* Functions give a handler error, or 0. */
+/* Functions give a handler error, or 0. One of an expression has told the statement's error itself. */
 class IndexBuilds {
 public:
   /* `plan` is of the altered table, `added` are the core's numbers of its new indexes. */
@@ -47,8 +47,8 @@ private:
   int repeat(uint64_t *rows);
   static myriad_status changed(void *builds, const myriad_row *before, const myriad_row *now);
   myriad_status changed(const myriad_row *before, const myriad_row *now);
-  /* The entries of a row, one for each index; false: the row is damaged. */
-  bool make_entries(const myriad_row &row, std::vector<Entry> *entries);
+  /* The entries of a row, one for each index. */
+  int make_entries(const myriad_row &row, std::vector<Entry> *entries);
   bool is_killed();
   int failed(myriad_status status);
   /* What finish() and catch_up() of one build say. */
@@ -63,6 +63,8 @@ private:
   std::unique_ptr<myriad_row_changes, Deleter> m_changes;
   SessionPointer m_before; /* its snapshot is what the indexes show */
   Template m_all;
+  std::vector<Field *> m_virtual; /* columns of the indexes that rows do not have; as they are indexed, no setting of
+                                     the session is in them */
   std::vector<Entry> m_old, m_new;
   Buffer m_blobs, m_duplicate;
   size_t m_duplicate_no = 0;

@@ -14,7 +14,7 @@ from server_tests import code_of, database, expect, rows, run  # noqa: E402
 
 COUNT = 20000
 COLUMNS = """id INT AUTO_INCREMENT PRIMARY KEY, a INT, u BIGINT NOT NULL, s VARCHAR(40) COLLATE utf8mb4_general_ci, b BLOB,
-             n INT, g INT AS (a * 2) STORED"""
+             n INT, g INT AS (a * 2) STORED, v VARCHAR(60) AS (CONCAT(UPPER(s), '-', n)) VIRTUAL, w INT AS (a + LENGTH(v)) VIRTUAL"""
 # What is added, and what is to be the same by each index and without; s with its letters' case.
 BUILDS = [
     ("ADD KEY k1 (a)", {"k1": "id, a"}),
@@ -23,6 +23,8 @@ BUILDS = [
     ("ADD KEY k6 (b(10))", {"k6": "id, b"}),
     ("DROP KEY k1, ADD KEY k1 (g, a)", {"k1": "id, a, g"}),
     ("ADD COLUMN x INT DEFAULT 5, ADD KEY k7 (x, a)", {"k7": "id, x, a"}),
+    ("ADD KEY k8 (v, w), ADD UNIQUE k9 (w, id)", {"k8": "id, v, w", "k9": "id, w"}),
+    ("ADD COLUMN y VARCHAR(50) AS (LEFT(s, 3)) VIRTUAL, ADD KEY k10 (y, x)", {"k10": "id, x, y"}),
 ]
 
 
@@ -109,7 +111,7 @@ def builds_under_writers(where, options):
             rows(c, f"ALTER TABLE t {changes}, LOCK=NONE")
             check(c, changes, by)
             expect(f"{changes}: commits meanwhile", writers.commits > before, True)
-        rows(c, "CREATE INDEX k8 ON t (s(3), a)")
+        rows(c, "CREATE INDEX k11 ON t (s(3), a)")
     finally:
         writers.stop()
     for changes, by in BUILDS:
