@@ -33,20 +33,16 @@ impl Tree {
             return Ok(false);
         }
         drop(leaf);
-        let mut any = false;
-        for level in 0.. {
+        let (mut any, mut level) = (false, 0);
+        loop {
             match owner.merge_at(pool, key, level)? {
-                Merge::None => break,
-                Merge::Above => {}
-                Merge::Done { upwards } => {
-                    any = true;
-                    if !upwards {
-                        break;
-                    }
-                }
+                Merge::None => return Ok(any),
+                Merge::Above => level += 1,
+                Merge::LastTwo => any = true,
+                Merge::Done { upwards: true } => (any, level) = (true, level + 1),
+                Merge::Done { upwards: false } => return Ok(true),
             }
         }
-        Ok(any)
     }
 }
 
@@ -107,9 +103,12 @@ impl Owner {
         mtr.apply(parent, redo::REMOVE, &(at as u16).to_le_bytes())?;
         alloc::free(&mut mtr, freeing)?;
         let p = mtr.page(parent);
-        let upwards = page::count(p) == 0 || !parent_is_root && is_sparse(p);
+        let done = match (page::count(p), parent_is_root) {
+            (0, true) => Merge::LastTwo,
+            (_, is_root) => Merge::Done { upwards: !is_root && is_sparse(p) },
+        };
         mtr.commit()?;
-        Ok(Merge::Done { upwards })
+        Ok(done)
     }
 
     /// The root has a single child: it takes over its content, until it has more than one or is a leaf.
@@ -153,6 +152,8 @@ enum Merge {
     Above,
     /// Two pages became one; whether the level above wants the same.
     Done { upwards: bool },
+    /// Two pages became one, which is the root's only child.
+    LastTwo,
 }
 
 /// How two neighbours become one.

@@ -230,6 +230,33 @@ fn long_keys_against_a_model() {
     against_model(3, 4_000, 700, 800, true);
 }
 
+/// The merge of the last two leaves leaves the root with one child, whose place the root takes at once: nobody may come again.
+#[test]
+fn the_last_merge_leaves_a_root_alone() {
+    let rig = rig(64);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    let keys = [1u8, 2, 3].map(|i| vec![i; 8]);
+    for key in &keys {
+        put(pool, tree, key, &[0; 900]).unwrap();
+        put(pool, tree, &[&key[..], b"more"].concat(), &[0; 900]).unwrap();
+    }
+    let pages = alloc::pages_in_use(pool, SPACE).unwrap();
+    for key in &keys {
+        for key in [key.clone(), [&key[..], b"more"].concat()] {
+            let mut mtr = Mtr::start(pool).unwrap();
+            let leaf = tree.seek_exclusive(pool, &key).unwrap();
+            let slot = leaf.find(&key).unwrap();
+            leaf.into_mtr(&mut mtr).remove(&mut mtr, slot).unwrap();
+            mtr.commit().unwrap();
+        }
+    }
+    assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), pages, "nothing was merged yet");
+    assert!(pages > 4, "{pages} pages are no tree of two leaves");
+    tree.merge_if_sparse(pool, &keys[0]).unwrap();
+    let left = alloc::pages_in_use(pool, SPACE).unwrap();
+    assert_eq!(left, 3, "of {pages} pages");
+}
+
 #[test]
 fn an_ascending_load_fills_pages_and_a_descending_one_too() {
     let rig = rig(512);

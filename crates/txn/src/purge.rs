@@ -392,7 +392,7 @@ impl TrxSystem {
         if change.flags & NEW_DELETED != 0 {
             if let Some(left) = self.purge_entry(trx, at, change)? {
                 self.purge.entries.fetch_add(1, Ordering::Relaxed);
-                self.tidy_up(change, left)?;
+                self.tidy_up(change.tree, change.key, left)?;
             }
         }
         Ok(())

@@ -134,7 +134,7 @@ impl TrxSystem {
             }
         };
         log.records -= 1;
-        match self.tidy_up(change, left) {
+        match self.tidy_up(change.tree, change.key, left) {
             Err(e) if !is_unavailable(&e) => {
                 self.report(Level::Warning, &format!("what a rollback has emptied stays allocated: {e}"));
             }
@@ -144,12 +144,12 @@ impl TrxSystem {
     }
 
     /// After an entry was removed or restored. The record is gone, so a failure here only leaks space.
-    pub(crate) fn tidy_up(&self, change: &Change<'_>, left: LeftOver) -> Result<()> {
+    pub(crate) fn tidy_up(&self, tree: Tree, key: &[u8], left: LeftOver) -> Result<()> {
         for chain in left.chains.into_iter().flatten() {
-            overflow::free_overflow(self.pool(), change.tree.space, chain)?;
+            overflow::free_overflow(self.pool(), tree.space, chain)?;
         }
         if left.sparse {
-            change.tree.merge_if_sparse(self.pool(), change.key)?;
+            tree.merge_if_sparse(self.pool(), key)?;
         }
         Ok(())
     }

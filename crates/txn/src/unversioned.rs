@@ -2,12 +2,13 @@
 
 use crate::index::Index;
 use crate::place::Place;
+use crate::rollback::{is_sparse, LeftOver};
 use crate::system::TrxSystem;
 use crate::trx::{ApplyError, Op, OpKind, Trx};
 use crate::value::{self, Entry};
 use crate::write::{set_full_key, unique_prefix, Stored};
-use myriad_base::{Error, PageNo, Result, TrxId};
-use myriad_btree::{overflow, page::entry_bytes_max, BulkAppender, Leaf, SortedEntries, Tree};
+use myriad_base::{Error, Result, TrxId};
+use myriad_btree::{page::entry_bytes_max, BulkAppender, Leaf, SortedEntries, Tree};
 use myriad_buffer::Mtr;
 use smallvec::SmallVec;
 
@@ -217,10 +218,7 @@ impl TrxSystem {
         value.push(stored.flags());
         value.extend_from_slice(stored.body());
         match self.plain_entry(place, index, key, &value, what) {
-            Ok(old) => match old {
-                Some(chain) => overflow::free_overflow(self.pool(), index.tree.space, chain),
-                None => Ok(()),
-            },
+            Ok(left) => self.tidy_up(index.tree, key, left),
             Err(e) => {
                 stored.discard(self, index)?;
                 Err(e)
@@ -228,7 +226,7 @@ impl TrxSystem {
         }
     }
 
-    /// Returns the overflow chain of the entry that was replaced or removed.
+    /// Returns what is left to be done about the entry that was replaced or removed.
     fn plain_entry(
         &self,
         place: &mut Option<Place>,
@@ -236,7 +234,7 @@ impl TrxSystem {
         key: &[u8],
         value: &[u8],
         what: Plain,
-    ) -> Result<Option<PageNo>> {
+    ) -> Result<LeftOver> {
         let (pool, tree) = (self.pool(), index.tree);
         loop {
             let mut mtr = Mtr::start(pool)?;
@@ -245,20 +243,21 @@ impl TrxSystem {
                 None => tree.seek_exclusive(pool, key)?,
             };
             let changed = Place::changed(tree, &leaf);
-            let mut chain = None;
+            let mut left = LeftOver { chains: [None, None], sparse: false };
             match leaf.find(key) {
                 Ok(slot) => {
                     let old = Entry::parse(leaf.value(slot), leaf.page_id())?;
                     if what == Plain::Insert && !old.is_deleted() {
                         return Err(Error::DuplicateKey { index: index.id });
                     }
-                    chain = old.overflow().map(|o| o.first);
+                    left.chains[0] = old.overflow().map(|o| o.first);
                     if what != Plain::Remove && !leaf.fits_replace(slot, value.len()) {
                         drop(leaf);
                         drop(mtr);
                         self.make_room(tree, key, value.len())?;
                         continue;
                     }
+                    left.sparse = what == Plain::Remove && is_sparse(&leaf);
                     let leaf = leaf.into_mtr(&mut mtr);
                     if what == Plain::Remove {
                         leaf.remove(&mut mtr, slot)?;
@@ -279,7 +278,7 @@ impl TrxSystem {
             }
             mtr.commit()?;
             *place = Some(changed);
-            return Ok(chain);
+            return Ok(left);
         }
     }
 }

@@ -5,9 +5,14 @@ use crate::world::{End, World, DATABASES};
 use myriad::*;
 
 impl World {
-    pub(crate) fn in_use(&self, name: &str) -> bool {
+    /// Whether an open or prepared transaction has used the table.
+    pub(crate) fn is_touched(&self, name: &str) -> bool {
         let prepared = self.prepared.iter().any(|p| p.changes.keys().any(|(t, _)| t == name));
         prepared || self.clients.iter().any(|c| c.touched.contains(name))
+    }
+
+    pub(crate) fn in_use(&self, name: &str) -> bool {
+        self.is_touched(name) || self.rebuild.as_ref().is_some_and(|r| r.table == name)
     }
 
     pub(crate) fn define(&mut self) -> End {
@@ -103,8 +108,15 @@ impl World {
 
     /// What open snapshots see of a table follows its definition, not its name.
     pub(crate) fn forget_in_snapshots(&mut self, what: &str, after: &Model) {
+        let renamed = what.strip_prefix("rename ").and_then(|r| r.split_once(" to "));
+        for client in &mut self.clients {
+            if let Some((from, to)) = renamed {
+                let outdated = std::mem::take(&mut client.outdated).into_iter().filter(|(name, _)| name != to);
+                client.outdated = outdated.map(|(n, index)| (if n == from { to.into() } else { n }, index)).collect();
+            }
+        }
         for snapshot in self.clients.iter_mut().filter_map(|c| c.snapshot.as_mut()) {
-            if let Some((from, to)) = what.strip_prefix("rename ").and_then(|r| r.split_once(" to ")) {
+            if let Some((from, to)) = renamed {
                 snapshot.remove(to);
                 if let Some(rows) = snapshot.remove(from) {
                     snapshot.insert(to.into(), rows);

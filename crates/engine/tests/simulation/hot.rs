@@ -74,6 +74,7 @@ impl World {
             faulty: false,
             backup: None,
             hot: None,
+            rebuild: None,
             surely_off: false,
             ..*self
         };

@@ -13,6 +13,7 @@ macro_rules! say {
 mod define;
 mod hot;
 mod model;
+mod rebuild;
 mod rows;
 mod steps;
 mod unlogged;
@@ -55,7 +56,9 @@ fn run_for(first_seed: u64, seconds: u64) {
     }
     let buffered = world::BUFFERED.load(Ordering::Relaxed);
     let whole = hot::WHOLE.load(Ordering::Relaxed);
-    println!("simulation: {} runs, {buffered} changes buffered, {whole} backups", seed - first_seed);
+    let adopted = rebuild::ADOPTED.load(Ordering::Relaxed);
+    let runs = seed - first_seed;
+    println!("simulation: {runs} runs, {buffered} changes buffered, {whole} backups, {adopted} indexes built");
 }
 
 #[test]

@@ -90,7 +90,7 @@ impl World {
 
     pub(crate) fn step(&mut self) -> End {
         let client = self.random.below(self.clients.len() as u64) as usize;
-        match self.random.below(103) {
+        match self.random.below(108) {
             0..=54 => self.change(client),
             55..=66 => self.read(client),
             67..=74 => self.commit(client),
@@ -103,6 +103,7 @@ impl World {
             // Off for a short time, mostly: a crash in it is refused, and tests nothing else.
             98 if self.backup.is_some() || self.random.one_in(4) => self.switch_redo_log(),
             98..=99 => self.checkpoint(),
+            100..=104 => self.rebuild(),
             _ => self.hot_backup(),
         }
     }
@@ -308,9 +309,10 @@ impl World {
             _ => c.snapshot.get_or_insert_with(all),
         };
         // Not in the snapshot: its contents are newer as a whole.
-        let readable = snapshot.contains_key(&name);
+        let known = snapshot.contains_key(&name);
         let expected = overlay(snapshot.get(&name).cloned().unwrap_or_default(), &c.changes, &name);
         let index = self.random.below(3) as usize;
+        let readable = known && !c.outdated.contains(&(name.clone(), index));
         let range = self.random.one_in(2).then(|| {
             let key_of = [|k: &[u8], _: &[u8]| k.to_vec(), by_value, by_tag][index];
             let mut ends = [0, 1].map(|_| {

@@ -1,6 +1,7 @@
 //! The simulated server: sessions, definitions, faults, crashes, and the comparison with the model.
 
 use crate::model::{by_tag, by_value, Changes, Model, Rows};
+use crate::rebuild::Rebuild;
 use crate::rows::{assert_keys, scan};
 use crate::unlogged::Backup;
 use myriad::*;
@@ -34,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) savepoints: Vec<(Savepoint, Changes)>,
     pub(crate) snapshot: Option<Snapshot>,
     pub(crate) auto: BTreeMap<String, u64>,
+    /// Indexes that are newer than the snapshot.
+    pub(crate) outdated: BTreeSet<(String, usize)>,
 }
 
 #[derive(Clone)]
@@ -71,6 +74,7 @@ pub struct World {
     pub(crate) dir: String,
     /// A backup being made, and where.
     pub(crate) hot: Option<(myriad::Backup, String)>,
+    pub(crate) rebuild: Option<Rebuild>,
     /// There while the log is off, or may be.
     pub(crate) backup: Option<Backup>,
     /// Whether the engine said that the log is off, and nothing since.
@@ -108,6 +112,7 @@ impl World {
             backup: None,
             dir: "/data".into(),
             hot: None,
+            rebuild: None,
             surely_off: false,
         }
     }
@@ -182,6 +187,7 @@ impl World {
                 savepoints: Vec::new(),
                 snapshot: None,
                 auto: BTreeMap::new(),
+                outdated: BTreeSet::new(),
             });
         }
     }
@@ -210,7 +216,7 @@ impl World {
             }
         });
         self.lose_power();
-        self.hot = None;
+        (self.hot, self.rebuild) = (None, None);
         self.tables.clear();
         self.clients.clear();
         // What the old engine does from now on happens on a disk that nobody looks at.
@@ -227,9 +233,13 @@ impl World {
         let same = |m: &Model| {
             m.tables.len() == found.len() && m.tables.iter().all(|(name, t)| found.get(name) == Some(&t.rows))
         };
-        match candidates.iter().position(same) {
-            Some(i) => self.model = candidates.swap_remove(i),
-            None => self.explain(&candidates, &found),
+        let Some(i) = candidates.iter().position(same) else { self.explain(&candidates, &found) };
+        // Several may have the same rows; of an emptied table the counter begins anew.
+        let floor = |name: &String| candidates.iter().filter(|m| same(m)).map(|m| m.tables[name].auto_floor).min();
+        let floors: Vec<_> = candidates[i].tables.keys().map(floor).collect();
+        self.model = candidates.swap_remove(i);
+        for (table, floor) in self.model.tables.values_mut().zip(floors) {
+            table.auto_floor = floor.expect("of this one");
         }
         self.check_tables();
     }
@@ -326,7 +336,7 @@ impl World {
             assert!(self.engine().commit_by_xid(&p.xid).expect("commit"), "{:?}", p.xid);
             self.model.apply(&p.changes);
         }
-        self.hot = None;
+        (self.hot, self.rebuild) = (None, None);
         let engine = self.engine();
         while engine.background_step().expect("background") {}
         self.compare();
@@ -378,7 +388,7 @@ impl World {
     }
 
     pub(crate) fn clean_close(&mut self) {
-        self.hot = None;
+        (self.hot, self.rebuild) = (None, None);
         if self.random.one_in(3) {
             assert!(matches!(self.switch_redo_log(), End::Fine));
             for _ in 0..self.random.below(100) {
@@ -407,5 +417,6 @@ impl Client {
         self.savepoints.clear();
         self.snapshot = None;
         self.auto.clear();
+        self.outdated.clear();
     }
 }
