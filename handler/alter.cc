@@ -191,6 +191,11 @@ bool is_kept(const TABLE *old, const Alter_inplace_info *info, const KEY &key, c
   return no < MAX_KEY && same_key_parts(old->key_info[no], key, origins);
 }
 
+/* The server keeps writers out while it prepares, and again from before the commit. */
+bool nobody_writes(const TABLE *table) {
+  return table->s->tmp_table || table->mdl_ticket->has_stronger_or_equal_type(MDL_SHARED_NO_READ_WRITE);
+}
+
 }  // namespace
 
 /* Work of one in-place ALTER. */
@@ -326,12 +331,6 @@ bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Inplace_alter 
   return true;
 }
 
-/* The server keeps writers out while it prepares, and again from before the commit. */
-static bool nobody_writes(THD *thd, const TABLE *table) {
-  return table->s->tmp_table || thd->mdl_context.is_lock_owner(MDL_key::TABLE, table->s->db.str,
-                                                               table->s->table_name.str, MDL_SHARED_NO_READ_WRITE);
-}
-
 bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   auto *alter = new Inplace_alter;
   info->handler_ctx = alter;
@@ -354,9 +353,9 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     }
   }
   if (added.empty()) return false;
-  int error = nobody_writes(ha_thd(), table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
+  int error = nobody_writes(table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
   if (!error) {
-    alter->builds.reset(new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
+    alter->builds.reset(new IndexBuilds(ha_thd(), core(), m_table, altered, *alter->plan, added));
     error = alter->builds->begin();
   }
   if (error) print_error(error, MYF(0));
@@ -409,7 +408,7 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
 
 /* Nobody writes any more: puts what is left into the new indexes. */
 bool ha_myriad::finish_builds(TABLE *altered, Inplace_alter *alter) {
-  int error = nobody_writes(ha_thd(), table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
+  int error = nobody_writes(table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
   if (!error) error = alter->builds->finish();
   return report_builds(altered, *alter, error);
 }

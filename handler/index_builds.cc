@@ -14,9 +14,10 @@ constexpr uint64_t FEW_ROWS = 1000;
 
 }  // namespace
 
-IndexBuilds::IndexBuilds(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan,
+IndexBuilds::IndexBuilds(THD *thd, myriad_session *builder, myriad_table *table, TABLE *altered, const TablePlan &plan,
                          const std::vector<uint32_t> &added)
-    : m_thd(thd), m_table(table), m_altered(altered), m_plan(plan), m_old(added.size()), m_new(added.size()) {
+    : m_thd(thd), m_builder(builder), m_table(table), m_altered(altered), m_plan(plan), m_old(added.size()),
+      m_new(added.size()) {
   for (uint32_t no : added) {
     m_indexes.push_back(&plan.indexes()[no]);
     const KEY &key = altered->key_info[m_indexes.back()->server_no];
@@ -56,7 +57,7 @@ int IndexBuilds::begin() {
   }
   for (size_t no = 0; no < m_indexes.size() && status == MYRIAD_OK; no++) {
     myriad_index_build *build = nullptr;
-    status = myriad_index_build_begin(m_before.get(), m_table, m_indexes[no]->unique, mysql_tmpdir, memory, &build);
+    status = myriad_index_build_begin(m_builder, m_table, m_indexes[no]->unique, mysql_tmpdir, memory, &build);
     if (status == MYRIAD_OK) m_builds.push_back(build);
   }
   return status == MYRIAD_OK ? 0 : failed(status);

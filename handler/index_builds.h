@@ -9,8 +9,10 @@ namespace myriad {
 /* Functions give a handler error, or 0. One of an expression has told the statement's error itself. */
 class IndexBuilds {
 public:
-  /* `plan` is of the altered table, `added` are the core's numbers of its new indexes. */
-  IndexBuilds(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan, const std::vector<uint32_t> &added);
+  /* `builder` is the connection's session, whose kill ends all; `plan` is of the altered table, `added` are the core's
+     numbers of its new indexes. */
+  IndexBuilds(THD *thd, myriad_session *builder, myriad_table *table, TABLE *altered, const TablePlan &plan,
+              const std::vector<uint32_t> &added);
   /* Drops what is not in use by then. */
   ~IndexBuilds();
   /* Takes note of what happens to the rows from now on. Nobody may have changed them and not committed, or do so before
@@ -55,6 +57,7 @@ private:
   int written(size_t no, myriad_status status, const uint8_t *duplicate, size_t length);
 
   THD *m_thd;
+  myriad_session *m_builder;
   myriad_table *m_table;
   TABLE *m_altered;
   const TablePlan &m_plan;

@@ -1,7 +1,7 @@
 //! In-place index build.
 
 use crate::engine::Engine;
-use crate::session::Session;
+use crate::session::{KillHandle, Session};
 use crate::sort::{temporary_stem, Push, Sorter};
 use crate::table::Table;
 use myriad_base::{Error, Result, SpaceId};
@@ -23,6 +23,8 @@ pub struct IndexBuild {
     def: IndexDef,
     stem: PathBuf,
     memory_bytes: u64,
+    /// Of the session that builds.
+    builder: KillHandle,
     sorter: Sorter,
     duplicate: Vec<u8>,
     /// Set once all rows of the first reading are in the tree.
@@ -41,7 +43,7 @@ struct Edits {
 
 impl IndexBuild {
     /// Begins the build of an index of `table`; entries are sorted in `memory_bytes`, and in files in `tmp_dir` beyond.
-    /// Until the index is adopted the table must not change, or [`RowChanges`](crate::RowChanges) has to tell how, and
+    /// A kill of the session ends the build. Until the index is adopted the table must not change, or [`RowChanges`](crate::RowChanges) has to tell how, and
     /// [`IndexBuild::remove`] and [`IndexBuild::catch_up`] repeat it.
     ///
     /// # Errors
@@ -65,6 +67,7 @@ impl IndexBuild {
             engine,
             stem,
             memory_bytes,
+            builder: session.kill_handle(),
             sorter,
             duplicate: Vec::new(),
             edits: None,
@@ -89,7 +92,7 @@ impl IndexBuild {
     /// Sorts, checks and writes.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`], see [`IndexBuild::duplicate`]; those of writing.
+    /// [`Error::DuplicateKey`], see [`IndexBuild::duplicate`]; [`Error::Interrupted`]; those of writing.
     pub fn finish(&mut self) -> Result<()> {
         if self.noted {
             return Err(Error::invalid("index build finished twice"));
@@ -116,14 +119,16 @@ impl IndexBuild {
     /// removed before.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`], see [`IndexBuild::duplicate`]; those of writing. Then the index is of no use.
+    /// [`Error::DuplicateKey`], see [`IndexBuild::duplicate`]; [`Error::Interrupted`]; those of writing. Then the index is
+    /// of no use.
     pub fn catch_up(&mut self) -> Result<()> {
         let index = self.index();
         let Edits { trx, inserted_at, .. } = self.edits.as_mut().ok_or_else(not_finished)?;
         let empty = Sorter::new(self.engine.io(), self.stem.clone(), self.memory_bytes);
         let mut added = std::mem::replace(&mut self.sorter, empty);
-        let duplicate = &mut self.duplicate;
+        let (duplicate, mut looks) = (&mut self.duplicate, Looks::at(&self.builder));
         added.finish(&mut |e| {
+            looks.look()?;
             let (key, unique_len, payload) = (e.key, e.unique_len, e.value);
             let op = Op { kind: OpKind::Insert, index: &index, key, unique_len, payload, head_len: 0 };
             trx.apply_bulk(&[op], inserted_at).map_err(|e| {
@@ -164,8 +169,11 @@ impl IndexBuild {
 
     /// Hands the sorted entries to `push`, as they are stored.
     fn write(&mut self, push: Push<'_>) -> Result<()> {
-        let index = self.index();
-        self.sorter.write(self.engine.trx_system(), &index, &mut self.duplicate, push)
+        let (index, mut looks) = (self.index(), Looks::at(&self.builder));
+        self.sorter.write(self.engine.trx_system(), &index, &mut self.duplicate, &mut |key, value| {
+            looks.look()?;
+            push(key, value)
+        })
     }
 
     /// After [`Error::DuplicateKey`]: the duplicate's key, without the index id.
@@ -180,6 +188,29 @@ impl IndexBuild {
         } else {
             Err(not_finished())
         }
+    }
+}
+
+/// Looks from time to time whether the builder was killed.
+struct Looks<'a> {
+    builder: &'a KillHandle,
+    entries: u32,
+}
+
+impl Looks<'_> {
+    /// Entries from one look to the next.
+    const EVERY: u32 = 1024;
+
+    fn at(builder: &KillHandle) -> Looks<'_> {
+        Looks { builder, entries: 0 }
+    }
+
+    fn look(&mut self) -> Result<()> {
+        self.entries += 1;
+        if self.entries.is_multiple_of(Looks::EVERY) && self.builder.is_killed() {
+            return Err(Error::Interrupted);
+        }
+        Ok(())
     }
 }
 

@@ -122,6 +122,11 @@ impl KillHandle {
     pub fn kill(&self) {
         self.trx.kill();
     }
+
+    /// Whether it was killed since.
+    pub fn is_killed(&self) -> bool {
+        self.trx.is_killed()
+    }
 }
 
 impl Session {

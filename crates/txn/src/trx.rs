@@ -286,6 +286,11 @@ impl TrxHandle {
     pub fn reset_kill(&self) {
         self.shared.locks.lock().reset_kill();
     }
+
+    /// Whether it was killed since.
+    pub fn is_killed(&self) -> bool {
+        self.shared.locks.lock().is_killed()
+    }
 }
 
 /// A session's transaction object: idle until its first use, then a transaction until commit or rollback, then idle

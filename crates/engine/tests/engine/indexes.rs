@@ -144,3 +144,31 @@ fn an_index_is_not_reclaimed_under_its_builder() {
         built.unwrap();
     });
 }
+
+/// A kill of the session ends a build, also while it writes the index, or brings it up to date.
+#[test]
+fn a_killed_build_ends() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    let add = |build: &mut IndexBuild, from: u32| {
+        for i in from..from + 3_000 {
+            build.add(&i.to_be_bytes(), 0, b"").unwrap();
+        }
+    };
+    let mut build = IndexBuild::begin(&mut session, &table, false, Path::new("/data"), 1 << 20).unwrap();
+    add(&mut build, 0);
+    session.kill_handle().kill();
+    assert_eq!(build.finish(), Err(Error::Interrupted));
+    session.reset_kill();
+    let mut build = IndexBuild::begin(&mut session, &table, false, Path::new("/data"), 1 << 20).unwrap();
+    add(&mut build, 0);
+    build.finish().unwrap();
+    add(&mut build, 3_000);
+    session.kill_handle().kill();
+    assert_eq!(build.catch_up(), Err(Error::Interrupted));
+    drop(build);
+    while engine.background_step().unwrap() {}
+    table.check(&mut |finding| panic!("{finding}")).unwrap();
+}
