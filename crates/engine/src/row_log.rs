@@ -70,7 +70,7 @@ pub struct RowChanges {
 }
 
 impl RowChanges {
-    /// Begins. Keys of changed rows are kept in at most `memory_bytes` and 8 MiB, and in files in `tmp_dir` beyond. Nobody may
+    /// Begins. Keys of changed rows are kept in `memory_bytes`, at most 8 MiB, and in files in `tmp_dir` beyond. Nobody may
     /// have changes of the table that are not committed, nor make any, until the caller has opened a snapshot.
     ///
     /// # Errors
@@ -99,13 +99,12 @@ impl RowChanges {
         // After the snapshot: whoever has committed before it has noted his rows before.
         let mut keys = self.log.take()?;
         let (table, log, mut count) = (&self.table, &self.log, 0);
-        let mut last = None;
+        let mut last: Option<Vec<u8>> = None;
         keys.finish(&mut |entry| {
             if last.as_deref() == Some(entry.key) {
                 return Ok(());
             }
-            last.get_or_insert_with(Vec::new).clear();
-            last.as_mut().expect("was set").extend_from_slice(entry.key);
+            last = Some(entry.key.to_vec());
             count += 1;
             // Somebody has changed it who has not committed for `now`, and will not note it again.
             if !now.trx.sees_newest(table.share.index(0)?, entry.key)? {
