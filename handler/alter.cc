@@ -355,8 +355,8 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   if (added.empty()) return false;
   int error = nobody_writes(table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
   if (!error) {
-    alter->builds.reset(new IndexBuilds(ha_thd(), core(), m_table, altered, *alter->plan, added));
-    error = alter->builds->begin();
+    alter->builds.reset(new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
+    error = alter->builds->begin(core());
   }
   if (error) print_error(error, MYF(0));
   return error;

@@ -14,10 +14,9 @@ constexpr uint64_t FEW_ROWS = 1000;
 
 }  // namespace
 
-IndexBuilds::IndexBuilds(THD *thd, myriad_session *builder, myriad_table *table, TABLE *altered, const TablePlan &plan,
+IndexBuilds::IndexBuilds(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan,
                          const std::vector<uint32_t> &added)
-    : m_thd(thd), m_builder(builder), m_table(table), m_altered(altered), m_plan(plan), m_old(added.size()),
-      m_new(added.size()) {
+    : m_thd(thd), m_table(table), m_altered(altered), m_plan(plan), m_old(added.size()), m_new(added.size()) {
   for (uint32_t no : added) {
     m_indexes.push_back(&plan.indexes()[no]);
     const KEY &key = altered->key_info[m_indexes.back()->server_no];
@@ -45,19 +44,15 @@ myriad_status IndexBuilds::open_session(SessionPointer *session) {
   return status;
 }
 
-int IndexBuilds::begin() {
+int IndexBuilds::begin(myriad_session *builder) {
   const ulonglong memory = myriad_sort_buffer_of(m_thd) / (m_indexes.size() + 1);
   myriad_row_changes *changes = nullptr;
-  myriad_status status = myriad_row_changes_begin(m_table, mysql_tmpdir, memory, &changes);
+  myriad_status status = open_session(&m_before);
+  if (status == MYRIAD_OK) status = myriad_row_changes_begin(m_before.get(), m_table, mysql_tmpdir, memory, &changes);
   m_changes.reset(changes);
-  if (status == MYRIAD_OK) status = open_session(&m_before);
-  if (status == MYRIAD_OK) {
-    myriad_statement_begin(m_before.get(), MYRIAD_REPEATABLE_READ, false, 0);
-    status = myriad_open_snapshot(m_before.get());
-  }
   for (size_t no = 0; no < m_indexes.size() && status == MYRIAD_OK; no++) {
     myriad_index_build *build = nullptr;
-    status = myriad_index_build_begin(m_builder, m_table, m_indexes[no]->unique, mysql_tmpdir, memory, &build);
+    status = myriad_index_build_begin(builder, m_table, m_indexes[no]->unique, mysql_tmpdir, memory, &build);
     if (status == MYRIAD_OK) m_builds.push_back(build);
   }
   return status == MYRIAD_OK ? 0 : failed(status);
@@ -90,11 +85,7 @@ int IndexBuilds::read_rows(ulonglong rows) {
   if (status == MYRIAD_OK) status = myriad_cursor_seek(opened, MYRIAD_SEEK_FIRST, nullptr, 0, &row);
   while (status == MYRIAD_OK) {
     if (int error = make_entries(row, &m_new)) return error;
-    for (size_t no = 0; no < m_builds.size() && status == MYRIAD_OK; no++) {
-      const Entry &entry = m_new[no];
-      status = myriad_index_build_add(m_builds[no], entry.key.data(), entry.key.size(), entry.unique_length,
-                                      entry.value.data(), entry.value.size());
-    }
+    for (size_t no = 0; no < m_builds.size() && status == MYRIAD_OK; no++) status = add(no, m_new[no]);
     if (status != MYRIAD_OK) break;
     if (is_killed()) return HA_ERR_ABORTED_BY_USER;
     if (m_rows_seen % LOOK_EVERY == 0) thd_progress_report(m_thd, m_rows_seen, std::max(rows, m_rows_seen));
@@ -103,23 +94,29 @@ int IndexBuilds::read_rows(ulonglong rows) {
   return status == MYRIAD_END ? 0 : failed(status);
 }
 
-int IndexBuilds::written(size_t no, myriad_status status, const uint8_t *duplicate, size_t length) {
-  if (status == MYRIAD_OK) return 0;
-  if (status != MYRIAD_ERR_DUPLICATE_KEY) return failed(status);
-  m_duplicate_no = no;
-  m_duplicate.assign(duplicate, length);
-  return HA_ERR_FOUND_DUPP_KEY;
+myriad_status IndexBuilds::add(size_t no, const Entry &entry) {
+  return myriad_index_build_add(m_builds[no], entry.key.data(), entry.key.size(), entry.unique_length,
+                                entry.value.data(), entry.value.size());
+}
+
+int IndexBuilds::write(myriad_status (*write_one)(myriad_index_build *, const uint8_t **, size_t *)) {
+  for (size_t no = 0; no < m_builds.size(); no++) {
+    const uint8_t *duplicate = nullptr;
+    size_t length = 0;
+    const myriad_status status = write_one(m_builds[no], &duplicate, &length);
+    if (status == MYRIAD_ERR_DUPLICATE_KEY) {
+      m_duplicate_no = no;
+      m_duplicate.assign(duplicate, length);
+      return HA_ERR_FOUND_DUPP_KEY;
+    }
+    if (status != MYRIAD_OK) return failed(status);
+  }
+  return 0;
 }
 
 int IndexBuilds::build(ulonglong rows) {
-  int error = read_rows(rows);
-  for (size_t no = 0; no < m_builds.size() && !error; no++) {
-    const uint8_t *duplicate = nullptr;
-    size_t length = 0;
-    const myriad_status status = myriad_index_build_finish(m_builds[no], &duplicate, &length);
-    error = written(no, status, duplicate, length);
-  }
-  return error;
+  const int error = read_rows(rows);
+  return error ? error : write(myriad_index_build_finish);
 }
 
 myriad_status IndexBuilds::changed(void *builds, const myriad_row *before, const myriad_row *now) {
@@ -136,9 +133,7 @@ myriad_status IndexBuilds::changed(const myriad_row *before, const myriad_row *n
     if (before && now && old_entry.key == new_entry.key && old_entry.value == new_entry.value) continue;
     myriad_status status = MYRIAD_OK;
     if (before) status = myriad_index_build_remove(m_builds[no], old_entry.key.data(), old_entry.key.size());
-    if (now && status == MYRIAD_OK)
-      status = myriad_index_build_add(m_builds[no], new_entry.key.data(), new_entry.key.size(), new_entry.unique_length,
-                                      new_entry.value.data(), new_entry.value.size());
+    if (now && status == MYRIAD_OK) status = add(no, new_entry);
     if (status != MYRIAD_OK) return status;
   }
   return MYRIAD_OK;
@@ -151,14 +146,7 @@ int IndexBuilds::repeat(uint64_t *rows) {
     status = myriad_row_changes_visit(m_changes.get(), m_before.get(), now.get(), changed, this, rows);
   if (status != MYRIAD_OK) return m_error ? m_error : failed(status);
   m_before = std::move(now);
-  int error = 0;
-  for (size_t no = 0; no < m_builds.size() && !error; no++) {
-    const uint8_t *duplicate = nullptr;
-    size_t length = 0;
-    status = myriad_index_build_catch_up(m_builds[no], &duplicate, &length);
-    error = written(no, status, duplicate, length);
-  }
-  return error;
+  return write(myriad_index_build_catch_up);
 }
 
 int IndexBuilds::catch_up() {

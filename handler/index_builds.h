@@ -9,15 +9,13 @@ namespace myriad {
 /* Functions give a handler error, or 0. One of an expression has told the statement's error itself. */
 class IndexBuilds {
 public:
-  /* `builder` is the connection's session, whose kill ends all; `plan` is of the altered table, `added` are the core's
-     numbers of its new indexes. */
-  IndexBuilds(THD *thd, myriad_session *builder, myriad_table *table, TABLE *altered, const TablePlan &plan,
-              const std::vector<uint32_t> &added);
+  /* `plan` is of the altered table, `added` are the core's numbers of its new indexes. */
+  IndexBuilds(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan, const std::vector<uint32_t> &added);
   /* Drops what is not in use by then. */
   ~IndexBuilds();
   /* Takes note of what happens to the rows from now on. Nobody may have changed them and not committed, or do so before
-     this returns. */
-  int begin();
+     this returns. `builder` is the connection's session, whose kill ends all. */
+  int begin(myriad_session *builder);
   /* Builds the indexes of the rows as they were at the beginning, about `rows`. */
   int build(ulonglong rows);
   /* Repeats in the indexes what has happened since, until only a little can have happened meanwhile. */
@@ -53,11 +51,11 @@ private:
   int make_entries(const myriad_row &row, std::vector<Entry> *entries);
   bool is_killed();
   int failed(myriad_status status);
-  /* What finish() and catch_up() of one build say. */
-  int written(size_t no, myriad_status status, const uint8_t *duplicate, size_t length);
+  myriad_status add(size_t no, const Entry &entry);
+  /* Writes what was added to each index. */
+  int write(myriad_status (*write_one)(myriad_index_build *, const uint8_t **, size_t *));
 
   THD *m_thd;
-  myriad_session *m_builder;
   myriad_table *m_table;
   TABLE *m_altered;
   const TablePlan &m_plan;

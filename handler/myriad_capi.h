@@ -431,13 +431,14 @@ myriad_status myriad_index_build_catch_up(myriad_index_build *, const uint8_t **
 void myriad_index_build_free(myriad_index_build *);   /* drops what is not adopted by myriad_alter_indexes */
 
 /* What transactions do to a table's rows while indexes are built from it. Begin while nobody has changes of it that are not
-   committed, nor can make any; open a snapshot in a session, read all rows with it. A visit opens a new one in `now`, at
-   REPEATABLE READ, and calls back for each row that may differ between the two, once each (NULL: there is none; any answer but
+   committed, nor can make any: `before` gets a snapshot, at REPEATABLE READ, to read all rows with. A visit opens a new one in
+   `now` and calls back for each row that may differ between the two, once each (NULL: there is none; any answer but
    MYRIAD_OK ends the visit with it). The next visit's `before` is this one's `now`. The last one comes when nobody changes the
    table until the index is adopted. */
 typedef struct myriad_row_changes myriad_row_changes;
 typedef myriad_status (*myriad_row_change_fn)(void *arg, const myriad_row *before, const myriad_row *now);
-myriad_status myriad_row_changes_begin(myriad_table *, const char *tmp_dir, uint64_t memory_bytes, myriad_row_changes **out);
+myriad_status myriad_row_changes_begin(myriad_session *before, myriad_table *, const char *tmp_dir, uint64_t memory_bytes,
+                                       myriad_row_changes **out);
 myriad_status myriad_row_changes_visit(myriad_row_changes *, myriad_session *before, myriad_session *now,
                                        myriad_row_change_fn, void *arg, uint64_t *count);
 void myriad_row_changes_free(myriad_row_changes *);

@@ -1,10 +1,11 @@
 //! What becomes of a table's rows while indexes are built.
 
 use crate::error::{guard, guard_value};
+use crate::rows::c_row;
 use crate::session::{parts, SessionHandle};
 use crate::table::TableHandle;
 use crate::types::{name, CRow, Status};
-use myriad::{Engine, Error, Row, RowChanges};
+use myriad::{Engine, Error, RowChanges};
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,25 +22,22 @@ pub type RowChangeFn = unsafe extern "C" fn(*mut c_void, *const CRow, *const CRo
 /// Begins to follow the table.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_row_changes_begin(
+    before: *mut SessionHandle,
     t: *mut TableHandle,
     tmp_dir: *const c_char,
     memory_bytes: u64,
     out: *mut *mut RowChangesHandle,
 ) -> Status {
-    // SAFETY: a live table by contract.
-    let t = unsafe { &*t };
-    guard(Some(&t.engine), || {
+    // SAFETY: a live session and table by contract.
+    let ((engine, before), t) = unsafe { (parts(before), &*t) };
+    guard(Some(engine), || {
         // SAFETY: NUL-terminated by contract.
         let tmp_dir = Path::new(unsafe { name(tmp_dir) }?);
-        let changes = RowChanges::begin(&t.table, tmp_dir, memory_bytes)?;
+        let changes = RowChanges::begin(before, &t.table, tmp_dir, memory_bytes)?;
         // SAFETY: `out` is valid by contract.
         unsafe { *out = Box::into_raw(Box::new(RowChangesHandle { engine: Arc::clone(&t.engine), changes })) };
         Ok(Status::Ok)
     })
-}
-
-fn c_row(row: Row<'_>) -> CRow {
-    CRow { key: row.key.as_ptr(), key_len: row.key.len(), value: row.value.as_ptr(), value_len: row.value.len() }
 }
 
 /// Tells what has changed.

@@ -87,16 +87,19 @@ pub unsafe extern "C" fn myriad_apply(
     })
 }
 
+#[inline]
+pub(crate) fn c_row(row: Row<'_>) -> CRow {
+    CRow { key: row.key.as_ptr(), key_len: row.key.len(), value: row.value.as_ptr(), value_len: row.value.len() }
+}
+
 /// # Safety
 /// `out` must be valid.
 #[inline]
 unsafe fn give(row: Option<Row<'_>>, out: *mut CRow) -> Status {
     match row {
-        Some(r) => {
-            let row =
-                CRow { key: r.key.as_ptr(), key_len: r.key.len(), value: r.value.as_ptr(), value_len: r.value.len() };
+        Some(row) => {
             // SAFETY: valid by contract.
-            unsafe { *out = row };
+            unsafe { *out = c_row(row) };
             Status::Ok
         }
         None => Status::End,

@@ -8,7 +8,7 @@ use myriad_base::{Error, Result, SpaceId};
 use myriad_btree::{BulkBuilder, Tree};
 use myriad_catalog::{IndexDef, IndexSpec};
 use myriad_txn::{Index, Isolation, Op, OpKind, Place, Trx};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Up to this many bytes of entries go into the tablespace's pack tree; more get a tree of their own.
@@ -21,8 +21,6 @@ pub struct IndexBuild {
     pub(crate) table_id: u32,
     space: SpaceId,
     def: IndexDef,
-    stem: PathBuf,
-    memory_bytes: u64,
     /// Of the session that builds.
     builder: KillHandle,
     sorter: Sorter,
@@ -43,8 +41,8 @@ struct Edits {
 
 impl IndexBuild {
     /// Begins the build of an index of `table`; entries are sorted in `memory_bytes`, and in files in `tmp_dir` beyond.
-    /// A kill of the session ends the build. Until the index is adopted the table must not change, or [`RowChanges`](crate::RowChanges) has to tell how, and
-    /// [`IndexBuild::remove`] and [`IndexBuild::catch_up`] repeat it.
+    /// A kill of the session ends the build. Until the index is adopted the table must not change, or
+    /// [`RowChanges`](crate::RowChanges) has to tell how, and [`IndexBuild::remove`] and [`IndexBuild::catch_up`] repeat it.
     ///
     /// # Errors
     /// Those of writing the catalog.
@@ -57,16 +55,13 @@ impl IndexBuild {
     ) -> Result<IndexBuild> {
         let engine = Arc::clone(session.engine());
         let id = engine.catalog().begin_build()?;
-        let stem = temporary_stem(tmp_dir, id.0);
-        let sorter = Sorter::new(engine.io(), stem.clone(), memory_bytes);
+        let sorter = Sorter::new(engine.io(), temporary_stem(tmp_dir, id.0), memory_bytes);
         let spec = IndexSpec { unique, ..IndexSpec::PLAIN };
         Ok(IndexBuild {
             table_id: table.share.def.id.0,
             space: table.share.def.space,
             def: IndexDef { id, root: Tree::pack(table.share.def.space).root, spec },
             engine,
-            stem,
-            memory_bytes,
             builder: session.kill_handle(),
             sorter,
             duplicate: Vec::new(),
@@ -98,7 +93,7 @@ impl IndexBuild {
             return Err(Error::invalid("index build finished twice"));
         }
         self.write_tree()?;
-        self.sorter = Sorter::new(self.engine.io(), self.stem.clone(), self.memory_bytes);
+        self.sorter.take();
         let trx = self.engine.trx_system().begin(Isolation::ReadUncommitted);
         self.edits = Some(Edits { trx, removed_at: Vec::new(), inserted_at: Vec::new() });
         Ok(())
@@ -124,11 +119,9 @@ impl IndexBuild {
     pub fn catch_up(&mut self) -> Result<()> {
         let index = self.index();
         let Edits { trx, inserted_at, .. } = self.edits.as_mut().ok_or_else(not_finished)?;
-        let empty = Sorter::new(self.engine.io(), self.stem.clone(), self.memory_bytes);
-        let mut added = std::mem::replace(&mut self.sorter, empty);
-        let (duplicate, mut looks) = (&mut self.duplicate, Looks::at(&self.builder));
-        added.finish(&mut |e| {
-            looks.look()?;
+        let (duplicate, builder) = (&mut self.duplicate, &self.builder);
+        self.sorter.take().finish(&mut |e| {
+            check_killed(builder)?;
             let (key, unique_len, payload) = (e.key, e.unique_len, e.value);
             let op = Op { kind: OpKind::Insert, index: &index, key, unique_len, payload, head_len: 0 };
             trx.apply_bulk(&[op], inserted_at).map_err(|e| {
@@ -169,9 +162,9 @@ impl IndexBuild {
 
     /// Hands the sorted entries to `push`, as they are stored.
     fn write(&mut self, push: Push<'_>) -> Result<()> {
-        let (index, mut looks) = (self.index(), Looks::at(&self.builder));
+        let (index, builder) = (self.index(), &self.builder);
         self.sorter.write(self.engine.trx_system(), &index, &mut self.duplicate, &mut |key, value| {
-            looks.look()?;
+            check_killed(builder)?;
             push(key, value)
         })
     }
@@ -191,27 +184,11 @@ impl IndexBuild {
     }
 }
 
-/// Looks from time to time whether the builder was killed.
-struct Looks<'a> {
-    builder: &'a KillHandle,
-    entries: u32,
-}
-
-impl Looks<'_> {
-    /// Entries from one look to the next.
-    const EVERY: u32 = 1024;
-
-    fn at(builder: &KillHandle) -> Looks<'_> {
-        Looks { builder, entries: 0 }
+fn check_killed(builder: &KillHandle) -> Result<()> {
+    if builder.is_killed() {
+        return Err(Error::Interrupted);
     }
-
-    fn look(&mut self) -> Result<()> {
-        self.entries += 1;
-        if self.entries.is_multiple_of(Looks::EVERY) && self.builder.is_killed() {
-            return Err(Error::Interrupted);
-        }
-        Ok(())
-    }
+    Ok(())
 }
 
 fn not_finished() -> Error {

@@ -9,9 +9,8 @@ use crate::share::TableShare;
 use crate::sort::{temporary_stem, Sorter};
 use crate::table::Table;
 use myriad_base::{Error, Result};
-use myriad_io::Io;
 use parking_lot::Mutex;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,34 +20,30 @@ const MEMORY_BYTES_MAX: u64 = 8 << 20;
 
 /// Clustered keys of rows that were changed, each once or more.
 pub(crate) struct RowLog {
-    io: Arc<dyn Io>,
-    stem: PathBuf,
-    memory_bytes: u64,
-    keys: Mutex<Result<Sorter>>,
+    keys: Mutex<Keys>,
+}
+
+struct Keys {
+    sorter: Sorter,
+    noted: Result<()>,
 }
 
 impl RowLog {
-    fn new(io: &Arc<dyn Io>, stem: PathBuf, memory_bytes: u64) -> RowLog {
-        let keys = Mutex::new(Ok(Sorter::new(io, stem.clone(), memory_bytes)));
-        RowLog { io: Arc::clone(io), stem, memory_bytes, keys }
-    }
-
     /// Notes rows. If that fails, whoever builds indexes is told, not the writer.
     pub(crate) fn note<'k>(&self, rows: impl Iterator<Item = &'k [u8]>) {
-        let mut keys = self.keys.lock();
+        let Keys { sorter, noted } = &mut *self.keys.lock();
         for key in rows {
-            if let Ok(sorter) = &mut *keys {
-                if let Err(e) = sorter.add(key, 0, &[]) {
-                    *keys = Err(e);
-                }
+            if noted.is_ok() {
+                *noted = sorter.add(key, 0, &[]);
             }
         }
     }
 
     /// What was noted since the last time.
     fn take(&self) -> Result<Sorter> {
-        let empty = Sorter::new(&self.io, self.stem.clone(), self.memory_bytes);
-        std::mem::replace(&mut *self.keys.lock(), Ok(empty))
+        let mut keys = self.keys.lock();
+        let taken = keys.sorter.take();
+        std::mem::replace(&mut keys.noted, Ok(())).map(|()| taken)
     }
 }
 
@@ -70,16 +65,19 @@ pub struct RowChanges {
 }
 
 impl RowChanges {
-    /// Begins. Keys of changed rows are kept in `memory_bytes`, at most 8 MiB, and in files in `tmp_dir` beyond. Nobody may
-    /// have changes of the table that are not committed, nor make any, until the caller has opened a snapshot.
+    /// Begins, and gives `before` a snapshot. Keys of changed rows are kept in `memory_bytes`, at most 8 MiB, and in files in
+    /// `tmp_dir` beyond. Nobody may have changes of the table that are not committed, nor make any until this returns.
     ///
     /// # Errors
-    /// [`Error::Invalid`] if somebody follows the table already.
-    pub fn begin(table: &Table, tmp_dir: &Path, memory_bytes: u64) -> Result<RowChanges> {
+    /// [`Error::Invalid`] if somebody follows the table already; those of [`Session::rollback`].
+    pub fn begin(before: &mut Session, table: &Table, tmp_dir: &Path, memory_bytes: u64) -> Result<RowChanges> {
         let stem = temporary_stem(tmp_dir, table.share.def.id.0);
-        let log = Arc::new(RowLog::new(table.engine.io(), stem, memory_bytes.min(MEMORY_BYTES_MAX)));
+        let sorter = Sorter::new(table.engine.io(), stem, memory_bytes.min(MEMORY_BYTES_MAX));
+        let log = Arc::new(RowLog { keys: Mutex::new(Keys { sorter, noted: Ok(()) }) });
         table.share.set_row_log(Some(Arc::clone(&log)))?;
-        Ok(RowChanges { table: table.clone(), log })
+        let changes = RowChanges { table: table.clone(), log };
+        open_new_snapshot(before)?;
+        Ok(changes)
     }
 
     /// Gives `now` a new snapshot, and `visit` each row that differs, or may differ, between what `before` shows and what `now`
@@ -93,9 +91,7 @@ impl RowChanges {
         now: &mut Session,
         visit: &mut dyn FnMut(RowChange<'_>) -> Result<()>,
     ) -> Result<u64> {
-        now.rollback()?;
-        now.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
-        now.open_snapshot()?;
+        open_new_snapshot(now)?;
         // After the snapshot: whoever has committed before it has noted his rows before.
         let mut keys = self.log.take()?;
         let (table, log, mut count) = (&self.table, &self.log, 0);
@@ -116,6 +112,12 @@ impl RowChanges {
         })?;
         Ok(count)
     }
+}
+
+fn open_new_snapshot(session: &mut Session) -> Result<()> {
+    session.rollback()?;
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    session.open_snapshot()
 }
 
 impl Drop for RowChanges {

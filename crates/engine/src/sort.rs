@@ -80,6 +80,12 @@ impl Sorter {
         self.memory_bytes = usize::try_from(bytes).unwrap_or(usize::MAX).max(MEMORY_BYTES_MIN);
     }
 
+    /// What was added; it goes on with nothing, as it was made.
+    pub(crate) fn take(&mut self) -> Sorter {
+        let empty = Sorter::new(&self.io, self.stem.clone(), self.memory_bytes as u64);
+        std::mem::replace(self, empty)
+    }
+
     /// Adds an entry.
     pub(crate) fn add(&mut self, key: &[u8], unique_len: usize, value: &[u8]) -> Result<()> {
         let size = key.len() + value.len() + std::mem::size_of::<Entry>();

@@ -1,5 +1,6 @@
 //! Indexes built while transactions change the table.
 
+use super::indexes::secondary_entries;
 use super::*;
 use myriad_base::random::Random;
 use std::sync::atomic::AtomicU64;
@@ -24,11 +25,10 @@ impl Online {
     /// Nobody may have changed the table and not committed.
     fn begin(engine: &Arc<Engine>, name: &str, unique: bool, tmp: &Path) -> Online {
         let table = engine.open_table(name).unwrap();
-        let changes = RowChanges::begin(&table, tmp, 1 << 20).unwrap();
-        assert!(matches!(RowChanges::begin(&table, tmp, 1 << 20), Err(Error::Invalid { .. })));
         let mut before = engine.session();
-        before.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
-        before.open_snapshot().unwrap();
+        let changes = RowChanges::begin(&mut before, &table, tmp, 1 << 20).unwrap();
+        let again = RowChanges::begin(&mut engine.session(), &table, tmp, 1 << 20);
+        assert!(matches!(again, Err(Error::Invalid { .. })));
         let build = IndexBuild::begin(&mut before, &table, unique, tmp, 1 << 20).unwrap();
         Online { engine: Arc::clone(engine), table, changes, build, before, unique }
     }
@@ -71,16 +71,7 @@ fn check_entries(engine: &Arc<Engine>, name: &str) {
     table.check(&mut |finding| panic!("{name}: {finding}")).unwrap();
     let mut expected: Vec<_> = rows(engine, name).iter().map(|(k, v)| (entry(k, v), v[8..].to_vec())).collect();
     expected.sort();
-    let mut session = engine.session();
-    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
-    let mut cursor = Cursor::open(&mut session, &table, 1, CursorOptions::default()).unwrap();
-    let mut found = Vec::new();
-    let mut row = cursor.seek(&mut session, Seek::First, b"").unwrap();
-    while let Some(r) = row {
-        found.push((r.key.to_vec(), r.value.to_vec()));
-        row = cursor.next(&mut session).unwrap();
-    }
-    session.commit().unwrap();
+    let found = secondary_entries(engine, name);
     assert!(found == expected, "{name}: {} entries, {} rows", found.len(), expected.len());
 }
 

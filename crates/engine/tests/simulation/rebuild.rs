@@ -7,7 +7,6 @@ use myriad::*;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Indexes that were built to the end and are in use, in all runs.
 pub(crate) static ADOPTED: AtomicU64 = AtomicU64::new(0);
@@ -24,10 +23,8 @@ pub(crate) struct Rebuild {
 
 impl Rebuild {
     fn begin(engine: &Arc<Engine>, table: &Table, index: usize, tmp: &Path) -> Result<Rebuild> {
-        let changes = RowChanges::begin(table, tmp, 1 << 20)?;
         let mut before = engine.session();
-        before.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
-        before.open_snapshot()?;
+        let changes = RowChanges::begin(&mut before, table, tmp, 1 << 20)?;
         let build = IndexBuild::begin(&mut before, table, index == 2, tmp, 1 << 20)?;
         Ok(Rebuild { table: table.name().into(), index, changes, build, before, finished: false })
     }
