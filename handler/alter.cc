@@ -6,6 +6,7 @@
 #include "index_builds.h"
 #include "options.h"
 #include <algorithm>
+#include <list>
 
 using myriad::IndexBuilds;
 using myriad::IndexPlan;
@@ -198,9 +199,12 @@ bool nobody_writes(const TABLE *table) {
 
 }  // namespace
 
-/* Work of one in-place ALTER. */
+/* Work of one in-place ALTER on a table or on one of its partitions, which `table` has open. */
 class Inplace_alter : public inplace_alter_handler_ctx {
 public:
+  explicit Inplace_alter(ha_myriad *handler) : table(handler) {}
+
+  ha_myriad *const table;
   std::unique_ptr<TablePlan> plan;      /* of the altered table */
   std::vector<myriad_index_spec> specs; /* by new core number */
   std::vector<int32_t> old_of_new;
@@ -208,6 +212,62 @@ public:
   myriad::ForeignKeyChange foreign_keys;
   std::string layouts; /* for the catalog; empty: as they are */
 };
+
+namespace {
+
+/* All work that is committed at once: that on the partitions of one table. */
+std::vector<Inplace_alter *> group_of(const Alter_inplace_info *info) {
+  std::vector<Inplace_alter *> group;
+  if (!info->group_commit_ctx) group.push_back(static_cast<Inplace_alter *>(info->handler_ctx));
+  for (auto **one = info->group_commit_ctx; one && *one; one++) group.push_back(static_cast<Inplace_alter *>(*one));
+  return group;
+}
+
+/* What the core is told about one of them. Points at it and into itself. */
+class CoreAlteration {
+public:
+  /* `image` is null for a partition: the server keeps the table's in a file, under `definition_id`. */
+  CoreAlteration(const std::string &name, const Inplace_alter &alter, const LEX_CUSTRING *image,
+                 const LEX_CUSTRING &definition_id)
+      : m_name(name), m_alter(alter), m_added(alter.foreign_keys.added), m_dropped(texts_of(alter.foreign_keys.dropped)),
+        m_old_names(texts_of(alter.foreign_keys.old_names)), m_new_names(texts_of(alter.foreign_keys.new_names)) {
+    m_keys = {m_dropped.data(),   uint32_t(m_dropped.size()), m_added.data(),
+              m_added.size(),     m_old_names.data(),         m_new_names.data(),
+              uint32_t(m_old_names.size())};
+    m_definition.frm = image ? image->str : nullptr;
+    m_definition.frm_len = image ? image->length : 0;
+    m_definition.definition_id = image || definition_id.length != MY_UUID_SIZE ? nullptr : definition_id.str;
+    if (!alter.layouts.empty()) {
+      m_definition.row_layouts = reinterpret_cast<const uchar *>(alter.layouts.data());
+      m_definition.row_layouts_len = alter.layouts.size();
+    }
+    m_definition.keys = &m_keys;
+  }
+  CoreAlteration(const CoreAlteration &) = delete;
+  myriad_alteration get(bool changes_indexes) const {
+    myriad_alteration alteration{};
+    alteration.name = m_name.c_str();
+    alteration.to = &m_definition;
+    if (!changes_indexes) return alteration;
+    alteration.indexes = m_alter.specs.data();
+    alteration.old_index_of_new = m_alter.old_of_new.data();
+    alteration.index_count = uint32_t(m_alter.specs.size());
+    if (!m_alter.builds) return alteration;
+    alteration.builds = m_alter.builds->builds().data();
+    alteration.build_count = uint32_t(m_alter.builds->builds().size());
+    return alteration;
+  }
+
+private:
+  const std::string &m_name;
+  const Inplace_alter &m_alter;
+  const myriad::ForeignKeySpecs m_added;
+  const std::vector<const char *> m_dropped, m_old_names, m_new_names;
+  myriad_foreign_key_change m_keys{};
+  myriad_new_definition m_definition{};
+};
+
+}  // namespace
 
 bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &new_type) const {
   return !new_type.compression_method() && is_longer(field, uint32(new_type.length)) &&
@@ -225,9 +285,9 @@ Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_d
 /* Whether a foreign key's column may become longer the server says when it copies. */
 bool ha_myriad::has_foreign_keys() { return referenced_by_foreign_key() || is_fk_defined_on_table_or_index(MAX_KEY); }
 
-/* Whether the rows can stay as they are. The table's partitions could not change all at once. */
+/* Whether the rows can stay as they are. */
 bool ha_myriad::can_change_layout(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
-  if (origins.empty() || table->s->partition_info_str || altered->s->partition_info_str) return false;
+  if (origins.empty()) return false;
   if (m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX) return false;
   for (Field **field = table->field; *field; field++)
     if (is_dropped(**field, origins) && (*field == table->found_next_number_field || is_in_foreign_key(**field)))
@@ -271,12 +331,6 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
     for (uint no = 0; no < altered->s->keys; no++)
       if (!is_kept(table, info, altered->key_info[no], origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
     return altered->s->keys == table->s->keys ? HA_ALTER_INPLACE_INSTANT : HA_ALTER_INPLACE_NOT_SUPPORTED;
-  }
-  /* Each partition is a table of the catalog, and theirs are transactions of their own: a crash between them would
-     leave partitions with different indexes under one definition. */
-  if (table->s->partition_info_str || altered->s->partition_info_str) {
-    info->unsupported_reason = "the indexes of partitions cannot change all at once";
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   for (uint no = 0; no < altered->s->keys; no++) {
     const KEY &key = altered->key_info[no];
@@ -332,7 +386,7 @@ bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Inplace_alter 
 }
 
 bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
-  auto *alter = new Inplace_alter;
+  auto *alter = new Inplace_alter(this);
   info->handler_ctx = alter;
   alter->plan.reset(new TablePlan(altered));
   if (lay_out(altered, info, alter)) return true;
@@ -403,7 +457,13 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   int error = alter->builds->build(stats.records);
   if (!error) error = alter->builds->catch_up();
   thd_progress_end(ha_thd());
-  return report_builds(altered, *alter, error);
+  if (report_builds(altered, *alter, error)) return true;
+  /* The partitions before have changed while this one, the last, was built. */
+  const std::vector<Inplace_alter *> group = group_of(info);
+  if (alter != group.back()) return false;
+  for (Inplace_alter *one : group)
+    if (one != alter && one->table->report_builds(altered, *one, one->builds->catch_up())) return true;
+  return false;
 }
 
 /* Nobody writes any more: puts what is left into the new indexes. */
@@ -413,45 +473,42 @@ bool ha_myriad::finish_builds(TABLE *altered, Inplace_alter *alter) {
   return report_builds(altered, *alter, error);
 }
 
-bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) {
-  auto *alter = static_cast<Inplace_alter *>(info->handler_ctx);
-  if (!commit || !alter) return false;
+bool ha_myriad::prepare_commit(TABLE *altered, const Alter_inplace_info *info, Inplace_alter *alter) {
   close_cursor();
   if (alter->builds && finish_builds(altered, alter)) return true;
-  const bool sets_auto_increment = info->create_info->used_fields & HA_CREATE_USED_AUTO;
+  if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
   /* Not before: until now others may have inserted. */
-  if (sets_auto_increment)
-    if (int error = find_auto_increment_floor()) {
-      print_error(error, MYF(0));
-      return true;
-    }
-  /* Partitions have no image of their own: the server keeps the table's in a file. */
-  bool partition = table->s->partition_info_str != nullptr;
-  const LEX_CUSTRING *image = partition ? nullptr : table->s->frm_image;
-  const uchar *frm = image ? image->str : nullptr;
-  size_t frm_length = image ? image->length : 0;
-  const myriad::ForeignKeyChange &keys = alter->foreign_keys;
-  const myriad::ForeignKeySpecs added(keys.added);
-  const std::vector<const char *> dropped = texts_of(keys.dropped), old_names = texts_of(keys.old_names),
-                                  new_names = texts_of(keys.new_names);
-  const myriad_foreign_key_change change{
-      dropped.data(),   uint32_t(dropped.size()),  added.data(), added.size(), old_names.data(),
-      new_names.data(), uint32_t(old_names.size())};
-  const uchar *layouts = alter->layouts.empty() ? nullptr : reinterpret_cast<const uchar *>(alter->layouts.data());
-  const myriad_new_definition definition{frm, frm_length, layouts, alter->layouts.size(), &change};
-  myriad_status status;
-  const std::vector<myriad_index_build *> none, &builds = alter->builds ? alter->builds->builds() : none;
-  if (info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER))
-    status =
-        myriad_alter_indexes(myriad_core, m_name.c_str(), &definition, alter->specs.data(), alter->old_of_new.data(),
-                             uint32_t(alter->specs.size()), builds.data(), uint32_t(builds.size()));
-  else
-    status = frm ? myriad_redefine_table(myriad_core, m_name.c_str(), &definition) : MYRIAD_OK;
+  const int error = find_auto_increment_floor();
+  if (error) print_error(error, MYF(0));
+  return error;
+}
+
+bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) {
+  if (!commit || !info->handler_ctx) return false;
+  const std::vector<Inplace_alter *> group = group_of(info);
+  /* Tells the server that this is for all partitions. */
+  info->group_commit_ctx = nullptr;
+  for (Inplace_alter *one : group)
+    if (one->table->prepare_commit(altered, info, one)) return true;
+  const bool changes_indexes = info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
+  const LEX_CUSTRING *image = table->s->partition_info_str ? nullptr : table->s->frm_image;
+  std::list<CoreAlteration> owned;
+  std::vector<myriad_alteration> alterations;
+  for (Inplace_alter *one : group) {
+    if (!image && !changes_indexes && one->layouts.empty()) continue;
+    owned.emplace_back(one->table->m_name, *one, image, altered->s->tabledef_version);
+    alterations.push_back(owned.back().get(changes_indexes));
+  }
+  myriad_status status = MYRIAD_OK;
+  if (!alterations.empty()) status = myriad_alter_tables(myriad_core, alterations.data(), uint32_t(alterations.size()));
   if (status != MYRIAD_OK) {
     print_error(myriad_error_noted(status, ha_thd()), MYF(0));
     return true;
   }
-  return sets_auto_increment && set_auto_increment_at_least(altered, info);
+  if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
+  for (Inplace_alter *one : group)
+    if (one->table->set_auto_increment_at_least(altered, info)) return true;
+  return false;
 }
 
 /* ALTER TABLE ... AUTO_INCREMENT = n: never below what the rows need. */

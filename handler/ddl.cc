@@ -68,13 +68,20 @@ bool alters_partitions(THD *thd, ulonglong how) {
   return thd && thd_sql_command(thd) == SQLCOM_ALTER_TABLE && (thd->lex->alter_info.partition_flags & how);
 }
 
+/* Replaces the image alone; empty: there is none. */
+myriad_status set_image(const std::string &name, const uchar *image, size_t length) {
+  myriad_new_definition definition{};
+  definition.frm = image;
+  definition.frm_len = length;
+  return myriad_redefine_table(myriad_core, name.c_str(), &definition);
+}
+
 /* A partition has no definition of its own, but what a table that became one left with it is kept: a crash may make it
    that table again. A table that a partition becomes is not to find it. */
 myriad_status forget_definition(const std::string &partition) {
   std::string image;
   if (!myriad_read_frm(partition.c_str(), &image)) return MYRIAD_OK;
-  const myriad_new_definition none{nullptr, 0, nullptr, 0, nullptr};
-  return myriad_redefine_table(myriad_core, partition.c_str(), &none);
+  return set_image(partition, nullptr, 0);
 }
 
 /* As it is where a partition became a table that has not been opened since: its .frm file holds all there is. */
@@ -198,9 +205,8 @@ int ha_myriad::exchange_definition(const std::string &old_name, const std::strin
   }
   std::string image;
   if (new_name != m_exchanged.name || !myriad_read_frm(m_exchanged.aside.c_str(), &image)) return 0;
-  const myriad_new_definition definition{reinterpret_cast<const uchar *>(image.data()), image.size(), nullptr, 0,
-                                         nullptr};
-  return myriad_error_noted(myriad_redefine_table(myriad_core, new_name.c_str(), &definition), ha_thd());
+  const auto *bytes = reinterpret_cast<const uchar *>(image.data());
+  return myriad_error_noted(set_image(new_name, bytes, image.size()), ha_thd());
 }
 
 int ha_myriad::truncate() {
@@ -245,8 +251,7 @@ int ha_myriad::adopt_definition() {
   const uchar *bytes = nullptr;
   size_t length = 0;
   if (table->s->read_frm_image(&bytes, &length) || !bytes) return 0;
-  const myriad_new_definition definition{bytes, length, nullptr, 0, nullptr};
-  myriad_status status = myriad_redefine_table(myriad_core, m_name.c_str(), &definition);
+  myriad_status status = set_image(m_name, bytes, length);
   table->s->free_frm_image(bytes);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   myriad_table_close(m_table);

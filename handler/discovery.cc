@@ -103,9 +103,13 @@ int drop_table(handlerton *, const char *path) {
 
 /* After a crash in ALTER TABLE ... ALGORITHM=INPLACE: 0 if the new definition is committed. */
 int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, ulonglong) {
+  const std::string name = myriad_name(path);
   std::string image;
-  if (!myriad_read_frm(myriad_name(path).c_str(), &image)) return 2;
-  return myriad_frm_has_version(image, version) ? 0 : 1;
+  if (myriad_read_frm(name.c_str(), &image)) return myriad_frm_has_version(image, version) ? 0 : 1;
+  /* A partitioned table's image is in a file; its partitions have changed at once. */
+  uchar id[MY_UUID_SIZE];
+  if (myriad_definition_id(myriad_core, (name + "#P#").c_str(), id) != MYRIAD_OK) return 2;
+  return version->length == sizeof id && !memcmp(id, version->str, sizeof id) ? 0 : 1;
 }
 
 std::atomic<bool> recovery_done{false};

@@ -103,6 +103,18 @@ void keep_database(const char *path) {
   if (made >= 0) my_close(made, MYF(0));
 }
 
+/* A start that finishes an ALTER in place of a partitioned table leaves the .par file of its new definition behind, and
+   the server does not remove such files with the folder. */
+void remove_leftovers(const char *path) {
+  MY_DIR *files = my_dir(path, MYF(0));
+  for (size_t i = 0; files && i < files->number_of_files; i++) {
+    const std::string name = files->dir_entry[i].name;
+    if (name.compare(0, 4, "#sql") || name.size() < 4 || name.compare(name.size() - 4, 4, ".par")) continue;
+    my_delete((std::string(path) + FN_LIBCHAR + name).c_str(), MYF(MY_WME | ME_ERROR_LOG));
+  }
+  my_dirend(files);
+}
+
 }  // namespace
 
 /* DROP DATABASE takes those tables out of the server's cache that are there when it begins, and may then wait for
@@ -178,5 +190,6 @@ void myriad_drop_database_hook(handlerton *, char *path) {
     if (by_statement) keep_database(path);
     return;
   }
+  if (by_statement) remove_leftovers(path);
   if (dropped && by_statement) delete_statistics(thd, db);
 }

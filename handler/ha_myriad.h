@@ -242,6 +242,7 @@ private:
                       const uchar *key, size_t length);
   bool report_builds(TABLE *altered, const Inplace_alter &, int error);
   bool finish_builds(TABLE *altered, Inplace_alter *);
+  bool prepare_commit(TABLE *altered, const Alter_inplace_info *, Inplace_alter *);
   void load_references();
   void load_references_once();
   int use_references(THD *thd);

@@ -219,7 +219,8 @@ typedef struct {
 } myriad_foreign_key_change;
 /* What a change in place makes of a table's definition. */
 typedef struct {
-  const uint8_t *frm; size_t frm_len;                   /* the server's image */
+  const uint8_t *frm; size_t frm_len;                   /* the server's image; may be empty (partitions) */
+  const uint8_t *definition_id;                         /* 16 bytes, where there is no image; may be null */
   const uint8_t *row_layouts; size_t row_layouts_len;   /* how rows written before are read; null: as it was */
   const myriad_foreign_key_change *keys;                /* may be null */
 } myriad_new_definition;
@@ -280,12 +281,19 @@ myriad_status myriad_unfinished_clones(myriad_engine *,
                                        void *arg);
 /* New definition, same indexes: instant ALTER. */
 myriad_status myriad_redefine_table(myriad_engine *, const char *name, const myriad_new_definition *);
-/* In-place ADD/DROP INDEX: new definition and new list of indexes in one step. old_index_of_new[i] = number the index i has today,
-   or -1 for one just built under `build` handles (see below). */
 typedef struct myriad_index_build myriad_index_build;
-myriad_status myriad_alter_indexes(myriad_engine *, const char *name, const myriad_new_definition *,
-                                   const myriad_index_spec *indexes, const int32_t *old_index_of_new, uint32_t index_count,
-                                   myriad_index_build *const *builds, uint32_t build_count);
+typedef struct {
+  const char *name;
+  const myriad_new_definition *to;
+  /* The new list of indexes; null: as it is. old_index_of_new[i] = number the index i has today, or -1 for the next one of
+     `builds`, just built (see below). */
+  const myriad_index_spec *indexes; const int32_t *old_index_of_new; uint32_t index_count;
+  myriad_index_build *const *builds; uint32_t build_count;
+} myriad_alteration;
+/* Changes tables in place, all of them or, on an error, none. */
+myriad_status myriad_alter_tables(myriad_engine *, const myriad_alteration *, uint32_t count);
+/* 16 bytes: the id that the last change in place gave to the first table whose name begins with `prefix`, or zeros. */
+myriad_status myriad_definition_id(myriad_engine *, const char *prefix, uint8_t *out);
 bool myriad_table_exists(myriad_engine *, const char *name);
 myriad_status myriad_get_frm(myriad_engine *, const char *name, myriad_text_fn, void *arg);
 /* Table part of each name in a database (file name encoding), in order; stops when the callback returns false. */
@@ -428,7 +436,7 @@ myriad_status myriad_index_build_finish(myriad_index_build *, const uint8_t **du
    error it is of no use. */
 myriad_status myriad_index_build_remove(myriad_index_build *, const uint8_t *key, size_t key_len);
 myriad_status myriad_index_build_catch_up(myriad_index_build *, const uint8_t **dup_key, size_t *dup_key_len);
-void myriad_index_build_free(myriad_index_build *);   /* drops what is not adopted by myriad_alter_indexes */
+void myriad_index_build_free(myriad_index_build *);   /* drops what is not adopted by myriad_alter_tables */
 
 /* What transactions do to a table's rows while indexes are built from it. Begin while nobody has changes of it that are not
    committed, nor can make any: `before` gets a snapshot, at REPEATABLE READ, to read all rows with. A visit opens a new one in

@@ -10,6 +10,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 import server  # noqa: E402
 from server import pymysql  # noqa: E402
+import tenant_tests  # noqa: E402
 from server_tests import code_of, database, expect, rows, run  # noqa: E402
 
 COUNT = 20000
@@ -100,13 +101,14 @@ def check(c, what, by):
     rows(c, "COMMIT")
 
 
-def builds_under_writers(where, options):
+def builds_under_writers(where, options, unique="(u)"):
     c = database(where)
     rows(c, "SET SESSION myriad_sort_buffer_size = 1048576")
     fill(c, options)
+    builds = [(changes.replace("(u)", unique), by) for changes, by in BUILDS]
     writers = Writers(where)
     try:
-        for changes, by in BUILDS:
+        for changes, by in builds:
             before = writers.commits
             rows(c, f"ALTER TABLE t {changes}, LOCK=NONE")
             check(c, changes, by)
@@ -114,7 +116,7 @@ def builds_under_writers(where, options):
         rows(c, "CREATE INDEX k11 ON t (s(3), a)")
     finally:
         writers.stop()
-    for changes, by in BUILDS:
+    for changes, by in builds:
         check(c, f"{changes} in the end", by)
     expect("CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
 
@@ -125,6 +127,10 @@ def test_writers(where):
 
 def test_writers_in_memory(where):
     builds_under_writers(where, "IN_MEMORY=YES")
+
+
+def test_writers_partitions(where):
+    builds_under_writers(where, "PARTITION BY KEY (id) PARTITIONS 5", unique="(u, id)")
 
 
 class Altering:
@@ -291,6 +297,46 @@ def test_crashes(_where):
                 check(c, "after a crash", {"k1": "id, a", "k2": "id, u"})
                 rows(c, "ALTER TABLE t DROP KEY k1, DROP KEY k2")
         expect("a crash found it unfinished", 1 in ends, True)
+
+
+# Phases of an ALTER in place in the server's log of DDL: it changes the table, has changed it.
+BEGUN, DONE = 3, 2
+
+
+def test_crashes_of_partitions(_where):
+    """A crash leaves all partitions as the table's definition says, and the binary log as well."""
+    columns = "id INT PRIMARY KEY, a INT, b INT"
+    changes = ("ADD KEY a (a), ADD COLUMN c INT DEFAULT 9", "DROP KEY b, ADD KEY ab (a, b)", "ADD COLUMN c INT DEFAULT 9 FIRST", "RENAME COLUMN b TO c")
+    with tenant_tests.Killer() as killer, server.Server("MYRIAD", options=["--log-bin=binlog", "--sync-binlog=1"]) as where:
+        for no, change in enumerate(changes):
+            moments = [("KILL_AT_PHASE", BEGUN, False), ("KILL_BEFORE_PHASE", DONE, True), ("KILL_AT_PHASE", DONE, True),
+                       ("KILL_AT", "/p.frm", True)]
+            for moment, at, done in moments:
+                # What changes nothing in the engine is known to be done when the server has noted it.
+                done = done and not (moment == "KILL_BEFORE_PHASE" and change.startswith("RENAME"))
+                killer.restart(where)
+                c = database(where)
+                rows(c, f"CREATE TABLE p ({columns}, KEY b (b)) PARTITION BY HASH (id) PARTITIONS 3")
+                rows(c, "INSERT INTO p SELECT seq, seq, seq FROM seq_1_to_100")
+                before = rows(c, "SHOW CREATE TABLE p")[0][1]
+                killer.restart(where, **{moment: str(at)})
+                c = where.connect(database="d")
+                rows(c, "RESET MASTER")
+                what = f"{change}, {moment} {at}"
+                expect(f"{what}: killed", code_of(c, f"ALTER TABLE p {change}"), 2013)
+                where.process.wait(30)
+                killer.restart(where)
+                c = where.connect(database="d")
+                expect(f"{what}: done", rows(c, "SHOW CREATE TABLE p")[0][1] != before, done)
+                expect(f"{what}: rows", rows(c, "SELECT COUNT(*), SUM(a) FROM p"), ((100, 5050),))
+                expect(f"{what}: CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE p EXTENDED")], ["OK"])
+                # The server leaves a .par file behind; DROP DATABASE removes it.
+                left = [name for name in os.listdir(os.path.join(where.datadir, "d")) if "#sql" in name and not name.endswith(".par")]
+                expect(f"{what}: left behind", left, [])
+                logged = [log for (log, *_) in rows(c, "SHOW BINARY LOGS")]
+                events = [event[5] for log in logged for event in rows(c, f"SHOW BINLOG EVENTS IN '{log}'")]
+                expect(f"{what}: in the binary log", sum(f"ALTER TABLE p {change}" in event for event in events), int(done))
+                rows(c, f"ALTER TABLE p {change}" if not done else "ALTER TABLE p ADD KEY again (a), ALGORITHM=NOCOPY")
 
 
 if __name__ == "__main__":

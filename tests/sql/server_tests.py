@@ -369,22 +369,42 @@ def test_index_builds(where):
             rows(c, "ALTER TABLE t DROP KEY k, LOCK=NONE")
 
 
-def test_partition_indexes(_where):
-    """Indexes of partitions do not change in place, since they could not all at once. A table whose indexes are not those of
-    its definition is refused."""
+def test_partitions_in_place(_where):
+    """A table's partitions change in place, all at once. A table whose indexes are not those of its definition is refused."""
     with server.Server("MYRIAD") as where:
         c = database(where)
         rows(c, "CREATE TABLE p (id INT PRIMARY KEY, a INT NOT NULL, b INT, KEY k (b)) PARTITION BY HASH (id) PARTITIONS 64")
         rows(c, "INSERT INTO p SELECT seq, seq, seq * 2 FROM seq_1_to_2000")
-        for change in ("ADD UNIQUE u (a, id)", "DROP KEY k", "ADD UNIQUE u (a, id), DROP KEY k"):
-            expect(change, code_of(c, f"ALTER TABLE p {change}, ALGORITHM=NOCOPY"), 1846)
-        change = "ADD UNIQUE u (a, id)"
-        rows(c, f"ALTER TABLE p {change}")
-        rows(c, "ALTER TABLE p DROP KEY u")
-        expect("by the key", rows(c, "SELECT COUNT(*), SUM(b) FROM p FORCE INDEX (k) WHERE b > 0"), ((2000, 4002000),))
+        syncs = metric(c, "log_syncs")
+        for change in ("ADD UNIQUE u (a, id)", "DROP KEY k", "ADD KEY k (b), DROP KEY u", "ADD COLUMN x INT DEFAULT 5, ADD KEY x (x, a)",
+                       "DROP KEY x, ADD COLUMN y INT AS (x + b) VIRTUAL FIRST", "ADD KEY y (y)"):
+            rows(c, f"ALTER TABLE p {change}, ALGORITHM=NOCOPY")
+        expect("syncs, of 6 changes of 64 partitions", metric(c, "log_syncs") - syncs < 64, True)
+        for change in "DROP COLUMN a", "ADD COLUMN z INT NOT NULL DEFAULT 3 AFTER x", "RENAME COLUMN z TO zz", "ALTER zz SET DEFAULT 4":
+            rows(c, f"ALTER TABLE p {change}, ALGORITHM=INSTANT")
+        rows(c, "INSERT INTO p (id, b) VALUES (3000, 1)")
+        sums = "SELECT COUNT(*), SUM(b), SUM(x), SUM(y), SUM(zz) FROM p"
+        wanted = ((2001, 4002001, 10005, 4012006, 6004),)
+        expect("rows", rows(c, sums), wanted)
+        expect("by the first key", rows(c, f"{sums} FORCE INDEX (k) WHERE b > 0"), wanted)
+        expect("by the last key", rows(c, f"{sums} FORCE INDEX (y) WHERE y > 0"), wanted)
         expect("check", rows(c, "CHECK TABLE p EXTENDED")[0][3], "OK")
+        # New partitions and those of other tables have other layouts.
+        rows(c, "ALTER TABLE p ADD PARTITION PARTITIONS 2")
+        rows(c, "ALTER TABLE p COALESCE PARTITION 60")
+        expect("other partitions", rows(c, f"{sums} FORCE INDEX (y) WHERE y > 0"), wanted)
+        rows(c, "CREATE TABLE x LIKE p")
+        rows(c, "ALTER TABLE x REMOVE PARTITIONING")
+        rows(c, "ALTER TABLE p EXCHANGE PARTITION p1 WITH TABLE x")
+        rows(c, "ALTER TABLE p ADD COLUMN after_all INT DEFAULT 1, ALGORITHM=INSTANT")
+        rows(c, "ALTER TABLE x ADD COLUMN after_all INT DEFAULT 1, ALGORITHM=INSTANT")
+        rows(c, "ALTER TABLE p EXCHANGE PARTITION p1 WITH TABLE x")
+        expect("after exchanges", rows(c, f"{sums} WHERE after_all = 1"), wanted)
+        expect("by the key", rows(c, f"{sums} FORCE INDEX (y) WHERE y > 0"), wanted)
+        rows(c, "ALTER TABLE p TRUNCATE PARTITION p0")
+        rows(c, "DROP TABLE x")
         rows(c, "CREATE TABLE q LIKE p")
-        rows(c, f"ALTER TABLE q {change}")
+        rows(c, "ALTER TABLE q DROP KEY y")
         where.stop()
         folder = os.path.join(where.datadir, "d")
         os.replace(os.path.join(folder, "q.frm"), os.path.join(folder, "p.frm"))
@@ -623,8 +643,10 @@ def test_layouts(_where):
         expect("copied", rows(c, sums.replace("FROM t", "FROM e.t")), wanted)
         rows(c, "DROP DATABASE e")
         rows(c, "CREATE TABLE p (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2")
+        rows(c, "INSERT INTO p VALUES (1), (2)")
         rows(c, "CREATE TABLE g (id INT PRIMARY KEY, v INT AS (id + 1) VIRTUAL)")
-        for refused in ("p ADD COLUMN x INT", "g ADD COLUMN x INT AS (id) STORED", "t ADD COLUMN x INT CHECK (x > 0)", "t ADD COLUMN y INT DEFAULT (id)",
+        rows(c, "ALTER TABLE p ADD COLUMN x INT, ALGORITHM=INSTANT")
+        for refused in ("g ADD COLUMN x INT AS (id) STORED", "t ADD COLUMN x INT CHECK (x > 0)", "t ADD COLUMN y INT DEFAULT (id)",
                         "t MODIFY c INT NOT NULL AUTO_INCREMENT UNIQUE"):
             expect(refused, code_of(c, f"ALTER TABLE {refused}, ALGORITHM=INSTANT") in (1845, 1846), True)
             rows(c, f"ALTER TABLE {refused}") if " c INT" not in refused else None

@@ -15,7 +15,8 @@ from server_tests import code_of, expect, rows, server
 from server_tests import pymysql
 
 # The server ends, the call fails or waits at each path that contains the variable's text. It also ends once its log of
-# DDL has the phase in KILL_AT_PHASE. A write beyond the limit on files' sizes is an error.
+# DDL has the phase in KILL_AT_PHASE, or before it gets that in KILL_BEFORE_PHASE. A write beyond the limit on files' sizes
+# is an error.
 KILLER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -40,13 +41,16 @@ int rename(const char *from, const char *to) {
   if (stop_at(to)) return errno = ENOSPC, -1;
   return ((int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename"))(from, to);
 }
-ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) {
-  ssize_t written = ((ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64"))(fd, data, length, at);
-  const char *phase = getenv("KILL_AT_PHASE");
+static void stop_at_phase(const char *phase, int fd, const void *data, size_t length) {
   char link[64], path[4096] = "";
-  if (!phase || length != 1 || *(const unsigned char *)data != atoi(phase)) return written;
+  if (!phase || length != 1 || *(const unsigned char *)data != atoi(phase)) return;
   sprintf(link, "/proc/self/fd/%d", fd);
   if (readlink(link, path, sizeof path - 1) > 0 && strstr(path, "ddl_recovery.log")) kill(getpid(), SIGKILL);
+}
+ssize_t pwrite64(int fd, const void *data, size_t length, off64_t at) {
+  stop_at_phase(getenv("KILL_BEFORE_PHASE"), fd, data, length);
+  ssize_t written = ((ssize_t (*)(int, const void *, size_t, off64_t))dlsym(RTLD_NEXT, "pwrite64"))(fd, data, length, at);
+  stop_at_phase(getenv("KILL_AT_PHASE"), fd, data, length);
   return written;
 }
 __attribute__((constructor)) static void ignore_limit(void) { signal(SIGXFSZ, SIG_IGN); }

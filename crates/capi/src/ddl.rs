@@ -1,14 +1,13 @@
 //! Definitions.
 
-use crate::build::BuildHandle;
 use crate::engine::placement;
 use crate::error::guard;
-use crate::foreign_keys::{change, foreign_keys};
+use crate::foreign_keys::{change, foreign_keys, OwnedChange};
 use crate::types::{
-    bytes, maybe_bytes, name, CCloneCalls, CCloneVerdict, CFolderFile, CIndexSpec, CNewDefinition, CTableSpec,
-    EngineHandle, Status, TextFn,
+    bytes, maybe_bytes, name, CAlteration, CCloneCalls, CCloneVerdict, CFolderFile, CIndexSpec, CNewDefinition,
+    CTableSpec, EngineHandle, Status, TextFn,
 };
-use myriad::{Error, FolderFile, IndexSpec, Judge, NewDefinition, Result, TableSpec, Verdict};
+use myriad::{Alteration, Error, FolderFile, IndexSpec, Judge, NewDefinition, Result, TableSpec, Verdict};
 use std::ffi::{c_char, c_void, CString};
 
 /// # Safety
@@ -241,15 +240,18 @@ pub unsafe extern "C" fn myriad_unfinished_clones(
 }
 
 /// # Safety
-/// `c` must be valid, and what it points at.
-unsafe fn with_definition<T>(c: *const CNewDefinition, run: impl FnOnce(&NewDefinition<'_>) -> Result<T>) -> Result<T> {
+/// `c` must be valid for as long as `'a`, and what it points at.
+unsafe fn definition<'a>(c: &'a CNewDefinition, keys: &'a OwnedChange) -> Result<NewDefinition<'a>> {
     // SAFETY: valid by contract.
-    unsafe {
-        let c = &*c;
-        let keys = change(c.keys)?;
-        let row_layouts = maybe_bytes(c.row_layouts, c.row_layouts_len);
-        run(&NewDefinition { frm: bytes(c.frm, c.frm_len), row_layouts, keys: keys.as_change() })
-    }
+    let (frm, definition_id, row_layouts) = unsafe {
+        (
+            bytes(c.frm, c.frm_len),
+            maybe_bytes(c.definition_id, 16).map(<[u8; 16]>::try_from),
+            maybe_bytes(c.row_layouts, c.row_layouts_len),
+        )
+    };
+    let definition_id = definition_id.transpose().map_err(|_| Error::invalid("definition id"))?;
+    Ok(NewDefinition { frm, definition_id, row_layouts, keys: keys.as_change() })
 }
 
 /// New definition, same indexes.
@@ -263,62 +265,65 @@ pub unsafe extern "C" fn myriad_redefine_table(
     let e = unsafe { &*e };
     guard(Some(&e.engine), || {
         // SAFETY: a valid name and definition by contract.
-        unsafe {
-            let table = name(table)?;
-            with_definition(to, |to| e.engine.redefine(table, to))?;
+        let (table, to, keys) = unsafe { (name(table)?, &*to, change((*to).keys)?) };
+        // SAFETY: as before.
+        e.engine.redefine(table, &unsafe { definition(to, &keys) }?)?;
+        Ok(Status::Ok)
+    })
+}
+
+/// Changes of definitions and indexes in place, of all these tables or of none.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_alter_tables(
+    e: *mut EngineHandle,
+    alterations: *const CAlteration,
+    count: u32,
+) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || {
+        if alterations.is_null() {
+            return Err(Error::invalid("no table to change"));
         }
+        // SAFETY: valid by contract, as all that they point at.
+        let given = unsafe { std::slice::from_raw_parts(alterations, count as usize) };
+        let mut owned = Vec::with_capacity(given.len());
+        for a in given {
+            // SAFETY: as before.
+            owned.push(unsafe { (change((*a.to).keys)?, new_indexes(a)) });
+        }
+        let mut alterations = Vec::with_capacity(given.len());
+        for (a, (keys, indexes)) in given.iter().zip(&owned) {
+            // SAFETY: as before; the builds are live and different, each is used by this call alone.
+            let (name, to, builds) = unsafe { (name(a.name)?, definition(&*a.to, keys)?, builds(a)) };
+            alterations.push(Alteration { name, to, indexes, builds });
+        }
+        e.engine.alter_tables(&mut alterations)?;
         Ok(Status::Ok)
     })
 }
 
 /// # Safety
-/// The arrays must be valid for their counts, the handles live and different.
-unsafe fn alter(
-    indexes: *const CIndexSpec,
-    old_index_of_new: *const i32,
-    index_count: u32,
-    builds: *const *mut BuildHandle,
-    build_count: u32,
-    run: impl FnOnce(&[IndexSpec], &[Option<u32>], &mut [&mut myriad::IndexBuild]) -> Result<()>,
-) -> Result<()> {
-    if index_count == 0 || old_index_of_new.is_null() || (build_count > 0 && builds.is_null()) {
-        return Err(Error::invalid("no indexes"));
+/// What `a` points at must be valid for its counts.
+unsafe fn new_indexes(a: &CAlteration) -> Vec<(IndexSpec, Option<u32>)> {
+    if a.old_index_of_new.is_null() {
+        return Vec::new();
     }
     // SAFETY: valid by contract.
     let (specs, old) = unsafe {
-        (index_specs(indexes, index_count), std::slice::from_raw_parts(old_index_of_new, index_count as usize))
+        (index_specs(a.indexes, a.index_count), std::slice::from_raw_parts(a.old_index_of_new, a.index_count as usize))
     };
-    let old: Vec<Option<u32>> = old.iter().map(|&i| u32::try_from(i).ok()).collect();
-    // SAFETY: live, different handles by contract; each is used by this call alone.
-    let mut builds: Vec<&mut myriad::IndexBuild> =
-        (0..build_count as usize).map(|i| unsafe { &mut (**builds.add(i)).build }).collect();
-    run(&specs, &old, &mut builds)
+    specs.into_iter().zip(old.iter().map(|&no| u32::try_from(no).ok())).collect()
 }
 
-/// In-place ADD/DROP INDEX.
-#[no_mangle]
-pub unsafe extern "C" fn myriad_alter_indexes(
-    e: *mut EngineHandle,
-    table: *const c_char,
-    to: *const CNewDefinition,
-    indexes: *const CIndexSpec,
-    old_index_of_new: *const i32,
-    index_count: u32,
-    builds: *const *mut BuildHandle,
-    build_count: u32,
-) -> Status {
-    // SAFETY: a live engine by contract.
-    let e = unsafe { &*e };
-    guard(Some(&e.engine), || {
-        // SAFETY: a valid name, definition and arrays by contract.
-        unsafe {
-            let table = name(table)?;
-            alter(indexes, old_index_of_new, index_count, builds, build_count, |specs, old, builds| {
-                with_definition(to, |to| e.engine.alter_indexes(table, to, specs, old, builds))
-            })?;
-        }
-        Ok(Status::Ok)
-    })
+/// # Safety
+/// The handles must be valid for their count, live and different.
+unsafe fn builds<'a>(a: &CAlteration) -> Vec<&'a mut myriad::IndexBuild> {
+    if a.builds.is_null() {
+        return Vec::new();
+    }
+    // SAFETY: live, different handles by contract.
+    (0..a.build_count as usize).map(|i| unsafe { &mut (**a.builds.add(i)).build }).collect()
 }
 
 /// Whether there is such a table.
@@ -333,6 +338,21 @@ pub unsafe extern "C" fn myriad_table_exists(e: *mut EngineHandle, table: *const
         Ok(Status::Ok)
     });
     exists
+}
+
+/// The definition's id that the last change in place gave to the first table whose name begins so.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_definition_id(e: *mut EngineHandle, prefix: *const c_char, out: *mut u8) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || {
+        // SAFETY: a valid name by contract.
+        let prefix = unsafe { name(prefix) }?;
+        let id = e.engine.definition_id(prefix)?.ok_or_else(|| Error::NoSuchTable { name: prefix.into() })?;
+        // SAFETY: 16 bytes by contract.
+        unsafe { std::ptr::copy_nonoverlapping(id.as_ptr(), out, id.len()) };
+        Ok(Status::Ok)
+    })
 }
 
 /// The server's image of a table.

@@ -1,5 +1,6 @@
 //! The header's types. Field order and widths are the header's.
 
+use crate::build::BuildHandle;
 use myriad::{CommitOrder, Engine, Level, Lock, Victim, Wait};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
@@ -146,9 +147,23 @@ pub struct CForeignKeyChange {
 pub struct CNewDefinition {
     pub frm: *const u8,
     pub frm_len: usize,
+    pub definition_id: *const u8,
     pub row_layouts: *const u8,
     pub row_layouts_len: usize,
     pub keys: *const CForeignKeyChange,
+}
+
+/// `myriad_alteration`.
+#[repr(C)]
+#[allow(missing_docs)]
+pub struct CAlteration {
+    pub name: *const c_char,
+    pub to: *const CNewDefinition,
+    pub indexes: *const CIndexSpec,
+    pub old_index_of_new: *const i32,
+    pub index_count: u32,
+    pub builds: *const *mut BuildHandle,
+    pub build_count: u32,
 }
 
 /// `myriad_table_spec`.

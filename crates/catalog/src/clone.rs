@@ -213,7 +213,7 @@ impl Catalog {
             def.id = TableId(def.indexes[0].id.0);
             def.version = 1;
             def.create_time_s = create_time_s;
-            def.frm_patch = self.random_bytes();
+            def.frm_patch = if def.frm_len == 0 { [0; 16] } else { self.random_bytes() };
             def.space = match (def.own_space, shared) {
                 _ if def.is_in_memory() => SpaceId::MEMORY,
                 (false, Some(space)) => space,

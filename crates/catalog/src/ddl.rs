@@ -5,7 +5,7 @@ use crate::references::{has_twins, is_followed, renamed_keys, ForeignKeyChange};
 use crate::rows::{self, Pending, SpaceState};
 use crate::spaces::{add_pending, apply_one, get_locked, space_number};
 use crate::store::{index, scan_options, seek_prefix, Catalog, Counter};
-use myriad_base::{Error, IndexId, PageNo, Result, SpaceId, TableId};
+use myriad_base::{Error, IndexId, PageNo, Result, ShapeId, SpaceId, TableId};
 use myriad_btree::alloc::PACK_ROOT;
 use myriad_txn::{OpKind, Strength, Trx};
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,13 +14,32 @@ use std::sync::Arc;
 /// Indexes a table can have: the server's 64 keys, a hidden one, the counter's.
 pub const INDEXES_MAX: usize = 66;
 
-/// Where the new list of indexes gets one from, in [`Catalog::alter_indexes`].
+/// What [`Catalog::alter_tables`] makes of one table.
+pub struct TableChange<'a> {
+    /// `db/table`.
+    pub name: &'a str,
+    /// What its definition says.
+    pub to: NewDefinition<'a>,
+    /// Its indexes, each with where it comes from; empty = as they are.
+    pub indexes: &'a [(IndexSpec, IndexSource)],
+}
+
+/// Where a table's new list of indexes gets one from.
 #[derive(Clone, Copy, Debug)]
 pub enum IndexSource {
     /// The table's index of this number.
     Old(usize),
     /// One built under [`Catalog::begin_build`].
     Built(IndexDef),
+}
+
+impl IndexSource {
+    fn built(&self) -> Option<IndexId> {
+        match self {
+            IndexSource::Built(built) => Some(built.id),
+            IndexSource::Old(_) => None,
+        }
+    }
 }
 
 /// How often DROP DATABASE begins anew after a deadlock or a lock wait that took too long: its caller may be past the point
@@ -37,8 +56,8 @@ fn table_key(name: &str) -> Result<Vec<u8>> {
 }
 
 /// Only the tablespace of in-memory tables has hash look-up.
-fn check_hash(specs: &[IndexSpec], in_memory: bool) -> Result<()> {
-    match specs.iter().any(|s| s.hash) && !in_memory {
+fn check_hash<'a>(mut specs: impl Iterator<Item = &'a IndexSpec>, in_memory: bool) -> Result<()> {
+    match specs.any(|s| s.hash) && !in_memory {
         true => Err(Error::invalid("an index with hash look-up in a table that is not in memory")),
         false => Ok(()),
     }
@@ -62,7 +81,7 @@ impl Catalog {
         if spec.indexes.is_empty() || spec.indexes.len() > INDEXES_MAX {
             return Err(Error::invalid(format!("{} indexes", spec.indexes.len())));
         }
-        check_hash(spec.indexes, spec.in_memory)?;
+        check_hash(spec.indexes.iter(), spec.in_memory)?;
         if self.find_table(name)?.is_some() {
             return Err(Error::TableExists { name: name.into() });
         }
@@ -175,16 +194,24 @@ impl Catalog {
 
     /// Changes one table's definition in place: `f` edits the copy.
     fn alter(&self, name: &str, f: impl FnOnce(&mut Trx, &mut TableDef) -> Result<()>) -> Result<Changed> {
-        let key = table_key(name)?;
-        let changed = self.change_of(name, |trx| {
-            let old = self.table_locked(trx, name, &key)?;
-            let mut new = TableDef { version: old.version.wrapping_add(1), ..(*old).clone() };
-            f(trx, &mut new)?;
-            apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&new))?;
-            Ok(Changed { old, new: Some(Arc::new(new)) })
-        });
+        let changed = self.change_of(name, |trx| self.alter_in(trx, name, f));
         self.forget(name);
         changed
+    }
+
+    /// As [`Catalog::alter`], as a part of a transaction.
+    fn alter_in(
+        &self,
+        trx: &mut Trx,
+        name: &str,
+        f: impl FnOnce(&mut Trx, &mut TableDef) -> Result<()>,
+    ) -> Result<Changed> {
+        let key = table_key(name)?;
+        let old = self.table_locked(trx, name, &key)?;
+        let mut new = TableDef { version: old.version.wrapping_add(1), ..(*old).clone() };
+        f(trx, &mut new)?;
+        apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&new))?;
+        Ok(Changed { old, new: Some(Arc::new(new)) })
     }
 
     /// Drops a table. Its space is reclaimed in the background.
@@ -333,19 +360,66 @@ impl Catalog {
         Ok(changed)
     }
 
-    /// Replaces what the definition says, not the indexes.
+    /// Replaces what tables' definitions say and their lists of indexes, of all or, on an error, of none. Indexes left out
+    /// are dropped; those built are adopted.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; those of writing.
-    pub fn redefine(&self, name: &str, to: &NewDefinition<'_>) -> Result<Changed> {
-        let (shape, patch) = self.intern(to.frm)?;
-        let changed = self.alter(name, |trx, def| {
-            self.change_foreign_keys(trx, def, to.keys)?;
-            def.set(to, shape, patch);
-            Ok(())
-        })?;
-        self.foreign_keys_changed(name, to.keys)?;
+    /// [`Error::NoSuchTable`]; [`Error::Invalid`] for a list that does not fit its table; those of writing.
+    pub fn alter_tables(&self, changes: &[TableChange<'_>]) -> Result<Vec<Changed>> {
+        let first = changes.first().ok_or_else(|| Error::invalid("no table to change"))?;
+        let images = changes.iter().map(|c| self.intern(c.to.frm)).collect::<Result<Vec<_>>>()?;
+        let changed = self.change_of(first.name, |trx| {
+            let one = |(change, &image)| self.alter_one(trx, change, image);
+            changes.iter().zip(&images).map(one).collect::<Result<Vec<_>>>()
+        });
+        changes.iter().for_each(|c| self.forget(c.name));
+        let changed = changed?;
+        for change in changes {
+            self.foreign_keys_changed(change.name, change.to.keys)?;
+        }
+        let built: Vec<IndexId> = changes.iter().flat_map(|c| c.indexes).filter_map(|(_, from)| from.built()).collect();
+        if !built.is_empty() {
+            self.note_new_contents(built.into_iter())?;
+        }
         Ok(changed)
+    }
+
+    fn alter_one(&self, trx: &mut Trx, change: &TableChange<'_>, image: (ShapeId, [u8; 16])) -> Result<Changed> {
+        self.alter_in(trx, change.name, |trx, def| {
+            if !change.indexes.is_empty() {
+                self.replace_indexes(trx, def, change.indexes)?;
+            }
+            self.change_foreign_keys(trx, def, change.to.keys)?;
+            def.set(&change.to, image);
+            Ok(())
+        })
+    }
+
+    fn replace_indexes(&self, trx: &mut Trx, def: &mut TableDef, to: &[(IndexSpec, IndexSource)]) -> Result<()> {
+        check_hash(to.iter().map(|(spec, _)| spec), def.is_in_memory())?;
+        let old = std::mem::take(&mut def.indexes);
+        let mut kept = vec![false; old.len()];
+        for (spec, source) in to {
+            let from = match *source {
+                IndexSource::Old(no) => {
+                    let from = old.get(no).ok_or_else(|| Error::invalid(format!("no index {no} in {}", def.name)))?;
+                    if std::mem::replace(&mut kept[no], true) {
+                        return Err(Error::invalid(format!("index {no} of {} named twice", def.name)));
+                    }
+                    *from
+                }
+                IndexSource::Built(built) => {
+                    let pending = Pending::Index { id: built.id, space: def.space, root: built.root };
+                    apply_one(trx, OpKind::Delete, &index(rows::PENDING), &pending.key(), &[])?;
+                    built
+                }
+            };
+            def.indexes.push(IndexDef { spec: *spec, ..from });
+        }
+        if kept.first() != Some(&true) || def.indexes.len() > INDEXES_MAX {
+            return Err(Error::invalid(format!("list of indexes of {}", def.name)));
+        }
+        self.release_indexes(trx, def, old.iter().zip(&kept).filter(|(_, kept)| !**kept).map(|(i, _)| i))
     }
 
     fn foreign_keys_changed(&self, name: &str, change: ForeignKeyChange<'_>) -> Result<()> {
@@ -354,58 +428,6 @@ impl Catalog {
         }
         self.note_if(change.is_any());
         Ok(())
-    }
-
-    /// Replaces what the definition says and the list of indexes. Indexes left out are dropped; those built are adopted.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchTable`]; [`Error::Invalid`] for a list that does not fit the table; those of writing.
-    pub fn alter_indexes(
-        &self,
-        name: &str,
-        to: &NewDefinition<'_>,
-        specs: &[IndexSpec],
-        sources: &[IndexSource],
-    ) -> Result<Changed> {
-        let (shape, patch) = self.intern(to.frm)?;
-        let changed = self.alter(name, |trx, def| {
-            check_hash(specs, def.is_in_memory())?;
-            let old = std::mem::take(&mut def.indexes);
-            let mut kept = vec![false; old.len()];
-            for (spec, source) in specs.iter().zip(sources) {
-                let from = match *source {
-                    IndexSource::Old(no) => {
-                        let from = old.get(no).ok_or_else(|| Error::invalid(format!("no index {no} in {name}")))?;
-                        if std::mem::replace(&mut kept[no], true) {
-                            return Err(Error::invalid(format!("index {no} of {name} named twice")));
-                        }
-                        *from
-                    }
-                    IndexSource::Built(built) => {
-                        let pending = Pending::Index { id: built.id, space: def.space, root: built.root };
-                        apply_one(trx, OpKind::Delete, &index(rows::PENDING), &pending.key(), &[])?;
-                        built
-                    }
-                };
-                def.indexes.push(IndexDef { spec: *spec, ..from });
-            }
-            if specs.len() != sources.len() || kept.first() != Some(&true) || def.indexes.len() > INDEXES_MAX {
-                return Err(Error::invalid(format!("list of indexes of {name}")));
-            }
-            self.release_indexes(trx, def, old.iter().zip(&kept).filter(|(_, kept)| !**kept).map(|(i, _)| i))?;
-            self.change_foreign_keys(trx, def, to.keys)?;
-            def.set(to, shape, patch);
-            Ok(())
-        })?;
-        self.foreign_keys_changed(name, to.keys)?;
-        let built = |source: &IndexSource| match source {
-            IndexSource::Built(built) => Some(built.id),
-            IndexSource::Old(_) => None,
-        };
-        if sources.iter().any(|s| built(s).is_some()) {
-            self.note_new_contents(sources.iter().filter_map(built))?;
-        }
-        Ok(changed)
     }
 
     fn contents_replaced(&self, def: &TableDef) -> Result<()> {
@@ -417,7 +439,7 @@ impl Catalog {
     }
 
     /// An id for an index to be built for a table. What is built is reclaimed unless it is adopted by
-    /// [`Catalog::alter_indexes`]: call [`Catalog::note_build`] before its first page, [`Catalog::end_build`] at the end.
+    /// [`Catalog::alter_tables`]: call [`Catalog::note_build`] before its first page, [`Catalog::end_build`] at the end.
     ///
     /// # Errors
     /// Those of writing the catalog.

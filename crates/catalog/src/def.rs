@@ -153,7 +153,8 @@ pub struct TableDef {
     pub create_time_s: u64,
     /// The interned image.
     pub shape: ShapeId,
-    /// What the image has in its 16 bytes that differ from the shape's.
+    /// What the image has in its 16 bytes that differ from the shape's: the definition's id. Without an image, that of the
+    /// last change in place, or zeros.
     pub frm_patch: [u8; 16],
     /// Length of the image in bytes; 0 = none.
     pub frm_len: u32,
@@ -188,8 +189,10 @@ impl TableDef {
 /// What a change in place makes of a table's definition.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NewDefinition<'a> {
-    /// The server's image.
+    /// The server's image; may be empty.
     pub frm: &'a [u8],
+    /// [`TableDef::frm_patch`] of a table without an image.
+    pub definition_id: Option<[u8; 16]>,
     /// [`TableDef::row_layouts`]; `None` = as they are.
     pub row_layouts: Option<&'a [u8]>,
     /// Foreign keys.
@@ -200,9 +203,9 @@ pub struct NewDefinition<'a> {
 pub type TableRef = Arc<TableDef>;
 
 impl TableDef {
-    pub(crate) fn set(&mut self, new: &NewDefinition<'_>, shape: ShapeId, patch: [u8; 16]) {
+    pub(crate) fn set(&mut self, new: &NewDefinition<'_>, (shape, patch): (ShapeId, [u8; 16])) {
         self.shape = shape;
-        self.frm_patch = patch;
+        self.frm_patch = if new.frm.is_empty() { new.definition_id.unwrap_or_default() } else { patch };
         // Interning has accepted the image, and values are shorter than 4 GiB.
         self.frm_len = u32::try_from(new.frm.len()).unwrap_or(u32::MAX);
         if let Some(layouts) = new.row_layouts {

@@ -27,7 +27,7 @@ mod spaces;
 mod store;
 
 pub use clone::{Cloned, Judge, Verdict};
-pub use ddl::{Changed, IndexSource, INDEXES_MAX};
+pub use ddl::{Changed, IndexSource, TableChange, INDEXES_MAX};
 pub use def::{
     ForeignKey, IndexDef, IndexSpec, NewDefinition, Placement, ReferenceAction, TableDef, TableRef, TableSpec,
 };

@@ -195,7 +195,7 @@ fn foreign_key_fields(r: &mut Reader<'_>) -> Option<Box<[ForeignKey]>> {
 
 /// Encodes a table's row.
 pub fn encode_table(def: &TableDef) -> Vec<u8> {
-    let has_patch = def.frm_len as usize >= PATCH.end;
+    let has_patch = def.frm_len as usize >= PATCH.end || (def.frm_len == 0 && def.frm_patch != [0; 16]);
     let mut flags = 0;
     for (bit, set) in [
         (TABLE_HIDDEN_ROW_ID, def.hidden_row_id),
@@ -621,7 +621,7 @@ mod tests {
         #[test]
         fn table_rows_round_trip(
             ids in proptest::collection::vec(any::<u32>(), 1..70),
-            numbers: [u32; 4], frm_len in 0u32..200, flags: [bool; 3], auto: Option<u32>, time: u64, patch: [u8; 16],
+            numbers: [u32; 4], frm_len in prop_oneof![Just(0u32), 1u32..200], flags: [bool; 3], auto: Option<u32>, time: u64, patch: [u8; 16],
             keys in proptest::collection::vec(foreign_key(), 0..4), layouts in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
             let def = TableDef {
@@ -636,7 +636,7 @@ mod tests {
                 own_space: flags[2],
                 create_time_s: time,
                 shape: ShapeId(numbers[3]),
-                frm_patch: if frm_len >= 82 { patch } else { [0; 16] },
+                frm_patch: if frm_len >= 82 || frm_len == 0 { patch } else { [0; 16] },
                 frm_len,
                 foreign_keys: keys.into(),
                 row_layouts: layouts.into(),

@@ -392,6 +392,23 @@ impl Catalog {
         self.scan(rows::TABLES, &prefix, &mut |key, _| Ok(visit(rows::parse_table_key(key)?.1)))
     }
 
+    /// The first table whose `db/table` begins with this.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn first_table_with_prefix(&self, prefix: &str) -> Result<Option<TableRef>> {
+        let mut key = Vec::new();
+        rows::push_table_key(&mut key, prefix)?;
+        key.pop();
+        let mut found = None;
+        self.scan(rows::TABLES, &key, &mut |key, value| {
+            let (db, table) = rows::parse_table_key(key)?;
+            found = Some(Arc::new(rows::decode_table(format!("{db}/{table}"), value)?));
+            Ok(false)
+        })?;
+        Ok(found)
+    }
+
     /// The server's image of a table, empty if it has none.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ use std::sync::Arc;
 /// Up to this many bytes of entries go into the tablespace's pack tree; more get a tree of their own.
 const PACKED_BYTES_MAX: usize = 256 << 10;
 
-/// A new index under construction. What it has written is reclaimed unless [`Engine::alter_indexes`] adopts it, also after
+/// A new index under construction. What it has written is reclaimed unless [`Engine::alter_tables`] adopts it, also after
 /// a crash.
 pub struct IndexBuild {
     engine: Arc<Engine>,

@@ -5,9 +5,22 @@ use crate::engine::Engine;
 use crate::table::Table;
 use myriad_base::{Error, Result};
 use myriad_catalog::{
-    Changed, CloneNote, Cloned, FolderFile, ForeignKey, IndexSource, IndexSpec, Judge, NewDefinition, TableSpec,
+    Changed, CloneNote, Cloned, FolderFile, ForeignKey, IndexSource, IndexSpec, Judge, NewDefinition, TableChange,
+    TableSpec,
 };
 use std::sync::Arc;
+
+/// What [`Engine::alter_tables`] makes of one table.
+pub struct Alteration<'a> {
+    /// `db/table`.
+    pub name: &'a str,
+    /// What its definition says.
+    pub to: NewDefinition<'a>,
+    /// Its indexes, each with the number that it has today, `None` for the next one of `builds`; empty = as they are.
+    pub indexes: &'a [(IndexSpec, Option<u32>)],
+    /// Its indexes that are new.
+    pub builds: Vec<&'a mut IndexBuild>,
+}
 
 impl Engine {
     /// Creates a table. Durable when this returns, as every change of a definition.
@@ -117,46 +130,59 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn redefine(&self, name: &str, to: &NewDefinition<'_>) -> Result<()> {
-        self.pool().check_poison()?;
-        self.outdate(self.catalog().redefine(name, to))
+        self.change_tables(&[TableChange { name, to: *to, indexes: &[] }])
     }
 
-    /// New definition and indexes: `old_index_of_new[i]` is the number index i has today, `None` for the next one of `builds`.
+    /// New definitions and indexes, of all these tables or, on an error, of none.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`], [`Error::DefinitionChanged`]; [`Error::Invalid`] for lists that do not fit; those of writing.
-    pub fn alter_indexes(
-        &self,
-        name: &str,
-        to: &NewDefinition<'_>,
-        indexes: &[IndexSpec],
-        old_index_of_new: &[Option<u32>],
-        builds: &mut [&mut IndexBuild],
-    ) -> Result<()> {
-        self.pool().check_poison()?;
-        let table_id = self.catalog().table(name)?.id.0;
-        if builds.iter().any(|b| b.table_id != table_id) {
-            return Err(Error::DefinitionChanged { name: name.into() });
+    pub fn alter_tables(&self, alterations: &mut [Alteration<'_>]) -> Result<()> {
+        let indexes = alterations.iter().map(|a| self.new_indexes(a)).collect::<Result<Vec<_>>>()?;
+        let mut changes = Vec::with_capacity(alterations.len());
+        for (a, indexes) in alterations.iter().zip(&indexes) {
+            changes.push(TableChange { name: a.name, to: a.to, indexes });
         }
-        let mut built = builds.iter();
-        let mut sources = Vec::with_capacity(old_index_of_new.len());
-        for old in old_index_of_new {
-            sources.push(match old {
-                Some(no) => IndexSource::Old(*no as usize),
-                None => {
-                    let build = built.next().ok_or_else(|| Error::invalid("more new indexes than were built"))?;
-                    IndexSource::Built(build.built()?)
-                }
-            });
-        }
-        if built.next().is_some() {
-            return Err(Error::invalid("more indexes were built than are used"));
-        }
-        self.outdate(self.catalog().alter_indexes(name, to, indexes, &sources))?;
-        for build in builds {
+        self.change_tables(&changes)?;
+        for build in alterations.iter_mut().flat_map(|a| &mut a.builds) {
             build.adopted = true;
         }
         Ok(())
+    }
+
+    fn new_indexes(&self, alteration: &Alteration<'_>) -> Result<Vec<(IndexSpec, IndexSource)>> {
+        let Alteration { name, indexes, builds, .. } = alteration;
+        let table_id = self.catalog().table(name)?.id.0;
+        if builds.iter().any(|b| b.table_id != table_id) {
+            return Err(Error::DefinitionChanged { name: (*name).into() });
+        }
+        let mut built = builds.iter();
+        let source = |&(spec, old): &(IndexSpec, Option<u32>)| match old {
+            Some(no) => Ok((spec, IndexSource::Old(no as usize))),
+            None => {
+                let build = built.next().ok_or_else(|| Error::invalid("more new indexes than were built"))?;
+                Ok((spec, IndexSource::Built(build.built()?)))
+            }
+        };
+        let indexes = indexes.iter().map(source).collect::<Result<Vec<_>>>()?;
+        match built.next() {
+            None => Ok(indexes),
+            Some(_) => Err(Error::invalid("more indexes were built than are used")),
+        }
+    }
+
+    fn change_tables(&self, changes: &[TableChange<'_>]) -> Result<()> {
+        self.pool().check_poison()?;
+        self.catalog().alter_tables(changes)?.into_iter().try_for_each(|changed| self.outdate(Ok(changed)))
+    }
+
+    /// The definition's id that the last change in place gave to the first table whose name begins with `prefix`; `None` if
+    /// there is no such table, zeros if it has none.
+    ///
+    /// # Errors
+    /// Those of reading the catalog.
+    pub fn definition_id(&self, prefix: &str) -> Result<Option<[u8; 16]>> {
+        Ok(self.catalog().first_table_with_prefix(prefix)?.map(|def| def.frm_patch))
     }
 
     /// Whether there is such a table.

@@ -57,6 +57,7 @@ pub use config::{
 };
 pub use copy::TableCopy;
 pub use cursor::{Cursor, CursorOptions, Seek};
+pub use ddl::Alteration;
 pub use engine::Engine;
 pub use inspect::Inspection;
 pub use myriad_base::{work, Error, Result};

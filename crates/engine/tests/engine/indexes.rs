@@ -18,10 +18,10 @@ pub fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, du
         build.add(&key, unique_len, b"")?;
     }
     session.commit()?;
-    let specs = [IndexSpec::UNIQUE, IndexSpec::PLAIN];
+    let indexes = [(IndexSpec::UNIQUE, Some(0)), (IndexSpec::PLAIN, None)];
     build.finish()?;
     let to = NewDefinition { frm: b"new image", ..Default::default() };
-    engine.alter_indexes(name, &to, &specs, &[Some(0), None], &mut [&mut build])
+    engine.alter_tables(&mut [Alteration { name, to, indexes: &indexes, builds: vec![&mut build] }])
 }
 
 /// Entries of a table's second index that everybody sees.
@@ -171,4 +171,40 @@ fn a_killed_build_ends() {
     drop(build);
     while engine.background_step().unwrap() {}
     table.check(&mut |finding| panic!("{finding}")).unwrap();
+}
+
+#[test]
+fn tables_change_together_or_not_at_all() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    for name in ["d/t#P#p0", "d/t#P#p1"] {
+        engine
+            .create_table(name, &TableSpec { indexes: &[IndexSpec::UNIQUE, IndexSpec::PLAIN], ..Default::default() })
+            .unwrap();
+    }
+    let to = NewDefinition { definition_id: Some([7; 16]), row_layouts: Some(b"layouts"), ..Default::default() };
+    let fewer: &[_] = &[(IndexSpec::UNIQUE, Some(0))];
+    let change = |names: &[&'static str]| {
+        let of = |&name: &&'static str| Alteration { name, to, indexes: fewer, builds: Vec::new() };
+        engine.alter_tables(&mut names.iter().map(of).collect::<Vec<_>>())
+    };
+    let state = |name: &str| {
+        let table = engine.open_table(name).unwrap();
+        let both = table.has_indexes(&[IndexSpec::UNIQUE, IndexSpec::PLAIN]);
+        assert!(both || table.has_indexes(&[IndexSpec::UNIQUE]));
+        (1 + u32::from(both), table.row_layouts().to_vec())
+    };
+    assert_eq!(engine.definition_id("d/t#P#").unwrap(), Some([0; 16]));
+    assert_eq!(engine.definition_id("d/u#P#").unwrap(), None);
+    assert!(matches!(change(&["d/t#P#p0", "d/t#P#p1", "d/t#P#p2"]), Err(Error::NoSuchTable { .. })));
+    assert!(matches!(change(&[]), Err(Error::Invalid { .. })));
+    for name in ["d/t#P#p0", "d/t#P#p1"] {
+        assert_eq!(state(name), (2, Vec::new()));
+    }
+    assert_eq!(engine.definition_id("d/t#P#").unwrap(), Some([0; 16]));
+    change(&["d/t#P#p0", "d/t#P#p1"]).unwrap();
+    for name in ["d/t#P#p0", "d/t#P#p1"] {
+        assert_eq!(state(name), (1, b"layouts".to_vec()));
+        assert!(engine.frm(name).unwrap().is_empty());
+    }
+    assert_eq!(engine.definition_id("d/t#P#").unwrap(), Some([7; 16]));
 }

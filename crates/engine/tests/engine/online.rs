@@ -60,8 +60,9 @@ impl Online {
         let name = self.table.name().to_string();
         let second = IndexSpec { unique: self.unique, ..IndexSpec::PLAIN };
         let to = NewDefinition { frm: b"image", ..Default::default() };
-        let sources = [Some(0), None];
-        self.engine.alter_indexes(&name, &to, &[IndexSpec::UNIQUE, second], &sources, &mut [&mut self.build]).unwrap();
+        let indexes = [(IndexSpec::UNIQUE, Some(0)), (second, None)];
+        let alteration = Alteration { name: &name, to, indexes: &indexes, builds: vec![&mut self.build] };
+        self.engine.alter_tables(&mut [alteration]).unwrap();
     }
 }
 

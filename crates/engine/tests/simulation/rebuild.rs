@@ -98,11 +98,12 @@ impl World {
     fn adopt(&mut self, mut rebuild: Rebuild) -> Result<End> {
         say!(self, "rebuild: adopt");
         rebuild.catch_up(&self.engine())?;
-        let mut sources = [Some(0), Some(1), Some(2)];
-        sources[rebuild.index] = None;
-        let specs = [IndexSpec::UNIQUE, IndexSpec::PLAIN, IndexSpec::UNIQUE];
+        let mut indexes = [(IndexSpec::UNIQUE, Some(0)), (IndexSpec::PLAIN, Some(1)), (IndexSpec::UNIQUE, Some(2))];
+        indexes[rebuild.index].1 = None;
         let to = NewDefinition { frm: b"rebuilt", ..Default::default() };
-        let altered = self.engine().alter_indexes(&rebuild.table, &to, &specs, &sources, &mut [&mut rebuild.build]);
+        let builds = vec![&mut rebuild.build];
+        let alteration = Alteration { name: &rebuild.table, to, indexes: &indexes, builds };
+        let altered = self.engine().alter_tables(&mut [alteration]);
         if let Err(e) = altered {
             // Done or not: the contents are the same, what may be read with older snapshots is not.
             let _ = self.trouble("adopt", e);
