@@ -229,11 +229,11 @@ public:
   /* `image` is null for a partition: the server keeps the table's in a file, under `definition_id`. */
   CoreAlteration(const std::string &name, const Inplace_alter &alter, const LEX_CUSTRING *image,
                  const LEX_CUSTRING &definition_id)
-      : m_name(name), m_alter(alter), m_added(alter.foreign_keys.added), m_dropped(texts_of(alter.foreign_keys.dropped)),
-        m_old_names(texts_of(alter.foreign_keys.old_names)), m_new_names(texts_of(alter.foreign_keys.new_names)) {
-    m_keys = {m_dropped.data(),   uint32_t(m_dropped.size()), m_added.data(),
-              m_added.size(),     m_old_names.data(),         m_new_names.data(),
-              uint32_t(m_old_names.size())};
+      : m_name(name), m_alter(alter), m_added(alter.foreign_keys.added),
+        m_dropped(texts_of(alter.foreign_keys.dropped)), m_old_names(texts_of(alter.foreign_keys.old_names)),
+        m_new_names(texts_of(alter.foreign_keys.new_names)) {
+    m_keys = {m_dropped.data(),   uint32_t(m_dropped.size()),  m_added.data(), m_added.size(), m_old_names.data(),
+              m_new_names.data(), uint32_t(m_old_names.size())};
     m_definition.frm = image ? image->str : nullptr;
     m_definition.frm_len = image ? image->length : 0;
     m_definition.definition_id = image || definition_id.length != MY_UUID_SIZE ? nullptr : definition_id.str;
