@@ -5,11 +5,13 @@
 #include "foreign_keys.h"
 #include "index_builds.h"
 #include "options.h"
+#include "table_rebuild.h"
 #include <algorithm>
 #include <list>
 
 using myriad::IndexBuilds;
 using myriad::IndexPlan;
+using myriad::OnlineBuild;
 using myriad::TablePlan;
 
 namespace {
@@ -27,6 +29,8 @@ constexpr alter_table_operations ADD_INDEX =
     ALTER_ADD_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 constexpr alter_table_operations DROP_INDEX =
     ALTER_DROP_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_UNIQUE_INDEX;
+
+constexpr alter_table_operations REBUILD = ALTER_RECREATE_TABLE | ALTER_ADD_PK_INDEX | ALTER_DROP_PK_INDEX;
 
 std::vector<const char *> texts_of(const std::vector<std::string> &names) {
   std::vector<const char *> texts;
@@ -192,6 +196,19 @@ bool is_kept(const TABLE *old, const Alter_inplace_info *info, const KEY &key, c
   return no < MAX_KEY && same_key_parts(old->key_info[no], key, origins);
 }
 
+template <class T> bool option_changes(const TABLE *old, const TABLE *altered, T ha_table_option_struct::*option) {
+  const ha_table_option_struct *a = old->s->option_struct, *b = altered->s->option_struct;
+  return a && b && a->*option != b->*option;
+}
+
+/* Whether the rows get new places. */
+bool rebuilds(const TABLE *old, const TABLE *altered, const Alter_inplace_info *info) {
+  constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
+  return info->handler_flags & REBUILD || info->create_info->used_fields & rebuilding ||
+         option_changes(old, altered, &ha_table_option_struct::tablespace_per) ||
+         !same_clustered_key(old, altered, origins_of(altered, info));
+}
+
 /* The server keeps writers out while it prepares, and again from before the commit. */
 bool nobody_writes(const TABLE *table) {
   return table->s->tmp_table || table->mdl_ticket->has_stronger_or_equal_type(MDL_SHARED_NO_READ_WRITE);
@@ -208,7 +225,7 @@ public:
   std::unique_ptr<TablePlan> plan;      /* of the altered table */
   std::vector<myriad_index_spec> specs; /* by new core number */
   std::vector<int32_t> old_of_new;
-  std::unique_ptr<IndexBuilds> builds; /* null: no index is added */
+  std::unique_ptr<OnlineBuild> build; /* null: nothing is built */
   myriad::ForeignKeyChange foreign_keys;
   std::string layouts; /* for the catalog; empty: as they are */
 };
@@ -248,13 +265,12 @@ public:
     myriad_alteration alteration{};
     alteration.name = m_name.c_str();
     alteration.to = &m_definition;
-    if (!changes_indexes) return alteration;
-    alteration.indexes = m_alter.specs.data();
-    alteration.old_index_of_new = m_alter.old_of_new.data();
-    alteration.index_count = uint32_t(m_alter.specs.size());
-    if (!m_alter.builds) return alteration;
-    alteration.builds = m_alter.builds->builds().data();
-    alteration.build_count = uint32_t(m_alter.builds->builds().size());
+    if (changes_indexes) {
+      alteration.indexes = m_alter.specs.data();
+      alteration.old_index_of_new = m_alter.old_of_new.data();
+      alteration.index_count = uint32_t(m_alter.specs.size());
+    }
+    if (m_alter.build) m_alter.build->give_to(&alteration);
     return alteration;
   }
 
@@ -295,11 +311,27 @@ bool ha_myriad::can_change_layout(TABLE *altered, const std::vector<int> &origin
   return can_keep_rows(table, altered, origins, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
 }
 
+/* Whether what rebuilds() is a build beside writers; else it is a copy. */
+bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info) {
+  if (table->s->tmp_table || table->versioned() || altered->versioned()) return false;
+  /* Rows would get hidden row ids, of which those that have changed meanwhile are not found again. */
+  if (altered->s->primary_key >= MAX_KEY && table->s->primary_key < MAX_KEY) return false;
+  for (uint no = 0; no < altered->s->keys; no++) {
+    const KEY &key = altered->key_info[no];
+    if (key.flags & (HA_FULLTEXT | HA_SPATIAL) || key.algorithm == HA_KEY_ALG_LONG_HASH || key.without_overlaps)
+      return false;
+  }
+  /* A row is without what its clustered key tells, so those of another key are read by the plan that wrote them. */
+  if (!same_clustered_key(table, altered, origins_of(altered, info)) && info->handler_flags & NEW_LAYOUT) return false;
+  return !::has_long_unique(table) && !(info->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
+}
+
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
   const alter_table_operations flags = info->handler_flags;
   if (flags & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
     info->unsupported_reason = my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);
-  alter_table_operations possible = METADATA_ONLY | NEW_LAYOUT | ADD_INDEX | DROP_INDEX | ALTER_DROP_FOREIGN_KEY;
+  alter_table_operations possible =
+      METADATA_ONLY | NEW_LAYOUT | ADD_INDEX | DROP_INDEX | ALTER_DROP_FOREIGN_KEY | REBUILD;
   /* Otherwise the rows have to be looked at. */
   if (!myriad::checks_foreign_keys(ha_thd())) possible |= ALTER_ADD_FOREIGN_KEY;
   /* The copy checks that a table which becomes a sequence holds one row, and what is in it. */
@@ -309,24 +341,20 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   }
   if (m_own_session || (flags & ~possible)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (info->ignore || info->error_if_not_empty) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
-  if (info->create_info->used_fields & rebuilding) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (table->s->option_struct && altered->s->option_struct &&
-      (table->s->option_struct->tablespace_per != altered->s->option_struct->tablespace_per ||
-       table->s->option_struct->in_memory != altered->s->option_struct->in_memory))
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (option_changes(table, altered, &ha_table_option_struct::in_memory)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool longer = flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
   /* Generated columns may depend on a longer one. */
   if (longer && (table->vfield || has_foreign_keys())) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const std::vector<int> origins = origins_of(altered, info);
   if (flags & NEW_LAYOUT ? !can_change_layout(altered, origins, flags) : !same_layout(table, altered, longer))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (!same_clustered_key(table, altered, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* The counter is kept only while the column is the first of its key; the copy sets it. */
   if (table->found_next_number_field && !table->s->next_number_keypart != !altered->s->next_number_keypart) {
     info->unsupported_reason = "the AUTO_INCREMENT column becomes the first of its key, or is it no longer";
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
+  if (rebuilds(table, altered, info))
+    return may_rebuild(altered, info) ? HA_ALTER_INPLACE_COPY_NO_LOCK : HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(flags & (ADD_INDEX | DROP_INDEX)) && !(flags & ALTER_INDEX_ORDER && table->s->partition_info_str)) {
     for (uint no = 0; no < altered->s->keys; no++)
       if (!is_kept(table, info, altered->key_info[no], origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -392,7 +420,9 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   if (lay_out(altered, info, alter)) return true;
   if (change_foreign_keys(altered, info, *alter->plan, &alter->foreign_keys)) return true;
   std::vector<uint32_t> added;
+  const bool rebuilt = rebuilds(table, altered, info);
   for (const IndexPlan &index : alter->plan->indexes()) {
+    if (rebuilt) break;
     alter->specs.push_back({index.unique, index.hash});
     if (index.core_no == 0) {
       alter->old_of_new.push_back(0);
@@ -406,44 +436,39 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       alter->old_of_new.push_back(int32_t(m_plan->core_number(old_key_of(table, info, key))));
     }
   }
-  if (added.empty()) return false;
-  int error = nobody_writes(table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
-  if (!error) {
-    alter->builds.reset(new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
-    error = alter->builds->begin(core());
-  }
+  if (added.empty() && !rebuilt) return false;
+  const int error = begin_build(altered, info, alter, added);
   if (error) print_error(error, MYF(0));
   return error;
 }
 
-/* The values of the row that has the duplicate entry `key`, which the session sees, for a message. */
-bool ha_myriad::read_duplicate(myriad_session *session, TABLE *into, const IndexPlan &index, const TablePlan &plan,
-                               const uchar *key, size_t length) {
-  const uchar *at = key, *end = key + length;
-  for (const auto &part : index.parts)
-    if (at && index.core_no) at = skip_part(part, at, end); /* a clustered key is the row's own */
-  if (!at) return false;
-  myriad_row row;
-  myriad::Template all;
-  myriad::Buffer pk;
-  pk.assign(at, size_t(end - at));
-  plan.make_template(into, true, &all);
-  return myriad_get(session, m_table, 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row, nullptr) ==
-             MYRIAD_OK &&
-         plan.unpack_row(all, row, into->record[0], &m_blobs);
+int ha_myriad::begin_build(TABLE *altered, Alter_inplace_info *info, Inplace_alter *alter,
+                           const std::vector<uint32_t> &added) {
+  if (!nobody_writes(table)) return HA_ERR_INTERNAL_ERROR;
+  if (int error = wait_for_prepared()) return error;
+  if (rebuilds(table, altered, info)) {
+    /* Under the altered table's temporary name, with the partition's part. */
+    const size_t part = m_name.find("#P#");
+    std::string name = myriad_name(altered->s->normalized_path.str);
+    if (part != std::string::npos) name += m_name.substr(part);
+    alter->layouts.clear();
+    const bool same_key = same_clustered_key(table, altered, origins_of(altered, info));
+    const TablePlan &reader = same_key ? *alter->plan : *m_plan;
+    alter->build.reset(new myriad::TableRebuild(ha_thd(), m_table, altered, reader, std::move(name), whole_row_max()));
+  } else {
+    alter->build.reset(new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
+  }
+  return alter->build->begin(core());
 }
 
-/* True and an error, unless the index builds went well. */
-bool ha_myriad::report_builds(TABLE *altered, const Inplace_alter &alter, int error) {
+/* True and an error, unless the build went well. */
+bool ha_myriad::report_build(TABLE *altered, const Inplace_alter &alter, int error) {
   if (error != HA_ERR_FOUND_DUPP_KEY) {
     if (error && !ha_thd()->is_error()) print_error(error, MYF(0));
     return error;
   }
-  const IndexBuilds &builds = *alter.builds;
-  const IndexPlan &index = builds.duplicate_index();
-  const myriad::Buffer &duplicate = builds.duplicate_key();
-  KEY *key = &altered->key_info[index.server_no];
-  if (read_duplicate(builds.session(), altered, index, *alter.plan, duplicate.data(), duplicate.size()))
+  KEY *key = &altered->key_info[alter.build->duplicate_key()];
+  if (alter.build->read_duplicate())
     print_keydup_error(altered, key, MYF(0));
   else
     my_error(ER_DUP_UNKNOWN_IN_INDEX, MYF(0), key->name.str);
@@ -452,30 +477,30 @@ bool ha_myriad::report_builds(TABLE *altered, const Inplace_alter &alter, int er
 
 bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   auto *alter = static_cast<Inplace_alter *>(info->handler_ctx);
-  if (!alter || !alter->builds) return false;
+  if (!alter || !alter->build) return false;
   thd_progress_init(ha_thd(), 1);
-  int error = alter->builds->build(stats.records);
-  if (!error) error = alter->builds->catch_up();
+  int error = alter->build->build(stats.records);
+  if (!error) error = alter->build->catch_up();
   thd_progress_end(ha_thd());
-  if (report_builds(altered, *alter, error)) return true;
+  if (report_build(altered, *alter, error)) return true;
   /* The partitions before have changed while this one, the last, was built. */
   const std::vector<Inplace_alter *> group = group_of(info);
   if (alter != group.back()) return false;
   for (Inplace_alter *one : group)
-    if (one != alter && one->table->report_builds(altered, *one, one->builds->catch_up())) return true;
+    if (one != alter && one->table->report_build(altered, *one, one->build->catch_up())) return true;
   return false;
 }
 
-/* Nobody writes any more: puts what is left into the new indexes. */
-bool ha_myriad::finish_builds(TABLE *altered, Inplace_alter *alter) {
+/* Nobody writes any more: puts what is left into what was built. */
+bool ha_myriad::finish_build(TABLE *altered, Inplace_alter *alter) {
   int error = nobody_writes(table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
-  if (!error) error = alter->builds->finish();
-  return report_builds(altered, *alter, error);
+  if (!error) error = alter->build->finish();
+  return report_build(altered, *alter, error);
 }
 
 bool ha_myriad::prepare_commit(TABLE *altered, const Alter_inplace_info *info, Inplace_alter *alter) {
   close_cursor();
-  if (alter->builds && finish_builds(altered, alter)) return true;
+  if (alter->build && finish_build(altered, alter)) return true;
   if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
   /* Not before: until now others may have inserted. */
   const int error = find_auto_increment_floor();
@@ -490,12 +515,13 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   info->group_commit_ctx = nullptr;
   for (Inplace_alter *one : group)
     if (one->table->prepare_commit(altered, info, one)) return true;
-  const bool changes_indexes = info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
+  const bool rebuilt = rebuilds(table, altered, info);
+  const bool changes_indexes = !rebuilt && info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
   const LEX_CUSTRING *image = table->s->partition_info_str ? nullptr : table->s->frm_image;
   std::list<CoreAlteration> owned;
   std::vector<myriad_alteration> alterations;
   for (Inplace_alter *one : group) {
-    if (!image && !changes_indexes && one->layouts.empty()) continue;
+    if (!image && !rebuilt && !changes_indexes && one->layouts.empty()) continue;
     owned.emplace_back(one->table->m_name, *one, image, altered->s->tabledef_version);
     alterations.push_back(owned.back().get(changes_indexes));
   }
@@ -505,6 +531,8 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     print_error(myriad_error_noted(status, ha_thd()), MYF(0));
     return true;
   }
+  for (Inplace_alter *one : group)
+    if (one->build) one->build->adopted();
   if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
   for (Inplace_alter *one : group)
     if (one->table->set_auto_increment_at_least(altered, info)) return true;

@@ -2,6 +2,7 @@
    undo nor locks, can go in many at a time if they come in key order, and else wait until all are there, as the entries
    of its secondary indexes do, to go in by their order. */
 #include "ha_myriad.h"
+#include "online_build.h"
 #include "references.h"
 #include "variables.h"
 
@@ -64,7 +65,9 @@ int ha_myriad::end_copy() {
     if (status == MYRIAD_ERR_DUPLICATE_KEY) {
       /* The server tells of it from the record. */
       const myriad::IndexPlan &index = m_plan->indexes()[index_no];
-      const bool found = read_duplicate(core(), table, index, *m_plan, duplicate, duplicate_length);
+      myriad::Buffer key;
+      key.assign(duplicate, duplicate_length);
+      const bool found = myriad::read_duplicate(core(), m_table, table, index, *m_plan, key, &m_blobs);
       m_session->duplicate_key = found ? index.server_no : MAX_KEY;
       error = HA_ERR_FOUND_DUPP_KEY;
     } else if (status != MYRIAD_OK) {

@@ -168,6 +168,7 @@ private:
   int exchange_definition(const std::string &old_name, const std::string &new_name);
   bool has_foreign_keys();
   bool is_in_foreign_key(const Field &);
+  bool may_rebuild(const TABLE *altered, const Alter_inplace_info *);
   bool can_change_layout(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
   bool lay_out(TABLE *altered, Alter_inplace_info *, Inplace_alter *);
   int find_auto_increment_floor();
@@ -238,10 +239,9 @@ private:
   int start_copy();
   int end_copy();
   void abandon_copy();
-  bool read_duplicate(myriad_session *, TABLE *into, const myriad::IndexPlan &, const myriad::TablePlan &,
-                      const uchar *key, size_t length);
-  bool report_builds(TABLE *altered, const Inplace_alter &, int error);
-  bool finish_builds(TABLE *altered, Inplace_alter *);
+  bool report_build(TABLE *altered, const Inplace_alter &, int error);
+  int begin_build(TABLE *altered, Alter_inplace_info *, Inplace_alter *, const std::vector<uint32_t> &added);
+  bool finish_build(TABLE *altered, Inplace_alter *);
   bool prepare_commit(TABLE *altered, const Alter_inplace_info *, Inplace_alter *);
   void load_references();
   void load_references_once();

@@ -289,6 +289,8 @@ typedef struct {
      `builds`, just built (see below). */
   const myriad_index_spec *indexes; const int32_t *old_index_of_new; uint32_t index_count;
   myriad_index_build *const *builds; uint32_t build_count;
+  /* A table that nobody else sees, whose rows and indexes it gets instead of its own, and which is no more then; may be null. */
+  const char *contents;
 } myriad_alteration;
 /* Changes tables in place, all of them or, on an error, none. */
 myriad_status myriad_alter_tables(myriad_engine *, const myriad_alteration *, uint32_t count);
@@ -441,13 +443,13 @@ void myriad_index_build_free(myriad_index_build *);   /* drops what is not adopt
 /* What transactions do to a table's rows while indexes are built from it. Begin while nobody has changes of it that are not
    committed, nor can make any: `before` gets a snapshot, at REPEATABLE READ, to read all rows with. A visit opens a new one in
    `now` and calls back for each row that may differ between the two, once each (NULL: there is none; any answer but
-   MYRIAD_OK ends the visit with it). The next visit's `before` is this one's `now`. The last one comes when nobody changes the
+   MYRIAD_OK ends the visit with it); `apart`: for all that were before first, then for all that are. The next visit's `before` is this one's `now`. The last one comes when nobody changes the
    table until the index is adopted. */
 typedef struct myriad_row_changes myriad_row_changes;
 typedef myriad_status (*myriad_row_change_fn)(void *arg, const myriad_row *before, const myriad_row *now);
 myriad_status myriad_row_changes_begin(myriad_session *before, myriad_table *, const char *tmp_dir, uint64_t memory_bytes,
                                        myriad_row_changes **out);
-myriad_status myriad_row_changes_visit(myriad_row_changes *, myriad_session *before, myriad_session *now,
+myriad_status myriad_row_changes_visit(myriad_row_changes *, myriad_session *before, myriad_session *now, bool apart,
                                        myriad_row_change_fn, void *arg, uint64_t *count);
 void myriad_row_changes_free(myriad_row_changes *);
 

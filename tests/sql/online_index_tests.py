@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""Indexes built while others write: what is in them afterwards, and what ends a build. Usage: online_index_tests.py [NAME...]"""
+"""Indexes and whole tables built while others write: what is in them afterwards, and what ends a build.
+Usage: online_index_tests.py [NAME...]"""
 import os
 import random
+import re
 import sys
 import threading
 import time
@@ -35,11 +37,24 @@ def fill(c, options="", name="t"):
                 IF(seq MOD 3, seq, NULL) FROM seq_1_to_{COUNT}""")
 
 
-class Writers:
-    """Clients that change table t until they are stopped."""
+# Those that build the table anew; where its primary key is u, its rows stay found by id.
+REBUILDS = [
+    ("FORCE", {}),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (u), ADD UNIQUE i (id)", {"i": "id, a, u"}),
+    ("ADD KEY k1 (s, n), FORCE", {"k1": "id, s, n", "i": "id, u"}),
+    ("ENGINE=MYRIAD, ADD KEY k2 (v, w), ADD KEY k3 (b(10))", {"k2": "id, v, w"}),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (id), DROP KEY i", {"k1": "id, s, n", "k2": "id, v, w"}),
+    ("TABLESPACE_PER='TABLE'", {"k1": "id, s, n"}),
+    ("FORCE, ADD COLUMN x INT DEFAULT 5 FIRST, ADD KEY k4 (x, a)", {"k4": "id, a, x"}),
+    ("FORCE, DROP COLUMN x, DROP KEY k4, TABLESPACE_PER='SERVER'", {"k1": "id, s, n"}),
+]
 
-    def __init__(self, where, count=4):
-        self.where, self.done, self.commits, self.problems = where, False, 0, []
+
+class Writers:
+    """Clients that change table t, or all these alike, until they are stopped."""
+
+    def __init__(self, where, count=4, tables=("t",)):
+        self.where, self.tables, self.done, self.commits, self.problems = where, tables, False, 0, []
         self.threads = [threading.Thread(target=self.work, args=(no,)) for no in range(1, count + 1)]
         for thread in self.threads:
             thread.start()
@@ -48,15 +63,20 @@ class Writers:
         some = chosen.randrange(1, COUNT * 2)
         text = chosen.choice(["row %d", "ROW %d", "Row %d ", "other %d"]) % chosen.randrange(5000)
         return chosen.choice([
-            f"INSERT INTO t (a, u, s, b, n) VALUES ({some}, {no * 10**9 + number}, '{text}', REPEAT('x', {some % 60}), {some})",
+            f"INSERT INTO t (id, a, u, s, b, n) VALUES ({no * 10**8 + number}, {some}, {no * 10**9 + number}, '{text}', REPEAT('x', {some % 60}), {some})",
             f"UPDATE t SET a = a + 1 WHERE id BETWEEN {some} AND {some + 5}",
             f"UPDATE t SET s = UPPER(s), n = NULL WHERE id = {some}",
             f"UPDATE t SET s = '{text}', n = {some} WHERE id BETWEEN {some} AND {some + 2}",
             f"UPDATE t SET u = {no * 10**9 + number}, b = REPEAT('y', {some % 40}) WHERE id = {some}",
+            f"UPDATE t SET b = REPEAT('z', {some % 3 * 9000}) WHERE id = {some}",
             f"UPDATE t SET id = id + {10**6 * no + number} WHERE id = {some}",
             f"DELETE FROM t WHERE id BETWEEN {some} AND {some + 1}",
             f"REPLACE INTO t (id, a, u, s) VALUES ({some}, 7, {no * 10**9 + number}, '{text}')",
         ])
+
+    def change(self, c, statement):
+        for table in self.tables:
+            rows(c, re.sub(r"\bt\b", table, statement))
 
     def work(self, no):
         chosen, number = random.Random(no), 0
@@ -66,11 +86,11 @@ class Writers:
                 rows(c, "BEGIN")
                 for _ in range(chosen.randrange(1, 5)):
                     number += 1
-                    rows(c, self.statement(chosen, number, no))
+                    self.change(c, self.statement(chosen, number, no))
                     if chosen.randrange(4) == 0:
                         rows(c, "SAVEPOINT s")
                         number += 1
-                        rows(c, self.statement(chosen, number, no))
+                        self.change(c, self.statement(chosen, number, no))
                         rows(c, "ROLLBACK TO SAVEPOINT s")
                 rows(c, "COMMIT" if chosen.randrange(4) else "ROLLBACK")
                 self.commits += 1
@@ -131,6 +151,46 @@ def test_writers_in_memory(where):
 
 def test_writers_partitions(where):
     builds_under_writers(where, "PARTITION BY KEY (id) PARTITIONS 5", unique="(u, id)")
+
+
+def rebuilds_under_writers(where, options):
+    """Transactions change a table that stays as it is alike."""
+    c = database(where)
+    rows(c, "SET SESSION myriad_sort_buffer_size = 1048576")
+    for name in "t", "twin":
+        fill(c, options, name)
+    rows(c, "ALTER TABLE twin ADD UNIQUE (id)" if options else "ALTER TABLE twin ADD UNIQUE (u)")
+    writers = Writers(where, tables=("t", "twin"))
+    try:
+        for changes, by in REBUILDS:
+            if options and ("KEY" in changes or "TABLESPACE" in changes):
+                continue
+            before = writers.commits
+            rows(c, f"ALTER TABLE t {changes}, LOCK=NONE")
+            check(c, changes, by if not options else {})
+            same_rows(c, changes)
+            expect(f"{changes}: commits meanwhile", writers.commits > before, True)
+        rows(c, "OPTIMIZE TABLE t")
+    finally:
+        writers.stop()
+    same_rows(c, "in the end")
+    expect("CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+    expect("tables", [name for (name,) in rows(c, "SHOW TABLES")], ["t", "twin"])
+
+
+def same_rows(c, what):
+    rows(c, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    sums = "SELECT COUNT(*), SUM(id), SUM(CRC32(CONCAT_WS('|', id, a, u, s, CRC32(b), n, g, v, w))) FROM "
+    expect(f"{what}: rows", rows(c, f"{sums} t"), rows(c, f"{sums} twin"))
+    rows(c, "COMMIT")
+
+
+def test_rebuilds(where):
+    rebuilds_under_writers(where, "")
+
+
+def test_rebuilds_of_partitions(where):
+    rebuilds_under_writers(where, "PARTITION BY KEY (id) PARTITIONS 5")
 
 
 class Altering:
@@ -214,6 +274,25 @@ def test_duplicates(where):
     expect("by NULL", rows(c, "SELECT id FROM t FORCE INDEX (a) WHERE a IS NULL OR a = 77 ORDER BY id"), ((5,), (77,), (300001,)))
 
 
+def test_duplicates_of_a_primary_key(where):
+    """The same for the rows themselves."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT NOT NULL, b INT, KEY b (b)) ENGINE=MYRIAD")
+    rows(c, "INSERT INTO t SELECT seq, seq, seq FROM seq_1_to_200000")
+    change = "DROP PRIMARY KEY, ADD PRIMARY KEY (a), ADD UNIQUE id (id)"
+    altering = Altering(where, change, "INSERT INTO t VALUES (300000, 77, 1)")
+    expect("stays", altering.end("COMMIT"), 1062)
+    expect("told", altering.text, "Duplicate entry '77' for key 'PRIMARY'")
+    expect("there before", code_of(c, f"ALTER TABLE t {change}, LOCK=NONE"), 1062)
+    rows(c, "UPDATE t SET a = 300000 WHERE id = 300000")
+    altering = Altering(where, change, "UPDATE t SET a = -a WHERE id < 10", "UPDATE t SET a = 10 - id WHERE id < 10")
+    expect("moved", altering.end("COMMIT"), 0)
+    expect("by the new key", rows(c, "SELECT GROUP_CONCAT(id ORDER BY a) FROM t WHERE a < 10"), (("9,8,7,6,5,4,3,2,1",),))
+    whole(c, "moved", "b", 200001)
+    rows(c, "INSERT INTO t VALUES (400000, 400000, 400000)")
+    expect("unique", code_of(c, "INSERT INTO t VALUES (1, 400001, 1)"), 1062)
+
+
 def test_foreign_keys(where):
     """Rows that a parent's change takes along."""
     c = database(where)
@@ -255,7 +334,8 @@ def test_killed(where):
         for _ in range(15):
             altering = where.connect(database="d")
             found = []
-            thread = threading.Thread(target=lambda: found.append(code_of(altering, "ALTER TABLE t ADD KEY k1 (a), LOCK=NONE")))
+            change = f"ADD KEY k1 (a), {chosen.choice(['FORCE, ', ''])}LOCK=NONE"
+            thread = threading.Thread(target=lambda: found.append(code_of(altering, f"ALTER TABLE t {change}")))
             thread.start()
             time.sleep(chosen.random() * 0.3)
             rows(c, f"KILL QUERY {altering.thread_id()}")
@@ -281,7 +361,8 @@ def test_crashes(_where):
         for _ in range(6):
             writers = Writers(where, 2)
             altering = where.connect(database="d")
-            thread = threading.Thread(target=lambda: code_of(altering, "ALTER TABLE t ADD KEY k1 (a), ADD UNIQUE k2 (u), LOCK=NONE"))
+            change = f"ADD KEY k1 (a), ADD UNIQUE k2 (u), {chosen.choice(['FORCE, ', ''])}LOCK=NONE"
+            thread = threading.Thread(target=lambda: code_of(altering, f"ALTER TABLE t {change}"))
             thread.start()
             time.sleep(chosen.random() * 1.2)
             where.kill()
@@ -303,40 +384,51 @@ def test_crashes(_where):
 BEGUN, DONE = 3, 2
 
 
-def test_crashes_of_partitions(_where):
-    """A crash leaves all partitions as the table's definition says, and the binary log as well."""
-    columns = "id INT PRIMARY KEY, a INT, b INT"
-    changes = ("ADD KEY a (a), ADD COLUMN c INT DEFAULT 9", "DROP KEY b, ADD KEY ab (a, b)", "ADD COLUMN c INT DEFAULT 9 FIRST", "RENAME COLUMN b TO c")
+def test_crashes_at_the_end(_where):
+    """A crash leaves a table, or all of its partitions, as its definition says, and the binary log as well."""
+    by_hash = "PARTITION BY HASH (id) PARTITIONS 3"
+    cases = [(change, by_hash) for change in ("ADD KEY a (a), ADD COLUMN c INT DEFAULT 9", "DROP KEY b, ADD KEY ab (a, b)",
+                                              "ADD COLUMN c INT DEFAULT 9 FIRST", "RENAME COLUMN b TO c", "FORCE, ADD KEY a (a)")]
+    cases += [("ADD KEY a (a), FORCE", ""), ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "")]
     with tenant_tests.Killer() as killer, server.Server("MYRIAD", options=["--log-bin=binlog", "--sync-binlog=1"]) as where:
-        for no, change in enumerate(changes):
-            moments = [("KILL_AT_PHASE", BEGUN, False), ("KILL_BEFORE_PHASE", DONE, True), ("KILL_AT_PHASE", DONE, True),
-                       ("KILL_AT", "/p.frm", True)]
-            for moment, at, done in moments:
+        for change, partitions in cases:
+            for moment, at, done in [("KILL_AT_PHASE", BEGUN, False), ("KILL_BEFORE_PHASE", DONE, True), ("KILL_AT_PHASE", DONE, True),
+                                     ("KILL_AT", "/p.frm", True)]:
                 # What changes nothing in the engine is known to be done when the server has noted it.
                 done = done and not (moment == "KILL_BEFORE_PHASE" and change.startswith("RENAME"))
-                killer.restart(where)
-                c = database(where)
-                rows(c, f"CREATE TABLE p ({columns}, KEY b (b)) PARTITION BY HASH (id) PARTITIONS 3")
-                rows(c, "INSERT INTO p SELECT seq, seq, seq FROM seq_1_to_100")
-                before = rows(c, "SHOW CREATE TABLE p")[0][1]
-                killer.restart(where, **{moment: str(at)})
-                c = where.connect(database="d")
-                rows(c, "RESET MASTER")
-                what = f"{change}, {moment} {at}"
-                expect(f"{what}: killed", code_of(c, f"ALTER TABLE p {change}"), 2013)
-                where.process.wait(30)
-                killer.restart(where)
-                c = where.connect(database="d")
-                expect(f"{what}: done", rows(c, "SHOW CREATE TABLE p")[0][1] != before, done)
-                expect(f"{what}: rows", rows(c, "SELECT COUNT(*), SUM(a) FROM p"), ((100, 5050),))
-                expect(f"{what}: CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE p EXTENDED")], ["OK"])
-                # The server leaves a .par file behind; DROP DATABASE removes it.
-                left = [name for name in os.listdir(os.path.join(where.datadir, "d")) if "#sql" in name and not name.endswith(".par")]
-                expect(f"{what}: left behind", left, [])
-                logged = [log for (log, *_) in rows(c, "SHOW BINARY LOGS")]
-                events = [event[5] for log in logged for event in rows(c, f"SHOW BINLOG EVENTS IN '{log}'")]
-                expect(f"{what}: in the binary log", sum(f"ALTER TABLE p {change}" in event for event in events), int(done))
-                rows(c, f"ALTER TABLE p {change}" if not done else "ALTER TABLE p ADD KEY again (a), ALGORITHM=NOCOPY")
+                crash_at_the_end(where, killer, change, partitions, {moment: str(at)}, done)
+
+
+def crash_at_the_end(where, killer, change, partitions, moment, done):
+    what = f"{change} {partitions}, {moment}"
+    killer.restart(where)
+    c = database(where)
+    rows(c, f"CREATE TABLE p (id INT PRIMARY KEY, a INT NOT NULL, b INT, KEY b (b)) TABLESPACE_PER='TABLE' {partitions}")
+    rows(c, "INSERT INTO p SELECT seq, seq, seq FROM seq_1_to_100")
+    before = rows(c, "SHOW CREATE TABLE p")[0][1]
+    spaces = "SELECT COUNT(*) FROM information_schema.MYRIAD_TABLESPACES"
+    there = rows(c, spaces)
+    killer.restart(where, **moment)
+    c = where.connect(database="d")
+    rows(c, "RESET MASTER")
+    expect(f"{what}: killed", code_of(c, f"ALTER TABLE p {change}"), 2013)
+    where.process.wait(30)
+    killer.restart(where)
+    c = where.connect(database="d")
+    expect(f"{what}: done", rows(c, "SHOW CREATE TABLE p")[0][1] != before, done)
+    expect(f"{what}: rows", rows(c, "SELECT COUNT(*), SUM(a) FROM p"), ((100, 5050),))
+    expect(f"{what}: CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE p EXTENDED")], ["OK"])
+    # The server leaves a .par file behind; DROP DATABASE removes it.
+    left = [name for name in os.listdir(os.path.join(where.datadir, "d")) if "#sql" in name and not name.endswith(".par")]
+    expect(f"{what}: left behind", left, [])
+    deadline = time.monotonic() + 20
+    while rows(c, spaces) != there and time.monotonic() < deadline:
+        time.sleep(0.1)
+    expect(f"{what}: tablespaces", rows(c, spaces), there)
+    logged = [log for (log, *_) in rows(c, "SHOW BINARY LOGS")]
+    events = [event[5] for log in logged for event in rows(c, f"SHOW BINLOG EVENTS IN '{log}'")]
+    expect(f"{what}: in the binary log", sum(f"ALTER TABLE p {change}" in event for event in events), int(done))
+    rows(c, f"ALTER TABLE p {change}" if not done else "ALTER TABLE p ADD KEY again (a), ALGORITHM=NOCOPY")
 
 
 if __name__ == "__main__":

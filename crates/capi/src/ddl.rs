@@ -296,7 +296,9 @@ pub unsafe extern "C" fn myriad_alter_tables(
         for (a, (keys, indexes)) in given.iter().zip(&owned) {
             // SAFETY: as before; the builds are live and different, each is used by this call alone.
             let (name, to, builds) = unsafe { (name(a.name)?, definition(&*a.to, keys)?, builds(a)) };
-            alterations.push(Alteration { name, to, indexes, builds });
+            // SAFETY: null or NUL-terminated by contract.
+            let contents = if a.contents.is_null() { None } else { Some(unsafe { crate::types::name(a.contents) }?) };
+            alterations.push(Alteration { name, to, indexes, builds, contents });
         }
         e.engine.alter_tables(&mut alterations)?;
         Ok(Status::Ok)

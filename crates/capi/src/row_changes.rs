@@ -46,6 +46,7 @@ pub unsafe extern "C" fn myriad_row_changes_visit(
     c: *mut RowChangesHandle,
     before: *mut SessionHandle,
     now: *mut SessionHandle,
+    apart: bool,
     visit: Option<RowChangeFn>,
     arg: *mut c_void,
     count: *mut u64,
@@ -55,7 +56,7 @@ pub unsafe extern "C" fn myriad_row_changes_visit(
     guard(Some(engine), || {
         let Some(visit) = visit else { return Err(Error::invalid("nobody to tell of changed rows")) };
         let mut refused = Status::Ok;
-        let told = changes.visit(before, now, &mut |change| {
+        let told = changes.visit(before, now, apart, &mut |change| {
             let (old, new) = (change.old.map(c_row), change.new.map(c_row));
             let at = |row: &Option<CRow>| row.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
             // SAFETY: the callback is the caller's; the rows are valid during the call.

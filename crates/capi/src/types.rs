@@ -164,6 +164,7 @@ pub struct CAlteration {
     pub index_count: u32,
     pub builds: *const *mut BuildHandle,
     pub build_count: u32,
+    pub contents: *const c_char,
 }
 
 /// `myriad_table_spec`.

@@ -22,6 +22,8 @@ pub struct TableChange<'a> {
     pub to: NewDefinition<'a>,
     /// Its indexes, each with where it comes from; empty = as they are.
     pub indexes: &'a [(IndexSpec, IndexSource)],
+    /// A table whose rows and indexes it gets instead of its own, and which is no more then.
+    pub contents: Option<&'a str>,
 }
 
 /// Where a table's new list of indexes gets one from.
@@ -372,27 +374,55 @@ impl Catalog {
             let one = |(change, &image)| self.alter_one(trx, change, image);
             changes.iter().zip(&images).map(one).collect::<Result<Vec<_>>>()
         });
-        changes.iter().for_each(|c| self.forget(c.name));
+        changes.iter().flat_map(|c| [Some(c.name), c.contents]).flatten().for_each(|name| self.forget(name));
         let changed = changed?;
         for change in changes {
             self.foreign_keys_changed(change.name, change.to.keys)?;
         }
-        let built: Vec<IndexId> = changes.iter().flat_map(|c| c.indexes).filter_map(|(_, from)| from.built()).collect();
-        if !built.is_empty() {
-            self.note_new_contents(built.into_iter())?;
+        let built = changes.iter().flat_map(|c| c.indexes).filter_map(|(_, from)| from.built());
+        let taken = changes.iter().zip(&changed).filter(|(change, _)| change.contents.is_some());
+        let taken = taken.filter_map(|(_, changed)| changed.new.as_ref()).flat_map(|def| &def.indexes).map(|i| i.id);
+        let ids: Vec<IndexId> = built.chain(taken).collect();
+        if !ids.is_empty() {
+            self.note_new_contents(ids.into_iter())?;
         }
         Ok(changed)
     }
 
     fn alter_one(&self, trx: &mut Trx, change: &TableChange<'_>, image: (ShapeId, [u8; 16])) -> Result<Changed> {
         self.alter_in(trx, change.name, |trx, def| {
-            if !change.indexes.is_empty() {
-                self.replace_indexes(trx, def, change.indexes)?;
+            match change.contents {
+                Some(from) => self.take_contents(trx, def, from)?,
+                None if change.indexes.is_empty() => (),
+                None => self.replace_indexes(trx, def, change.indexes)?,
             }
             self.change_foreign_keys(trx, def, change.to.keys)?;
             def.set(&change.to, image);
             Ok(())
         })
+    }
+
+    fn take_contents(&self, trx: &mut Trx, def: &mut TableDef, from: &str) -> Result<()> {
+        let key = table_key(from)?;
+        let copy = self.table_locked(trx, from, &key)?;
+        if def.is_in_memory() != copy.is_in_memory() || !copy.foreign_keys.is_empty() || def.name == from {
+            return Err(Error::invalid(format!("contents of {from} for {}", def.name)));
+        }
+        apply_one(trx, OpKind::Delete, &index(rows::TABLES), &key, &[])?;
+        self.release_storage(trx, def)?;
+        let TableDef { id, space, ref indexes, hidden_row_id, auto_increment, own_space, create_time_s, .. } = *copy;
+        *def = TableDef {
+            id,
+            space,
+            indexes: indexes.clone(),
+            hidden_row_id,
+            auto_increment,
+            own_space,
+            create_time_s,
+            row_layouts: Box::default(),
+            ..def.clone()
+        };
+        Ok(())
     }
 
     fn replace_indexes(&self, trx: &mut Trx, def: &mut TableDef, to: &[(IndexSpec, IndexSource)]) -> Result<()> {

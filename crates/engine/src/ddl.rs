@@ -20,6 +20,8 @@ pub struct Alteration<'a> {
     pub indexes: &'a [(IndexSpec, Option<u32>)],
     /// Its indexes that are new.
     pub builds: Vec<&'a mut IndexBuild>,
+    /// A table that nobody else sees, whose rows and indexes it gets instead of its own, and which is no more then.
+    pub contents: Option<&'a str>,
 }
 
 impl Engine {
@@ -130,7 +132,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn redefine(&self, name: &str, to: &NewDefinition<'_>) -> Result<()> {
-        self.change_tables(&[TableChange { name, to: *to, indexes: &[] }])
+        self.change_tables(&[TableChange { name, to: *to, indexes: &[], contents: None }])
     }
 
     /// New definitions and indexes, of all these tables or, on an error, of none.
@@ -141,7 +143,7 @@ impl Engine {
         let indexes = alterations.iter().map(|a| self.new_indexes(a)).collect::<Result<Vec<_>>>()?;
         let mut changes = Vec::with_capacity(alterations.len());
         for (a, indexes) in alterations.iter().zip(&indexes) {
-            changes.push(TableChange { name: a.name, to: a.to, indexes });
+            changes.push(TableChange { name: a.name, to: a.to, indexes, contents: a.contents });
         }
         self.change_tables(&changes)?;
         for build in alterations.iter_mut().flat_map(|a| &mut a.builds) {
@@ -173,7 +175,13 @@ impl Engine {
 
     fn change_tables(&self, changes: &[TableChange<'_>]) -> Result<()> {
         self.pool().check_poison()?;
-        self.catalog().alter_tables(changes)?.into_iter().try_for_each(|changed| self.outdate(Ok(changed)))
+        for changed in self.catalog().alter_tables(changes)? {
+            // Contents that were another table's had its definition.
+            let new = changed.new.as_ref().map(|def| def.id.0);
+            new.into_iter().for_each(|id| self.shares().outdate(id));
+            self.outdate(Ok(changed))?;
+        }
+        Ok(())
     }
 
     /// The definition's id that the last change in place gave to the first table whose name begins with `prefix`; `None` if

@@ -81,7 +81,8 @@ impl RowChanges {
     }
 
     /// Gives `now` a new snapshot, and `visit` each row that differs, or may differ, between what `before` shows and what `now`
-    /// shows, once each and in key order; how many they were. The next visit's `before` is this one's `now`.
+    /// shows, once each and in key order; how many they were. `apart`: all old rows come first, the new ones after them. The next
+    /// visit's `before` is this one's `now`.
     ///
     /// # Errors
     /// Those of `visit`, of temporary files and of reading rows. What was told may not be all then: the index is of no use.
@@ -89,29 +90,50 @@ impl RowChanges {
         &mut self,
         before: &mut Session,
         now: &mut Session,
+        apart: bool,
         visit: &mut dyn FnMut(RowChange<'_>) -> Result<()>,
     ) -> Result<u64> {
         open_new_snapshot(now)?;
         // After the snapshot: whoever has committed before it has noted his rows before.
         let mut keys = self.log.take()?;
-        let (table, log, mut count) = (&self.table, &self.log, 0);
-        let mut last: Option<Vec<u8>> = None;
-        keys.finish(&mut |entry| {
-            if last.as_deref() == Some(entry.key) {
-                return Ok(());
-            }
-            last = Some(entry.key.to_vec());
-            count += 1;
+        let (table, log) = (&self.table, &self.log);
+        let clustered = table.share.index(0)?;
+        let count = each_key(&mut keys, &mut |key| {
             // Somebody has changed it who has not committed for `now`, and will not note it again.
-            if !now.trx.sees_newest(table.share.index(0)?, entry.key)? {
-                log.note(std::iter::once(entry.key));
+            if !now.trx.sees_newest(clustered, key)? {
+                log.note(std::iter::once(key));
             }
-            let old = before.get(table, 0, entry.key, false, Lock::None, Wait::Wait)?;
-            let new = now.get(table, 0, entry.key, false, Lock::None, Wait::Wait)?;
-            visit(RowChange { old, new })
+            let old = before.get(table, 0, key, false, Lock::None, Wait::Wait)?;
+            match apart {
+                false => visit(RowChange { old, new: now.get(table, 0, key, false, Lock::None, Wait::Wait)? }),
+                true if old.is_some() => visit(RowChange { old, new: None }),
+                true => Ok(()),
+            }
         })?;
+        if apart {
+            each_key(&mut keys, &mut |key| match now.get(table, 0, key, false, Lock::None, Wait::Wait)? {
+                None => Ok(()),
+                new => visit(RowChange { old: None, new }),
+            })?;
+        }
         Ok(count)
     }
+}
+
+/// Gives each key once; how many they are.
+fn each_key(keys: &mut Sorter, give: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<u64> {
+    let (mut count, mut last): (u64, Option<Vec<u8>>) = (0, None);
+    keys.finish(&mut |entry| {
+        if last.as_deref() == Some(entry.key) {
+            return Ok(());
+        }
+        let last = last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(entry.key);
+        count += 1;
+        give(entry.key)
+    })?;
+    Ok(count)
 }
 
 fn open_new_snapshot(session: &mut Session) -> Result<()> {

@@ -136,7 +136,7 @@ impl Sorter {
         self.runs.is_empty().then_some(self.bytes.len())
     }
 
-    /// Gives all entries in key order.
+    /// Gives all entries in key order, as often as it is called.
     pub(crate) fn finish(&mut self, visit: &mut dyn FnMut(&SortedEntry<'_>) -> Result<()>) -> Result<()> {
         if self.runs.is_empty() {
             self.sort();

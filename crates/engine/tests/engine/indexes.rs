@@ -21,7 +21,7 @@ pub fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, du
     let indexes = [(IndexSpec::UNIQUE, Some(0)), (IndexSpec::PLAIN, None)];
     build.finish()?;
     let to = NewDefinition { frm: b"new image", ..Default::default() };
-    engine.alter_tables(&mut [Alteration { name, to, indexes: &indexes, builds: vec![&mut build] }])
+    engine.alter_tables(&mut [Alteration { name, to, indexes: &indexes, builds: vec![&mut build], contents: None }])
 }
 
 /// Entries of a table's second index that everybody sees.
@@ -184,7 +184,7 @@ fn tables_change_together_or_not_at_all() {
     let to = NewDefinition { definition_id: Some([7; 16]), row_layouts: Some(b"layouts"), ..Default::default() };
     let fewer: &[_] = &[(IndexSpec::UNIQUE, Some(0))];
     let change = |names: &[&'static str]| {
-        let of = |&name: &&'static str| Alteration { name, to, indexes: fewer, builds: Vec::new() };
+        let of = |&name: &&'static str| Alteration { name, to, indexes: fewer, builds: Vec::new(), contents: None };
         engine.alter_tables(&mut names.iter().map(of).collect::<Vec<_>>())
     };
     let state = |name: &str| {
@@ -207,4 +207,61 @@ fn tables_change_together_or_not_at_all() {
         assert!(engine.frm(name).unwrap().is_empty());
     }
     assert_eq!(engine.definition_id("d/t#P#").unwrap(), Some([7; 16]));
+}
+
+#[test]
+fn a_table_takes_the_contents_of_another() {
+    let io = SimIo::new(1);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    for placement in [Placement::Database, Placement::Table] {
+        let name = &format!("d/t{}", placement as u8);
+        let spec = |auto_increment_next| TableSpec {
+            indexes: &[IndexSpec::UNIQUE],
+            placement: Some(placement),
+            auto_increment_next,
+            ..Default::default()
+        };
+        engine.create_table(name, &TableSpec { frm: b"image", ..spec(Some(1)) }).unwrap();
+        engine.create_table("d/#sql-new", &spec(Some(1))).unwrap();
+        fill(&engine, name, 10);
+        fill(&engine, "d/#sql-new", 500);
+        let mut reader = engine.session();
+        reader.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+        reader.open_snapshot().unwrap();
+        let (old, new) = (engine.open_table(name).unwrap(), engine.open_table("d/#sql-new").unwrap());
+        new.auto_increment_set(77).unwrap();
+        let take = |contents| {
+            let to = NewDefinition { frm: b"new image", ..Default::default() };
+            engine.alter_tables(&mut [Alteration { name, to, indexes: &[], builds: Vec::new(), contents }])
+        };
+        assert!(matches!(take(Some(&**name)), Err(Error::Invalid { .. })));
+        assert!(matches!(take(Some("d/none")), Err(Error::NoSuchTable { .. })));
+        assert_eq!(rows(&engine, name).len(), 10);
+        take(Some("d/#sql-new")).unwrap();
+        assert!(!old.is_current() && !new.is_current());
+        assert!(!engine.table_exists("d/#sql-new").unwrap());
+        assert_eq!(engine.frm(name).unwrap(), b"new image");
+        assert_eq!(rows(&engine, name).len(), 500);
+        let table = engine.open_table(name).unwrap();
+        assert!(table.is_current());
+        assert_eq!(table.info().unwrap().auto_increment_next, 77);
+        let read = reader.get(&table, 0, b"", false, Lock::None, Wait::Wait);
+        assert!(matches!(read, Err(Error::DefinitionChanged { .. })), "{read:?}");
+    }
+    drop(engine);
+    let io = io.crash(7);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    for name in ["d/t0", "d/t2"] {
+        assert_eq!(rows(&engine, name).len(), 500);
+        assert_eq!(engine.open_table(name).unwrap().info().unwrap().auto_increment_next, 77);
+        fill_more(&engine, name);
+    }
+}
+
+fn fill_more(engine: &Arc<Engine>, name: &str) {
+    let table = engine.open_table(name).unwrap();
+    let mut session = engine.session();
+    session.insert(&table, b"one more", b"row").unwrap();
+    session.commit().unwrap();
+    assert_eq!(rows(engine, name).len(), 501);
 }

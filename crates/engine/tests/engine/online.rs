@@ -45,7 +45,7 @@ impl Online {
     fn catch_up(&mut self) -> Result<u64> {
         let mut now = self.engine.session();
         let (build, unique_len) = (&mut self.build, if self.unique { 8 } else { 0 });
-        let count = self.changes.visit(&mut self.before, &mut now, &mut |RowChange { old, new }| {
+        let count = self.changes.visit(&mut self.before, &mut now, false, &mut |RowChange { old, new }| {
             if let Some(old) = old {
                 build.remove(&entry(old.key, old.value))?;
             }
@@ -61,7 +61,8 @@ impl Online {
         let second = IndexSpec { unique: self.unique, ..IndexSpec::PLAIN };
         let to = NewDefinition { frm: b"image", ..Default::default() };
         let indexes = [(IndexSpec::UNIQUE, Some(0)), (second, None)];
-        let alteration = Alteration { name: &name, to, indexes: &indexes, builds: vec![&mut self.build] };
+        let alteration =
+            Alteration { name: &name, to, indexes: &indexes, builds: vec![&mut self.build], contents: None };
         self.engine.alter_tables(&mut [alteration]).unwrap();
     }
 }

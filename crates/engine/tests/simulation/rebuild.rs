@@ -48,7 +48,7 @@ impl Rebuild {
     fn catch_up(&mut self, engine: &Arc<Engine>) -> Result<()> {
         let mut now = engine.session();
         let (index, build) = (self.index, &mut self.build);
-        self.changes.visit(&mut self.before, &mut now, &mut |RowChange { old, new }| {
+        self.changes.visit(&mut self.before, &mut now, false, &mut |RowChange { old, new }| {
             let [old, new] = [old, new].map(|row| row.map(|row| Rebuild::entry(index, row)));
             if let Some((key, _)) = old {
                 build.remove(&key)?;
@@ -102,7 +102,7 @@ impl World {
         indexes[rebuild.index].1 = None;
         let to = NewDefinition { frm: b"rebuilt", ..Default::default() };
         let builds = vec![&mut rebuild.build];
-        let alteration = Alteration { name: &rebuild.table, to, indexes: &indexes, builds };
+        let alteration = Alteration { name: &rebuild.table, to, indexes: &indexes, builds, contents: None };
         let altered = self.engine().alter_tables(&mut [alteration]);
         if let Err(e) = altered {
             // Done or not: the contents are the same, what may be read with older snapshots is not.
