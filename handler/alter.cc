@@ -396,6 +396,8 @@ int ha_myriad::find_auto_increment_floor() {
 
 /* Gives the new plan the rows' layouts after the change; true and an error if it cannot. */
 bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Inplace_alter *alter) {
+  /* Rows of another clustered key are read by the plan that wrote them, see begin_build(). */
+  if (!same_clustered_key(table, altered, origins_of(altered, info))) return false;
   myriad::RowLayouts layouts = m_plan->layouts();
   if (info->handler_flags & NEW_LAYOUT) {
     const std::vector<int> origins = origins_of(altered, info);

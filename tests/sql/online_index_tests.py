@@ -40,6 +40,7 @@ def fill(c, options="", name="t"):
 # Those that build the table anew; where its primary key is u, its rows stay found by id.
 REBUILDS = [
     ("FORCE", {}),
+    ("ADD COLUMN z INT DEFAULT 1 AFTER a", {}),
     ("DROP PRIMARY KEY, ADD PRIMARY KEY (u), ADD UNIQUE i (id)", {"i": "id, a, u"}),
     ("ADD KEY k1 (s, n), FORCE", {"k1": "id, s, n", "i": "id, u"}),
     ("ENGINE=MYRIAD, ADD KEY k2 (v, w), ADD KEY k3 (b(10))", {"k2": "id, v, w"}),
