@@ -75,17 +75,16 @@ class Churn:
             thread.join()
 
 
-def index_beside_writers(srv, row_count, writers):
-    """Seconds that ADD INDEX takes; what the writers got done meanwhile goes to `writers`."""
+def beside_writers(srv, row_count, writers, statement):
+    """Seconds that a statement takes; what the writers got done meanwhile goes to `writers`."""
     churn = Churn(srv, row_count)
     time.sleep(2)
     begin = time.monotonic()
-    seconds = timed(srv, "ALTER TABLE t ADD INDEX kc(k, c)")
+    seconds = timed(srv, statement)
     time.sleep(1)  # the longest may end after it
     churn.stop()
     took = [update for end, update in churn.updates if begin < end and end - update < begin + seconds]
     writers[srv.engine] = (len(took) / seconds, max(took) * 1000)
-    srv.query("ALTER TABLE t DROP INDEX kc", "bench")
     return seconds
 
 
@@ -123,9 +122,15 @@ def main():
             ("LOAD DATA, key order", lambda s: timed(s, f"LOAD DATA INFILE '{ordered}' INTO TABLE t")),
             ("LOAD DATA, random order", lambda s: timed(s, f"LOAD DATA INFILE '{shuffled}' INTO TABLE r")),
             ("ADD INDEX", lambda s: timed(s, "ALTER TABLE t ADD INDEX c(c)")),
-            (f"ADD INDEX, {CLIENTS} clients update", lambda s: index_beside_writers(s, args.rows, writers)),
+            (f"ADD INDEX, {CLIENTS} clients update",
+             lambda s: beside_writers(s, args.rows, writers, "ALTER TABLE t ADD INDEX kc(k, c)")),
             ("updates a second meanwhile", lambda s: writers[s.engine][0]),
             ("longest of them, ms", lambda s: writers[s.engine][1]),
+            ("DROP INDEX", lambda s: timed(s, "ALTER TABLE t DROP INDEX kc")),
+            ("FORCE", lambda s: timed(s, "ALTER TABLE t FORCE")),
+            (f"FORCE, {CLIENTS} clients update", lambda s: beside_writers(s, args.rows, writers, "ALTER TABLE t FORCE")),
+            ("updates a second beside FORCE", lambda s: writers[s.engine][0]),
+            ("longest of those, ms", lambda s: writers[s.engine][1]),
             ("full-scan COUNT", lambda s: timed(s, "SELECT COUNT(*) FROM t")),
             ("full-scan filter", lambda s: timed(s, "SELECT COUNT(*) FROM t FORCE INDEX (PRIMARY) WHERE pad < 'x'")),
             ("CHECKSUM TABLE", lambda s: timed(s, "CHECKSUM TABLE t")),
