@@ -341,6 +341,8 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   }
   if (m_own_session || (flags & ~possible)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (info->ignore || info->error_if_not_empty) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  /* The copy says which. */
+  if (myriad_refused_option(*info->create_info)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (option_changes(table, altered, &ha_table_option_struct::in_memory)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const bool longer = flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
   /* Generated columns may depend on a longer one. */
@@ -396,7 +398,7 @@ int ha_myriad::find_auto_increment_floor() {
 
 /* Gives the new plan the rows' layouts after the change; true and an error if it cannot. */
 bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Inplace_alter *alter) {
-  /* Rows of another clustered key are read by the plan that wrote them, see begin_build(). */
+  /* Rows of another clustered key are read by the plan that wrote them, see make_rebuild(). */
   if (!same_clustered_key(table, altered, origins_of(altered, info))) return false;
   myriad::RowLayouts layouts = m_plan->layouts();
   if (info->handler_flags & NEW_LAYOUT) {
@@ -421,10 +423,12 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   alter->plan.reset(new TablePlan(altered));
   if (lay_out(altered, info, alter)) return true;
   if (change_foreign_keys(altered, info, *alter->plan, &alter->foreign_keys)) return true;
+  if (rebuilds(table, altered, info)) {
+    alter->layouts.clear();
+    return begin_build(alter, make_rebuild(altered, info, *alter->plan));
+  }
   std::vector<uint32_t> added;
-  const bool rebuilt = rebuilds(table, altered, info);
   for (const IndexPlan &index : alter->plan->indexes()) {
-    if (rebuilt) break;
     alter->specs.push_back({index.unique, index.hash});
     if (index.core_no == 0) {
       alter->old_of_new.push_back(0);
@@ -438,29 +442,27 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
       alter->old_of_new.push_back(int32_t(m_plan->core_number(old_key_of(table, info, key))));
     }
   }
-  if (added.empty() && !rebuilt) return false;
-  const int error = begin_build(altered, info, alter, added);
-  if (error) print_error(error, MYF(0));
-  return error;
+  if (added.empty()) return false;
+  return begin_build(alter, new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
 }
 
-int ha_myriad::begin_build(TABLE *altered, Alter_inplace_info *info, Inplace_alter *alter,
-                           const std::vector<uint32_t> &added) {
-  if (!nobody_writes(table)) return HA_ERR_INTERNAL_ERROR;
-  if (int error = wait_for_prepared()) return error;
-  if (rebuilds(table, altered, info)) {
-    /* Under the altered table's temporary name, with the partition's part. */
-    const size_t part = m_name.find("#P#");
-    std::string name = myriad_name(altered->s->normalized_path.str);
-    if (part != std::string::npos) name += m_name.substr(part);
-    alter->layouts.clear();
-    const bool same_key = same_clustered_key(table, altered, origins_of(altered, info));
-    const TablePlan &reader = same_key ? *alter->plan : *m_plan;
-    alter->build.reset(new myriad::TableRebuild(ha_thd(), m_table, altered, reader, std::move(name), whole_row_max()));
-  } else {
-    alter->build.reset(new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
-  }
-  return alter->build->begin(core());
+OnlineBuild *ha_myriad::make_rebuild(TABLE *altered, const Alter_inplace_info *info, const TablePlan &plan) {
+  /* Under the altered table's temporary name, with the partition's part. */
+  std::string name = myriad_name(altered->s->normalized_path.str);
+  const size_t part = m_name.find("#P#");
+  if (part != std::string::npos) name += m_name.substr(part);
+  const bool same_key = same_clustered_key(table, altered, origins_of(altered, info));
+  return new myriad::TableRebuild(ha_thd(), m_table, altered, same_key ? plan : *m_plan, std::move(name),
+                                  whole_row_max());
+}
+
+/* True and an error if that fails. */
+bool ha_myriad::begin_build(Inplace_alter *alter, OnlineBuild *build) {
+  alter->build.reset(build);
+  int error = nobody_writes(table) ? wait_for_prepared() : HA_ERR_INTERNAL_ERROR;
+  if (!error) error = build->begin(core());
+  if (error) print_error(error, MYF(0));
+  return error;
 }
 
 /* True and an error, unless the build went well. */

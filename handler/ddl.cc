@@ -25,17 +25,8 @@ bool has_row_format(enum row_type type) {
   }
 }
 
-/* Options that would have to be ignored are refused, as InnoDB does in its strict mode. */
-int check_options(const HA_CREATE_INFO *create_info) {
-  const char *option = nullptr;
-  if (create_info->data_file_name)
-    option = "DATA DIRECTORY";
-  else if (create_info->index_file_name)
-    option = "INDEX DIRECTORY";
-  else if ((create_info->used_fields & HA_CREATE_USED_ROW_FORMAT) && !has_row_format(create_info->row_type))
-    option = "ROW_TYPE";
-  else if ((create_info->used_fields & HA_CREATE_USED_KEY_BLOCK_SIZE) && create_info->key_block_size)
-    option = "KEY_BLOCK_SIZE";
+int check_options(const HA_CREATE_INFO &create_info) {
+  const char *option = myriad_refused_option(create_info);
   if (!option) return 0;
   my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "MYRIAD", option);
   return HA_ERR_UNSUPPORTED;
@@ -110,10 +101,18 @@ bool same_folder(const char *a, const char *b) {
 
 }  // namespace
 
+const char *myriad_refused_option(const HA_CREATE_INFO &create_info) {
+  if (create_info.data_file_name) return "DATA DIRECTORY";
+  if (create_info.index_file_name) return "INDEX DIRECTORY";
+  if ((create_info.used_fields & HA_CREATE_USED_ROW_FORMAT) && !has_row_format(create_info.row_type)) return "ROW_TYPE";
+  if ((create_info.used_fields & HA_CREATE_USED_KEY_BLOCK_SIZE) && create_info.key_block_size) return "KEY_BLOCK_SIZE";
+  return nullptr;
+}
+
 int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
   THD *thd = ha_thd();
   int error = check_refused(form);
-  if (!error) error = check_options(create_info);
+  if (!error) error = check_options(*create_info);
   if (!error) error = check_name(myriad_name(path));
   if (!error && !has_folder(path)) {
     my_error(ER_BAD_DB_ERROR, MYF(0), form->s->db.str);

@@ -21,6 +21,9 @@ public:
 };
 
 class Inplace_alter;
+namespace myriad {
+class OnlineBuild;
+}
 
 class ha_myriad final : public handler {
 public:
@@ -240,7 +243,8 @@ private:
   int end_copy();
   void abandon_copy();
   bool report_build(TABLE *altered, const Inplace_alter &, int error);
-  int begin_build(TABLE *altered, Alter_inplace_info *, Inplace_alter *, const std::vector<uint32_t> &added);
+  myriad::OnlineBuild *make_rebuild(TABLE *altered, const Alter_inplace_info *, const myriad::TablePlan &plan);
+  bool begin_build(Inplace_alter *, myriad::OnlineBuild *);
   bool finish_build(TABLE *altered, Inplace_alter *);
   bool prepare_commit(TABLE *altered, const Alter_inplace_info *, Inplace_alter *);
   void load_references();

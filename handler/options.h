@@ -8,5 +8,9 @@ struct ha_table_option_struct {
   bool in_memory;
 };
 
+/* An option of the server's that would have to be ignored, which is refused, as InnoDB does in its strict mode; null if
+   there is none. */
+const char *myriad_refused_option(const HA_CREATE_INFO &);
+
 extern ha_create_table_option myriad_table_options[];
 #endif
