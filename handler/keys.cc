@@ -687,7 +687,7 @@ bool same_column(const KeyPart &part, const uchar *a, const uchar *b) {
   }
   Bytes left = column_bytes(part, a), right = column_bytes(part, b);
   if (left.length != right.length) return false;
-  return left.data == right.data || !memcmp(left.data, right.data, left.length);
+  return left.data == right.data || !left.length || !memcmp(left.data, right.data, left.length);
 }
 
 }  // namespace myriad

@@ -455,7 +455,7 @@ bool TablePlan::same_row(const uchar *a, const uchar *b) const {
       memcpy(&x, x, sizeof x);
       memcpy(&y, y, sizeof y);
     }
-    if (x != y && memcmp(x, y, length)) return false;
+    if (x != y && length && memcmp(x, y, length)) return false;
   }
   return true;
 }
