@@ -120,6 +120,11 @@ bool has_long_unique(const TABLE *table) {
   return false;
 }
 
+/* Of the last two the server checks each row that is written. */
+bool may_be_built(const KEY &key) {
+  return !(key.flags & (HA_FULLTEXT | HA_SPATIAL)) && key.algorithm != HA_KEY_ALG_LONG_HASH && !key.without_overlaps;
+}
+
 /* Whether old rows can be read by their layouts. Nullability changes keys, and what generated columns can be. */
 bool can_keep_rows(const TABLE *old, TABLE *altered, const std::vector<int> &origins, bool longer) {
   if (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)) return false;
@@ -316,11 +321,8 @@ bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info
   if (table->s->tmp_table || table->versioned() || altered->versioned()) return false;
   /* Rows would get hidden row ids, of which those that have changed meanwhile are not found again. */
   if (altered->s->primary_key >= MAX_KEY && table->s->primary_key < MAX_KEY) return false;
-  for (uint no = 0; no < altered->s->keys; no++) {
-    const KEY &key = altered->key_info[no];
-    if (key.flags & (HA_FULLTEXT | HA_SPATIAL) || key.algorithm == HA_KEY_ALG_LONG_HASH || key.without_overlaps)
-      return false;
-  }
+  for (uint no = 0; no < altered->s->keys; no++)
+    if (!may_be_built(altered->key_info[no])) return false;
   /* A row is without what its clustered key tells, so those of another key are read by the plan that wrote them. */
   if (!same_clustered_key(table, altered, origins_of(altered, info)) && info->handler_flags & NEW_LAYOUT) return false;
   return !::has_long_unique(table) && !(info->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
@@ -364,13 +366,8 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   }
   for (uint no = 0; no < altered->s->keys; no++) {
     const KEY &key = altered->key_info[no];
-    if (is_added(info, key)) {
-      /* Of the last two the server checks each row that is written. */
-      if (key.flags & (HA_FULLTEXT | HA_SPATIAL) || key.algorithm == HA_KEY_ALG_LONG_HASH || key.without_overlaps)
-        return HA_ALTER_INPLACE_NOT_SUPPORTED;
-      continue;
-    }
-    if (!is_kept(table, info, key, origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    if (is_added(info, key) ? !may_be_built(key) : !is_kept(table, info, key, origins))
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
@@ -428,8 +425,8 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
     return begin_build(alter, make_rebuild(altered, info, *alter->plan));
   }
   std::vector<uint32_t> added;
+  alter->specs = alter->plan->specs();
   for (const IndexPlan &index : alter->plan->indexes()) {
-    alter->specs.push_back({index.unique, index.hash});
     if (index.core_no == 0) {
       alter->old_of_new.push_back(0);
       continue;

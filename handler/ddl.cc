@@ -121,8 +121,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   if (error) return error;
 
   myriad::TablePlan plan(form);
-  std::vector<myriad_index_spec> indexes;
-  for (const auto &index : plan.indexes()) indexes.push_back({index.unique, index.hash});
+  const std::vector<myriad_index_spec> indexes = plan.specs();
 
   myriad::ForeignKeys foreign_keys;
   std::vector<std::string> kept;

@@ -107,8 +107,7 @@ int ha_myriad::open(const char *name, int, uint) {
 
 /* Whether the catalog's indexes are those that the plan numbers. */
 bool ha_myriad::has_planned_indexes() const {
-  std::vector<myriad_index_spec> specs;
-  for (const IndexPlan &index : m_plan->indexes()) specs.push_back({index.unique, index.hash});
+  const std::vector<myriad_index_spec> specs = m_plan->specs();
   return myriad_table_has_indexes(m_table, specs.data(), uint32_t(specs.size()));
 }
 

@@ -401,6 +401,12 @@ void TablePlan::pack_columns(const IndexPlan &index, const uchar *record, Buffer
   for (const KeyPart &part : index.parts) encode_from_record(part, record, out);
 }
 
+std::vector<myriad_index_spec> TablePlan::specs() const {
+  std::vector<myriad_index_spec> specs;
+  for (const IndexPlan &index : m_indexes) specs.push_back({index.unique, index.hash});
+  return specs;
+}
+
 void TablePlan::pack_clustered_key(const uchar *record, Buffer *out) const { pack_columns(clustered(), record, out); }
 
 size_t TablePlan::pack_entry_key(const IndexPlan &index, const uchar *record, const uchar *pk, size_t pk_length,

@@ -132,6 +132,8 @@ public:
   const IndexPlan &index(uint server_no) const { return m_indexes[core_number(server_no)]; }
   const IndexPlan &clustered() const { return m_indexes[0]; }
   const std::vector<IndexPlan> &indexes() const { return m_indexes; }
+  /* What the core is told about them. */
+  std::vector<myriad_index_spec> specs() const;
   uint32_t core_number(uint server_no) const {
     if (server_no == m_primary) return 0;
     return m_primary < MAX_KEY && server_no > m_primary ? server_no : server_no + 1;

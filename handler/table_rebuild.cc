@@ -20,8 +20,7 @@ TableRebuild::~TableRebuild() {
 }
 
 myriad_status TableRebuild::create() {
-  std::vector<myriad_index_spec> indexes;
-  for (const IndexPlan &index : m_target.indexes()) indexes.push_back({index.unique, index.hash});
+  const std::vector<myriad_index_spec> indexes = m_target.specs();
   const ha_table_option_struct *options = m_altered->s->option_struct;
   myriad_table_spec spec{};
   spec.indexes = indexes.data();
@@ -55,39 +54,45 @@ myriad_status TableRebuild::start(myriad_session *builder) {
 int TableRebuild::apply(const myriad_row &row, myriad_op_kind kind) {
   if (int error = read_row(row)) return error;
   const uchar *record = m_altered->record[0];
+  m_pk.clear();
   m_keys.clear();
   m_pending.clear();
   if (m_target.hidden_row_id())
-    m_keys.append(row.key, row.key_len);
+    m_pk.append(row.key, row.key_len);
   else
-    m_target.pack_clustered_key(record, &m_keys);
-  const size_t pk_length = m_keys.size();
+    m_target.pack_clustered_key(record, &m_pk);
   const size_t head = m_target.pack_row(record, m_whole_row_max, &m_row);
-  m_pending.push_back({0, 0, pk_length, m_target.hidden_row_id() ? 0 : pk_length, 0, 0});
   for (size_t no = 1; no < m_target.indexes().size(); no++) {
     const IndexPlan &index = m_target.indexes()[no];
     const size_t key = m_keys.size();
-    m_target.pack_columns(index, record, &m_keys);
-    const size_t columns = m_keys.size() - key;
-    m_keys.room(pk_length);
-    m_keys.append(m_keys.data(), pk_length);
+    const size_t columns = m_target.pack_entry_key(index, record, m_pk.data(), m_pk.size(), &m_keys);
     const size_t key_length = m_keys.size() - key, value = m_keys.size();
     m_target.pack_entry_value(index, record, columns, &m_keys);
     const size_t unique = index.unique && !m_target.any_null(index, record) ? columns : 0;
     m_pending.push_back({uint32_t(no), key, key_length, unique, value, m_keys.size() - value});
   }
-  m_ops.clear();
+  const bool inserts = kind == MYRIAD_OP_INSERT;
+  myriad_op op{};
+  op.kind = kind;
+  op.key = m_pk.data();
+  op.key_len = m_pk.size();
+  if (inserts) {
+    op.unique_len = m_target.hidden_row_id() ? 0 : m_pk.size();
+    op.value = m_row.data();
+    op.value_len = m_row.size();
+    op.head_len = head;
+  }
+  m_ops.assign(1, op);
   for (const PendingOp &pending : m_pending) {
-    myriad_op op{};
+    op = {};
     op.kind = kind;
     op.index_no = pending.index_no;
     op.key = m_keys.data() + pending.key;
     op.key_len = pending.key_length;
-    if (kind == MYRIAD_OP_INSERT) {
+    if (inserts) {
       op.unique_len = pending.unique_length;
-      op.value = pending.index_no ? m_keys.data() + pending.value : m_row.data();
-      op.value_len = pending.index_no ? pending.value_length : m_row.size();
-      op.head_len = pending.index_no ? 0 : head;
+      op.value = m_keys.data() + pending.value;
+      op.value_len = pending.value_length;
     }
     m_ops.push_back(op);
   }

@@ -21,6 +21,7 @@ public:
   bool read_duplicate() override;
 
 private:
+  /* Of a secondary index; offsets into m_keys. */
   struct PendingOp {
     uint32_t index_no;
     size_t key, key_length, unique_length, value, value_length;
@@ -46,7 +47,7 @@ private:
   std::unique_ptr<myriad_copy, Deleter> m_copy;
   std::vector<PendingOp> m_pending;
   std::vector<myriad_op> m_ops;
-  Buffer m_keys, m_row;
+  Buffer m_pk, m_row, m_keys;
 };
 
 }  // namespace myriad
