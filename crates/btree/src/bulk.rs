@@ -112,8 +112,8 @@ impl SortedEntries {
         Ok(())
     }
 
-    /// How many entries from `at` on go behind the last one of the leaf `p`, which covers the first of them: `payload` is that
-    /// of [`redo::APPEND`].
+    /// How many entries from `at` on go behind the last one of the leaf `p`, which covers the first of them, so that
+    /// [`room_left`] stays: `payload` is that of [`redo::APPEND`].
     fn behind(&self, at: usize, p: &[u8], payload: &mut Vec<u8>) -> usize {
         payload.clear();
         let slots = page::count(p);
@@ -121,7 +121,7 @@ impl SortedEntries {
             return 0;
         }
         let prefix = page::prefix_len(p);
-        let mut free = page::free_bytes(p);
+        let mut free = page::free_bytes(p).saturating_sub(room_left(p.len()));
         let mut end = at;
         while end < self.len() {
             let (key, value) = (self.key(end), self.value(end));
@@ -151,6 +151,12 @@ impl SortedEntries {
     }
 }
 
+/// Bytes that stay free on a leaf filled in key order: later changes make rows longer (by their version at least), and a full
+/// leaf would split at the first one.
+fn room_left(page_size: usize) -> usize {
+    page_size / 16
+}
+
 fn check_lengths(page_size: usize, key: usize, value: usize) -> Result<()> {
     let (key_max, max) = (key_bytes_max(page_size), page::entry_bytes_max(page_size));
     if key > key_max {
@@ -166,7 +172,7 @@ fn out_of_order() -> Error {
     Error::invalid("bulk load of keys that are not in order")
 }
 
-/// Builds a tree of its own from entries in key order: leaves packed to 15/16 and logged once each. The tree is whole
+/// Builds a tree of its own from entries in key order: leaves filled but for [`room_left`] and logged once each. The tree is whole
 /// after every leaf (its last leaf is empty and waits for what comes), so one that was given up is freed by
 /// [`Tree::destroy`]. Nobody else may use the tree before [`BulkBuilder::finish`].
 pub struct BulkBuilder<'p> {
@@ -207,12 +213,13 @@ impl<'p> BulkBuilder<'p> {
     /// # Errors
     /// [`myriad_base::Error::Invalid`] for a key out of order; [`myriad_base::Error::DiskFull`]; the pool's.
     pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.batch.check(self.pool.page_size(), key, value)?;
+        let page_size = self.pool.page_size();
+        self.batch.check(page_size, key, value)?;
         if !key.starts_with(&self.index.0.to_be_bytes()) || key < &self.low[..] {
             return Err(Error::invalid("bulk load of keys that are not the index's, or not in order"));
         }
         let mut bytes = self.bytes_with(key, value);
-        if !self.batch.is_empty() && bytes > page::capacity(self.pool.page_size(), &self.low, key) / 16 * 15 {
+        if !self.batch.is_empty() && bytes > page::capacity(page_size, &self.low, key) - room_left(page_size) {
             let n = self.batch.len();
             self.flush(n, Some(key))?;
             self.bytes = 0;
@@ -399,10 +406,10 @@ impl<'p> BulkAppender<'p> {
             let mut mtr = Mtr::start(self.pool)?;
             let leaf = self.tree.seek_exclusive(self.pool, entries.key(at))?.into_mtr(&mut mtr);
             let n = entries.behind(at, leaf.view(&mtr).bytes(), &mut payload);
-            let more = if n > 0 {
+            let lacking = if n > 0 {
                 leaf.append(&mut mtr, &payload)?;
                 at += n;
-                at < entries.len() && leaf.view(&mtr).covers(entries.key(at))
+                None
             } else {
                 self.insert_between(&mut mtr, &leaf, entries, &mut at)?
             };
@@ -410,8 +417,8 @@ impl<'p> BulkAppender<'p> {
             if self.existing.is_some() {
                 return Err(Error::invalid("bulk load of a key that exists"));
             }
-            if more {
-                (self.make_room)(entries.key(at), entries.value(at).len())?;
+            if let Some(value_len) = lacking {
+                (self.make_room)(entries.key(at), value_len)?;
             }
         }
         Ok(())
@@ -422,15 +429,16 @@ impl<'p> BulkAppender<'p> {
         self.existing.as_deref()
     }
 
-    /// Inserts entries from `at` on into the leaf, as far as they belong there and fit, up to one that exists. Whether the
-    /// next one belongs there too and lacks room.
+    /// Inserts entries from `at` on into the leaf, as far as they belong there and fit, up to one that exists. If the next one
+    /// belongs there too and lacks room: the length of a value for which there has to be some.
     fn insert_between(
         &mut self,
         mtr: &mut Mtr<'_>,
         leaf: &LeafMut,
         entries: &SortedEntries,
         at: &mut usize,
-    ) -> Result<bool> {
+    ) -> Result<Option<usize>> {
+        let page_size = self.pool.page_size();
         while *at < entries.len() {
             let (key, value) = (entries.key(*at), entries.value(*at));
             let view = leaf.view(mtr);
@@ -441,12 +449,15 @@ impl<'p> BulkAppender<'p> {
                 self.existing = Some(key.to_vec());
                 break;
             };
-            if !view.fits(key.len(), value.len()) {
-                return Ok(true);
+            let last = slot == view.len();
+            let room = room_left(page_size).min(page::entry_bytes_max(page_size) - key.len() - value.len());
+            let value_len = value.len() + if last { room } else { 0 };
+            if !view.fits(key.len(), value_len) {
+                return Ok(Some(value_len));
             }
             leaf.insert(mtr, slot, key, value)?;
             *at += 1;
         }
-        Ok(false)
+        Ok(None)
     }
 }
