@@ -294,6 +294,23 @@ def test_duplicates_of_a_primary_key(where):
     expect("unique", code_of(c, "INSERT INTO t VALUES (1, 400001, 1)"), 1062)
 
 
+def test_moved_and_rebuilt(where):
+    """A table that goes to another database as it is built anew takes no other's place among the guests of a tablespace."""
+    c = database(where)
+    for name in "one", "two":
+        rows(c, f"CREATE OR REPLACE DATABASE {name}")
+        rows(c, f"CREATE TABLE {name}.{name} (id INT PRIMARY KEY, v INT) ENGINE=MYRIAD SELECT seq AS id, seq AS v FROM seq_1_to_1000")
+    rows(c, "ALTER TABLE two.two RENAME one.guest")
+    expect("in place", code_of(c, "ALTER TABLE one.one RENAME two.one, FORCE, ALGORITHM=INPLACE"), 1845)
+    rows(c, "ALTER TABLE one.one RENAME two.one, FORCE")
+    expect("moved", rows(c, "SELECT COUNT(*), SUM(v) FROM two.one"), ((1000, 500500),))
+    rows(c, "DROP DATABASE two")
+    where.restart()
+    c = where.connect()
+    expect("the guest", rows(c, "SELECT COUNT(*), SUM(v) FROM one.guest"), ((1000, 500500),))
+    rows(c, "DROP DATABASE one")
+
+
 def test_foreign_keys(where):
     """Rows that a parent's change takes along."""
     c = database(where)

@@ -405,7 +405,8 @@ impl Catalog {
     fn take_contents(&self, trx: &mut Trx, def: &mut TableDef, from: &str) -> Result<()> {
         let key = table_key(from)?;
         let copy = self.table_locked(trx, from, &key)?;
-        if def.is_in_memory() != copy.is_in_memory() || !copy.foreign_keys.is_empty() || def.name == from {
+        let alike = def.is_in_memory() == copy.is_in_memory() && def.database() == copy.database();
+        if !alike || !copy.foreign_keys.is_empty() || def.name == from {
             return Err(Error::invalid(format!("contents of {from} for {}", def.name)));
         }
         apply_one(trx, OpKind::Delete, &index(rows::TABLES), &key, &[])?;

@@ -1,9 +1,11 @@
 //! Background removal of what was dropped, in bounded steps that a crash may interrupt anywhere.
 
+use crate::def::TableDef;
 use crate::rows::{self, Pending};
 use crate::store::{index, Catalog};
 use myriad_base::{Error, IndexId, Result, SpaceId};
-use myriad_btree::{alloc::PACK_ROOT, RemoveProgress, Tree};
+use myriad_btree::overflow::free_overflow;
+use myriad_btree::{alloc::PACK_ROOT, Leaf, RemoveProgress, Tree};
 #[allow(unused_imports)] // named in documentation
 use myriad_txn::TrxSystem;
 use myriad_txn::{value::Entry, IndexAlive, IndexDropped};
@@ -13,6 +15,8 @@ use std::sync::Arc;
 
 /// Leaves removed in a step.
 const STEP_LEAVES: usize = 64;
+/// Entries with overflow pages of their own that a step removes at most.
+const STEP_CHAINS: usize = 16;
 /// Rows of tablespaces set aside that a step passes over at most.
 const STEP_PASSED: usize = 1000;
 
@@ -52,6 +56,13 @@ enum Next {
     Look,
     /// This round is at its end.
     Nothing,
+}
+
+/// See [`Catalog::long_entries`].
+struct LongEntries {
+    keys: Vec<Vec<u8>>,
+    /// Below it there are no others.
+    end: Vec<u8>,
 }
 
 fn space_of(pending: Pending) -> SpaceId {
@@ -118,7 +129,7 @@ impl Catalog {
         };
         let done = match pending {
             Pending::SpaceDrop(space) => self.remove_space(space, pending),
-            _ => self.reclaim_index(pending),
+            _ => self.reclaim_index_step(pending).map(|_| ()),
         };
         match done {
             Err(error) if is_of_tablespace(&error) && self.pool.check_poison().is_ok() => {
@@ -178,6 +189,30 @@ impl Catalog {
     /// saw its row and the question whether it is being built.
     fn is_pending(&self, pending: Pending) -> Result<bool> {
         self.trx.get_newest(&index(rows::PENDING), &pending.key(), &mut Vec::new())
+    }
+
+    /// Frees the memory that a table in memory has given up with a change of `old`, before who changed it goes on: it may be
+    /// filled anew at once. Nothing for other tables.
+    ///
+    /// # Errors
+    /// Those of the pool; what is left is done by [`Catalog::reclaim_step`].
+    pub fn reclaim_memory(&self, old: &TableDef) -> Result<()> {
+        if !old.is_in_memory() {
+            return Ok(());
+        }
+        for i in old.indexes.iter().chain(&old.auto_increment) {
+            while self.reclaim_index_step(Pending::Index { id: i.id, space: old.space, root: i.root })? {}
+        }
+        Ok(())
+    }
+
+    /// Removes some of a dropped index, if it is one; whether there was anything left to do.
+    fn reclaim_index_step(&self, pending: Pending) -> Result<bool> {
+        let _one = self.reclaiming.lock();
+        if !self.is_pending(pending)? {
+            return Ok(false);
+        }
+        self.reclaim_index(pending).map(|()| true)
     }
 
     /// Removes some of a dropped index; its note goes when nothing is left.
@@ -263,14 +298,57 @@ impl Catalog {
 
     fn remove_entries(&self, tree: Tree, id: IndexId) -> Result<RemoveProgress> {
         let (lo, hi) = (id.0.to_be_bytes(), id.0.wrapping_add(1).to_be_bytes());
-        let mut chains = Vec::new();
-        let progress = tree.remove_range(&self.pool, &lo, &hi, STEP_LEAVES, &mut |_, value| {
-            chains.extend(Entry::try_parse(value).and_then(|entry| entry.overflow()));
-        })?;
-        for chain in chains {
-            myriad_btree::overflow::free_overflow(&self.pool, tree.space, chain.first)?;
+        let LongEntries { keys, end } = self.long_entries(tree, &lo, &hi)?;
+        // One by one: a crash or an error costs the pages of one entry.
+        for key in keys {
+            let behind = [&key[..], &[0]].concat();
+            self.remove_with_chains(tree, &key, &behind)?;
         }
-        Ok(progress)
+        let progress = self.remove_with_chains(tree, &lo, &end)?;
+        Ok(if end == hi { progress } else { RemoveProgress::More })
+    }
+
+    /// The first entries from `lo` to `hi` that have overflow pages, as many as a step may remove, among its leaves.
+    fn long_entries(&self, tree: Tree, lo: &[u8], hi: &[u8]) -> Result<LongEntries> {
+        let mut keys = Vec::new();
+        let mut at = lo.to_vec();
+        for _ in 0..STEP_LEAVES {
+            let leaf = tree.seek(&self.pool, &at)?;
+            let first = leaf.find(&at).unwrap_or_else(|slot| slot);
+            for slot in first..leaf.len() {
+                if leaf.cmp_key(slot, hi).is_ge() {
+                    break;
+                }
+                if Entry::try_parse(leaf.value(slot)).is_some_and(|entry| entry.overflow().is_some()) {
+                    let mut key = Vec::new();
+                    leaf.key_into(slot, &mut key);
+                    if keys.len() == STEP_CHAINS {
+                        return Ok(LongEntries { keys, end: key });
+                    }
+                    keys.push(key);
+                }
+            }
+            if leaf.is_last() || leaf.high_fence() >= hi {
+                return Ok(LongEntries { keys, end: hi.to_vec() });
+            }
+            at = leaf.high_fence().to_vec();
+        }
+        Ok(LongEntries { keys, end: at })
+    }
+
+    /// Removes some of the entries from `lo` to `hi`, and what overflow pages they have.
+    fn remove_with_chains(&self, tree: Tree, lo: &[u8], hi: &[u8]) -> Result<RemoveProgress> {
+        let mut chains = Vec::new();
+        let mut progress = tree.remove_range(&self.pool, lo, hi, STEP_LEAVES, &mut |_, value| {
+            chains.extend(Entry::try_parse(value).and_then(|entry| entry.overflow()));
+        });
+        // Each of them, whatever the rest came to: nobody else knows these pages any more.
+        for chain in chains {
+            if let Err(e) = free_overflow(&self.pool, tree.space, chain.first) {
+                progress = progress.and(Err(e));
+            }
+        }
+        progress
     }
 
     fn space_exists(&self, space: SpaceId) -> Result<bool> {

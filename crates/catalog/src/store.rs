@@ -109,6 +109,8 @@ pub struct Catalog {
     pub(crate) destroyed: Arc<AtomicBool>,
     pub(crate) punching: Mutex<Punching>,
     pub(crate) round: Mutex<Round>,
+    /// Held for a step of the removal of an index.
+    pub(crate) reclaiming: Mutex<()>,
 }
 
 /// Longest wait of a definition change for another one, in seconds.
@@ -145,6 +147,7 @@ impl Catalog {
             new_indexes_from: AtomicU32::new(rows::FIRST_INDEX),
             punching: Mutex::default(),
             round: Mutex::default(),
+            reclaiming: Mutex::default(),
             references_version: AtomicU64::new(1),
             destroyed: Arc::new(AtomicBool::new(true)),
         }

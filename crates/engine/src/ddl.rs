@@ -37,11 +37,13 @@ impl Engine {
     fn outdate(&self, changed: Result<Changed>) -> Result<()> {
         let changed = changed?;
         self.shares().outdate(changed.old.id.0);
+        // What fails is tried again, and told, in the background.
+        let _ = self.catalog().reclaim_memory(&changed.old);
         self.wake_reclaimer();
         Ok(())
     }
 
-    /// Drops a table; its space is reclaimed in the background.
+    /// Drops a table; its space is reclaimed in the background, that of one in memory at once.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.

@@ -250,6 +250,30 @@ fn full_memory_is_an_error_and_deletions_make_room() {
     assert_eq!(committed(&engine, &lasting), 5000);
 }
 
+/// A table that has been emptied or dropped can be filled again at once, whatever else waits to be reclaimed.
+#[test]
+fn memory_is_back_when_a_table_is_emptied() {
+    let engine = open(&SimIo::new(9));
+    engine.set(Setting::MemoryTablesBytes(400 << 10)).unwrap();
+    engine.create_table("d/t", &spec(false)).unwrap();
+    let mut session = engine.session();
+    let mut fill = |name: &str| {
+        let table = engine.open_table(name).unwrap();
+        let n = (0..5000u32).find(|n| session.insert(&table, &n.to_be_bytes(), &[1; 200]).is_err());
+        session.commit().unwrap();
+        n
+    };
+    assert_eq!(fill("d/t"), None);
+    engine.drop_table("d/t").unwrap();
+    engine.create_table("d/m", &spec(true)).unwrap();
+    let n = fill("d/m").expect("full");
+    engine.truncate_table("d/m", 1).unwrap();
+    assert_eq!(fill("d/m"), Some(n));
+    engine.drop_table("d/m").unwrap();
+    engine.create_table("d/n", &spec(true)).unwrap();
+    assert_eq!(fill("d/n"), Some(n));
+}
+
 /// What a rollback brings back may be more than there is room for: it does not take the frames of all other tables, and goes
 /// on when others have made room.
 #[test]
