@@ -45,13 +45,29 @@ bool is_longer(const Field &a, uint32 new_length) {
          a.field_length < new_length && HA_VARCHAR_PACKLENGTH(a.field_length) == HA_VARCHAR_PACKLENGTH(new_length);
 }
 
+/* Whether the length of a column is how its values are shown, no matter in rows: of integers, and the longest member of
+   an ENUM or SET, of which the server compares the members. */
+bool is_length_shown(const Field &a, const Field &b) {
+  if ((a.flags | b.flags) & ZEROFILL_FLAG) return false;
+  switch (a.real_type()) {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+  case MYSQL_TYPE_ENUM:
+  case MYSQL_TYPE_SET: return true;
+  default: return false;
+  }
+}
+
 /* Whether a column's image in a row means the same in both. */
 bool same_image(const Field *a, const Field *b, bool longer) {
   if (a->real_type() != b->real_type() || a->charset() != b->charset() || a->stored_in_db() != b->stored_in_db() ||
       (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG) || a->compression_method() != b->compression_method())
     return false;
-  return (a->field_length == b->field_length && a->pack_length() == b->pack_length()) ||
-         (longer && is_longer(*a, b->field_length));
+  const bool same_length = a->field_length == b->field_length || is_length_shown(*a, *b);
+  return (same_length && a->pack_length() == b->pack_length()) || (longer && is_longer(*a, b->field_length));
 }
 
 bool same_null_bit(const Field *a, const TABLE *at, const Field *b, const TABLE *bt) {
@@ -319,7 +335,8 @@ bool ha_myriad::can_change_layout(TABLE *altered, const std::vector<int> &origin
 /* Whether what rebuilds() is a build beside writers; else it is a copy. */
 bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info) {
   if (table->s->tmp_table || table->versioned() || altered->versioned()) return false;
-  /* The new table is beside the altered one: it would be in the tablespace of a database in which the old one is not yet. */
+  /* The new table is beside the altered one: it would be in the tablespace of a database in which the old one is not
+   * yet. */
   const std::string beside = myriad_name(altered->s->normalized_path.str);
   if (beside.compare(0, beside.find('/'), m_name, 0, m_name.find('/'))) return false;
   /* Rows would get hidden row ids, of which those that have changed meanwhile are not found again. */
@@ -513,8 +530,14 @@ bool ha_myriad::prepare_commit(TABLE *altered, const Alter_inplace_info *info, I
 }
 
 bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) {
-  if (!commit || !info->handler_ctx) return false;
   const std::vector<Inplace_alter *> group = group_of(info);
+  if (!commit) {
+    /* What was built goes while the server's log of DDL knows it. */
+    for (Inplace_alter *one : group)
+      if (one) one->build.reset();
+    return false;
+  }
+  if (!info->handler_ctx) return false;
   /* Tells the server that this is for all partitions. */
   info->group_commit_ctx = nullptr;
   for (Inplace_alter *one : group)

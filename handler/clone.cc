@@ -151,10 +151,12 @@ bool judge_table(void *arg, const char *table, const uint8_t *image, size_t leng
   auto *judge = static_cast<Judge *>(arg);
   if (const char *partition = strstr(table, "#P#")) {
     judge->partitions++;
-    if (judge->folder.partitioned.count(std::string(table, partition))) return true;
-    judge->refused = std::string("partition '") + table + "' is of no table";
-    return false;
+    if (!judge->folder.partitioned.count(std::string(table, partition))) {
+      judge->refused = std::string("partition '") + table + "' is of no table";
+      return false;
+    }
   }
+  /* One that was a table before has its image. */
   if (!length) return true;
   const std::string old_image(reinterpret_cast<const char *>(image), length);
   verdict->first_row = myriad_frm_is_sequence(old_image);

@@ -117,16 +117,26 @@ std::atomic<bool> recovery_done{false};
 std::string recovered_drop;
 
 bool note_copy(void *arg, const char *table, size_t length) {
-  return !(*static_cast<bool *>(arg) = !std::string(table, length).compare(0, strlen("#sql-alter"), "#sql-alter"));
+  const std::string name(table, length);
+  if (!name.compare(0, strlen("#sql-alter"), "#sql-alter"))
+    static_cast<std::vector<std::string> *>(arg)->push_back(name);
+  return true;
+}
+
+/* A copy of a table has an image; what builds a table anew in place (table_rebuild.h) has none. */
+bool has_copy(const std::string &directory) {
+  std::vector<std::string> names;
+  if (myriad_list_tables(myriad_core, directory.c_str(), note_copy, &names) != MYRIAD_OK) return false;
+  std::string image;
+  for (const std::string &name : names)
+    if (myriad_read_frm((directory + "/" + name).c_str(), &image)) return true;
+  return false;
 }
 
 /* A start finishes a copying ALTER: it drops the table, whose copy is complete, and renames that. A DROP TABLE that
    would have been refused is begun anew as well, but then there is no copy. */
 bool is_replaced_in_recovery(const std::string &name) {
-  if (recovery_done) return false;
-  bool copy = false;
-  const std::string directory = name.substr(0, name.find('/'));
-  if (myriad_list_tables(myriad_core, directory.c_str(), note_copy, &copy) != MYRIAD_OK || !copy) return false;
+  if (recovery_done || !has_copy(name.substr(0, name.find('/')))) return false;
   recovered_drop = name;
   return true;
 }

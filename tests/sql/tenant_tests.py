@@ -196,6 +196,15 @@ def test_clone_partitions(where):
     rows(c, "ALTER TABLE copy.part DROP PARTITION p0")
     expect("the template's partitions", rows(c, "SELECT COUNT(*) FROM information_schema.partitions WHERE table_schema='tmpl' "
                                                 "AND table_name='part'"), ((4,),))
+    # A partition that was a table has the image of one, and comes first.
+    rows(c, "CREATE TABLE copy.a (k INT, v BIGINT DEFAULT (NEXTVAL(copy.seq))) PARTITION BY RANGE(k) (PARTITION p VALUES LESS THAN (100))")
+    rows(c, "CREATE TABLE copy.b (k INT, v BIGINT DEFAULT (NEXTVAL(copy.seq)))")
+    rows(c, "ALTER TABLE copy.a EXCHANGE PARTITION p WITH TABLE copy.b")
+    clone(c, "copy", "exchanged")
+    definition = rows(c, "SHOW CREATE TABLE exchanged.b")[0][1]
+    expect("the copy's own sequence", ("`exchanged`.`seq`" in definition, "`copy`" in definition), (True, False))
+    rows(c, "DROP DATABASE exchanged")
+    rows(c, "DROP TABLE copy.a, copy.b")
     left_behind = os.path.join(where.datadir, "copy", "own.frm")
     shutil.copy(os.path.join(where.datadir, "copy", "hashed.frm"), left_behind)
     rows(c, "CREATE TABLE copy.c (a INT) PARTITION BY LIST(a) (PARTITION p0 VALUES IN (1), PARTITION p1 VALUES IN (2))")

@@ -70,3 +70,19 @@ ALTER TABLE r MODIFY a VARCHAR(50);
 UPDATE o SET a='as long as the new definition has it';
 SELECT * FROM r;
 DROP TABLE r, o, q, g, k, l;
+
+-- Lengths that are shown alone: nothing in the rows changes.
+CREATE TABLE shown (id INT PRIMARY KEY, e ENUM('a', 'b'), s SET('a', 'b') NOT NULL DEFAULT '', i INT(5), y TINYINT(1), KEY (e), KEY (i), KEY (s, y));
+INSERT INTO shown VALUES (1, 'a', 'a,b', 7, 1), (2, 'b', 'b', 8, 0);
+ALTER TABLE shown MODIFY e ENUM('a', 'b', 'longer'), ALGORITHM=INSTANT;
+ALTER TABLE shown MODIFY e ENUM('a', 'c', 'longer'), ALGORITHM=INSTANT;
+ALTER TABLE shown MODIFY s SET('a', 'b', 'longer still') NOT NULL DEFAULT '', ALGORITHM=INSTANT;
+ALTER TABLE shown MODIFY i INT(11), MODIFY y TINYINT(4) AFTER i, ALGORITHM=INSTANT;
+ALTER TABLE shown MODIFY i BIGINT, ALGORITHM=INSTANT;
+INSERT INTO shown VALUES (3, 'longer', 'longer still', 9, 3);
+SELECT * FROM shown FORCE INDEX (PRIMARY) ORDER BY id;
+SELECT e, id FROM shown FORCE INDEX (e) WHERE e > '' ORDER BY e;
+SELECT s, y, id FROM shown FORCE INDEX (s) WHERE s > '' ORDER BY s, y;
+SELECT i, id FROM shown FORCE INDEX (i) WHERE i > 7 ORDER BY i;
+CHECK TABLE shown EXTENDED;
+DROP TABLE shown;
