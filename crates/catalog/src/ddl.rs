@@ -73,6 +73,15 @@ pub struct Changed {
     pub new: Option<TableRef>,
 }
 
+/// The tables of a dropped database.
+#[derive(Default)]
+struct DroppedTables {
+    count: u64,
+    /// Whether any had foreign keys.
+    references: bool,
+    in_memory: Vec<TableDef>,
+}
+
 impl Catalog {
     /// Creates a table. Gives its definition.
     ///
@@ -509,13 +518,14 @@ impl Catalog {
             tries += 1;
         };
         self.forget_all();
-        let (count, references) = dropped?;
-        self.note_if(references);
-        Ok(count)
+        let dropped = dropped?;
+        self.note_if(dropped.references);
+        // What fails is tried again, and told, in the background.
+        dropped.in_memory.iter().for_each(|def| drop(self.reclaim_memory(def)));
+        Ok(dropped.count)
     }
 
-    /// How many tables there were, and whether any had foreign keys.
-    fn drop_database_in(&self, trx: &mut Trx, prefix: &[u8]) -> Result<(u64, bool)> {
+    fn drop_database_in(&self, trx: &mut Trx, prefix: &[u8]) -> Result<DroppedTables> {
         // The database's row first: it keeps new tables out.
         let space = get_locked(trx, &index(rows::DATABASES), prefix, Strength::X)?;
         let space = space.map(|value| space_number(&value)).transpose()?;
@@ -527,7 +537,7 @@ impl Catalog {
         }
         let whole = row.as_ref().is_some_and(|row| row.guests == 0);
         let mut guests_less: BTreeMap<SpaceId, u64> = BTreeMap::new();
-        let (mut count, mut references) = (0, false);
+        let mut dropped = DroppedTables::default();
         let tables = index(rows::TABLES);
         let mut cursor = myriad_txn::Cursor::new(tables, scan_options(Some(Strength::X)));
         let mut found = seek_prefix(&mut cursor, trx, prefix)?;
@@ -539,8 +549,8 @@ impl Catalog {
             let def = rows::decode_table(format!("{db}/{table}"), cursor.value())?;
             apply_one(trx, OpKind::Delete, &tables, &key, &[])?;
             self.delete_references(trx, &def)?;
-            count += 1;
-            references |= !def.foreign_keys.is_empty();
+            dropped.count += 1;
+            dropped.references |= !def.foreign_keys.is_empty();
             if def.own_space {
                 let row = self.space_locked(trx, def.space)?;
                 self.drop_space(trx, def.space, row)?;
@@ -549,6 +559,9 @@ impl Catalog {
                 if Some(def.space) != space && self.space_role(&def)?.1 {
                     *guests_less.entry(def.space).or_default() += 1;
                 }
+            }
+            if def.is_in_memory() {
+                dropped.in_memory.push(def);
             }
             found = cursor.next(trx)?;
         }
@@ -562,7 +575,7 @@ impl Catalog {
                 self.put_space(trx, space, &rows::SpaceRow { state: SpaceState::Orphan, ..row })?;
             }
         }
-        Ok((count, references))
+        Ok(dropped)
     }
 
     /// Tablespaces in which tables of the database are guests.

@@ -272,6 +272,9 @@ fn memory_is_back_when_a_table_is_emptied() {
     engine.drop_table("d/m").unwrap();
     engine.create_table("d/n", &spec(true)).unwrap();
     assert_eq!(fill("d/n"), Some(n));
+    engine.drop_database("d").unwrap();
+    engine.create_table("e/m", &spec(true)).unwrap();
+    assert_eq!(fill("e/m"), Some(n));
 }
 
 /// What a rollback brings back may be more than there is room for: it does not take the frames of all other tables, and goes
