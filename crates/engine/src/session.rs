@@ -294,7 +294,7 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves a prepared transaction to [`Engine::commit_by_xid`].
+    /// Leaves a prepared transaction to [`Engine::commit_by_xid`]. One without changes stays the session's.
     pub fn detach_prepared(&mut self) {
         self.forget_changed();
         self.trx.detach_prepared();

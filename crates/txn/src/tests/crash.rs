@@ -242,6 +242,41 @@ fn a_prepared_transaction_outlives_its_session() {
     assert_eq!(u.state(), TrxState::Idle);
 }
 
+/// Nothing written, a duplicate refused, a change undone again: such a transaction ends with its session.
+#[test]
+fn a_prepared_transaction_without_changes_does_not_outlive_its_session() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    rig.insert(&mut t, b"a", b"1").unwrap();
+    t.commit(Durability::Configured).unwrap();
+    for kind in 0..3 {
+        for detach in [false, true] {
+            let mut t = rig.trx();
+            rig.lock(&mut t, b"a", Strength::X).unwrap();
+            match kind {
+                0 => {}
+                1 => assert!(matches!(rig.insert(&mut t, b"a", b"2"), Err(Error::DuplicateKey { .. }))),
+                _ => {
+                    let before = t.savepoint();
+                    rig.insert(&mut t, b"b", b"2").unwrap();
+                    t.rollback_to(before).unwrap();
+                }
+            }
+            t.prepare(b"x", Durability::Configured).unwrap();
+            if detach {
+                t.detach_prepared();
+                assert_eq!(t.state(), TrxState::Prepared, "nothing is there that somebody else could commit");
+            }
+            assert!(is_blocked(rig.lock(&mut rig.trx(), b"a", Strength::X)), "until it ends");
+            drop(t);
+            assert_eq!(rig.sys.prepared_xids(), Vec::<Vec<u8>>::new());
+            assert!(!rig.sys.is_changed_by_prepared(ROWS).unwrap());
+            assert!(!rig.sys.commit_by_xid(b"x").unwrap());
+            rig.lock(&mut rig.trx(), b"a", Strength::X).unwrap();
+        }
+    }
+}
+
 /// A damaged link in the undo log of an unfinished transaction is an error, not an endless loop.
 #[test]
 fn undo_chain_in_a_circle_is_refused() {
