@@ -454,18 +454,13 @@ impl Trx {
         }
     }
 
-    /// What a read without locks sees.
     /// The open snapshot: commits below this number are seen.
     #[inline]
     pub fn snapshot_csn(&self) -> Option<Csn> {
         self.snapshot
     }
 
-    /// The snapshot that this transaction's changes are held against, see [`Overtaken`].
-    pub(crate) fn lasting_snapshot(&self) -> Option<Csn> {
-        self.snapshot.filter(|_| self.isolation >= Isolation::RepeatableRead)
-    }
-
+    /// What a read without locks sees.
     pub(crate) fn view(&mut self) -> View {
         if self.isolation == Isolation::ReadUncommitted {
             View::Newest
