@@ -338,7 +338,7 @@ void Session::forget_transaction() {
    it. */
 void Session::leave_prepared(const uchar *xid, size_t length) {
   myriad_release_reads(m_core);
-  if (!myriad_has_changes(m_core)) return; /* nothing to commit: the server rolls it back with the connection */
+  if (!myriad_has_changes(m_core)) return; /* nothing to commit: it goes with the connection */
   m_prepared_xid.assign(reinterpret_cast<const char *>(xid), length);
   myriad_session_detach_prepared(m_core);
 }
@@ -349,9 +349,12 @@ void Session::take_back_prepared() {
   m_prepared_xid.clear();
 }
 
-/* A statement that uses the engine: the connection has been reset meanwhile. */
+/* A statement that uses the engine: the connection has been reset meanwhile. A transaction that had changed nothing is
+   still here, if the server took it for one that had. */
 void Session::forget_left_prepared() {
-  if (!m_prepared_xid.empty()) forget_transaction();
+  if (!xa) return;
+  myriad_rollback(m_core);
+  forget_transaction();
 }
 
 int Session::use(THD *thd) {

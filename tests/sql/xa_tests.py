@@ -83,6 +83,45 @@ def test_same_connection(where):
     expect("none", rows(c, "SELECT COUNT(*) FROM information_schema.MYRIAD_TRX WHERE TRX_STATE = 'PREPARED'"), ((0,),))
 
 
+# Refused as duplicates, or undone again: the server takes these for transactions with changes.
+NOTHING = (("INSERT IGNORE INTO x VALUES (1, 5)",), ("INSERT INTO x VALUES (1, 5) ON DUPLICATE KEY UPDATE b = b",),
+           ("SAVEPOINT s", "INSERT INTO x VALUES (5, 5)", "ROLLBACK TO s"))
+
+
+def test_without_changes(where):
+    """What wrote and changed nothing ends with its connection, closed or reset; the server lists it until somebody ends it."""
+    c = database(where)
+    rows(c, "CREATE TABLE x (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO x VALUES (1, 1), (3, 3)")
+    lock = "SELECT * FROM x WHERE a = 3 FOR UPDATE"
+    for work in NOTHING:
+        for leaving in ("closed", "reset", "stays"):
+            for end in ("XA COMMIT 'none'", "XA ROLLBACK 'none'"):
+                what = f"{work}, {leaving}, {end}"
+                rows(c, "CREATE OR REPLACE TABLE y (a INT PRIMARY KEY, k INT)")
+                user = prepared(where, "none", lock, *work)
+                expect(what, code_of(c, f"{lock} NOWAIT"), 1205)
+                if leaving == "closed":
+                    user.close()
+                    time.sleep(0.3)
+                elif leaving == "reset":
+                    reset(user)
+                    for statement in ("BEGIN", "INSERT INTO y VALUES (1, 1)", "COMMIT"):
+                        rows(user, statement)
+                    expect(what, rows(c, "SELECT * FROM y"), ((1, 1),))
+                else:
+                    rows(user, end)
+                expect(what, code_of(c, f"{lock} NOWAIT"), 0)
+                expect(what, rows(c, "SELECT TRX_STATE FROM information_schema.MYRIAD_TRX WHERE TRX_STATE = 'PREPARED'"), ())
+                rows(c, "ALTER TABLE y ADD INDEX (k)")
+                rows(c, "TRUNCATE TABLE y")
+                if leaving != "stays":
+                    expect(what, len(rows(c, "XA RECOVER")), 1)
+                    rows(c, end)
+                expect(what, rows(c, "XA RECOVER"), ())
+    expect("rows", rows(c, "SELECT * FROM x"), ((1, 1), (3, 3)))
+
+
 CHANGES = ("INSERT INTO x VALUES (5, 50)", "UPDATE x SET k = 99 WHERE id = 1", "DELETE FROM x WHERE id = 2")
 BUILDING = ("ALTER TABLE x ADD INDEX (k)", "ALTER TABLE x ADD UNIQUE (k)", "CREATE INDEX k ON x (k)", "ALTER TABLE x FORCE",
             "ALTER TABLE x ADD INDEX (k), ALGORITHM=COPY", "OPTIMIZE TABLE x", "TRUNCATE TABLE x")

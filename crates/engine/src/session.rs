@@ -178,12 +178,14 @@ impl Session {
         }
     }
 
-    /// Undoes a statement's changes.
+    /// Ends a statement and undoes its changes.
     ///
     /// # Errors
-    /// Those of reading and writing pages; may be repeated.
+    /// Those of reading and writing pages; the undoing may be repeated, the statement has ended.
     pub fn statement_rollback(&mut self) -> Result<()> {
-        self.trx.rollback_to(self.statement)
+        let undone = self.trx.rollback_to(self.statement);
+        self.statement_end();
+        undone
     }
 
     /// Fixes the transaction's snapshot now; begins a transaction where there is none.
@@ -292,7 +294,7 @@ impl Session {
         Ok(())
     }
 
-    /// Leaves a prepared transaction to [`Engine::commit_by_xid`].
+    /// Leaves a prepared transaction to [`Engine::commit_by_xid`]. One without changes stays the session's.
     pub fn detach_prepared(&mut self) {
         self.forget_changed();
         self.trx.detach_prepared();

@@ -4,6 +4,9 @@
 //! the number. Ids below [`CommitTable::low_limit`] are visible to every snapshot and need no look-up, nor do ids whose
 //! chunk has been retired because that holds for all of it. Chunks are recycled, never freed, so that readers need no
 //! protection: a chunk carries the id it begins with, checked before and after the read.
+//!
+//! A chunk's place in the directory is its number modulo the directory's length. While one transaction stays, only its own
+//! chunk does; the ids of later ones that would come to the same place are never given out.
 
 use crossbeam_utils::CachePadded;
 use myriad_base::{Csn, Error, Result, TrxId};
@@ -12,7 +15,8 @@ use std::sync::atomic::{fence, AtomicPtr, AtomicU64, Ordering};
 
 /// Transaction ids of a chunk; also the size of the persistent reservation of ids.
 pub const CHUNK_IDS: u64 = 8192;
-const DIRECTORY: u64 = 1 << 16;
+/// Chunks at a time.
+pub(crate) const DIRECTORY: u64 = 1 << 16;
 const COMMITTING: u64 = u64::MAX;
 const NO_BASE: u64 = u64::MAX;
 /// Commit number of everything older than this start of the engine.
@@ -32,6 +36,15 @@ struct Chunks {
     live: std::collections::BTreeMap<u64, usize>,
     /// Base of the live chunk looked at last while the oldest was stuck.
     looked_at: u64,
+}
+
+/// What became of a chunk that was to get its place.
+#[derive(PartialEq, Eq)]
+enum Placed {
+    New,
+    Before,
+    /// Another chunk is there.
+    Taken,
 }
 
 /// See the module.
@@ -64,8 +77,7 @@ impl CommitTable {
             }),
         };
         for &id in active.iter().chain([&next]) {
-            let fresh = !table.chunks.lock().live.contains_key(&base_of(id));
-            if fresh && table.ensure(id).is_ok() {
+            if table.place(&mut table.chunks.lock(), base_of(id)) == Placed::New {
                 for i in base_of(id)..(base_of(id) + CHUNK_IDS).min(next.0) {
                     table.word(TrxId(i)).expect("just made").store(ANCIENT.0, Ordering::Relaxed);
                 }
@@ -85,20 +97,27 @@ impl CommitTable {
         TrxId(self.low_limit.load(Ordering::Relaxed))
     }
 
-    /// Makes the chunk of `id`, all active. Before the id is given out.
+    /// Makes the chunk of the first id from `next` on that may be given out, all active; returns that id. It is `next` but where
+    /// the chunk's place is taken.
     ///
     /// # Errors
-    /// [`Error::NotSupported`] when a transaction or snapshot has been open for half a billion transactions.
-    pub fn ensure(&self, id: TrxId) -> Result<()> {
-        let base = base_of(id);
+    /// [`Error::NotSupported`] when a snapshot has been open for half a billion transactions.
+    pub fn ensure(&self, next: TrxId) -> Result<TrxId> {
         let mut c = self.chunks.lock();
+        let behind = (1..DIRECTORY).map(|n| TrxId(base_of(next) + n * CHUNK_IDS));
+        let found = std::iter::once(next).chain(behind).find(|id| self.place(&mut c, base_of(*id)) != Placed::Taken);
+        found.ok_or_else(|| Error::NotSupported {
+            what: format!("more than {} transactions during one snapshot", DIRECTORY * CHUNK_IDS),
+        })
+    }
+
+    /// Makes the chunk that begins with `base`, all active.
+    fn place(&self, c: &mut Chunks, base: u64) -> Placed {
         if c.live.contains_key(&base) {
-            return Ok(());
+            return Placed::Before;
         }
         if !self.directory[slot_of(base)].load(Ordering::Acquire).is_null() {
-            return Err(Error::NotSupported {
-                what: format!("more than {} transactions during one transaction or snapshot", DIRECTORY * CHUNK_IDS),
-            });
+            return Placed::Taken;
         }
         let at = match c.free.pop() {
             Some(at) => at,
@@ -120,7 +139,7 @@ impl CommitTable {
         chunk.base.store(base, Ordering::Release);
         self.directory[slot_of(base)].store(std::ptr::from_ref(&**chunk).cast_mut(), Ordering::Release);
         c.live.insert(base, at);
-        Ok(())
+        Placed::New
     }
 
     #[inline]
@@ -268,6 +287,51 @@ mod tests {
         assert_eq!(t.csn(TrxId(5)), None);
         assert!(t.csn(TrxId(CHUNK_IDS * 3)).is_some());
         assert!(t.chunks.lock().all.len() < 8);
+    }
+
+    /// Two transactions stay in neighbouring chunks; the ids that come to their places later, now or after a restart, are passed
+    /// over: those never given out count as committed and keep nothing back.
+    #[test]
+    fn ids_whose_place_is_taken_are_passed_over() {
+        const ROUND: u64 = DIRECTORY * CHUNK_IDS;
+        let stay = [TrxId(5), TrxId(CHUNK_IDS + 7)];
+        for from in [ROUND - CHUNK_IDS, ROUND] {
+            let t = CommitTable::new(TrxId(from), &stay);
+            let next = AtomicU64::new(2);
+            let commit_chunk = |first: TrxId| {
+                assert_eq!(first.0 % CHUNK_IDS, 0);
+                for id in first.0..first.0 + CHUNK_IDS {
+                    assert_eq!(t.csn(TrxId(id)), None);
+                    t.commit(TrxId(id), &next);
+                }
+                first.0 + CHUNK_IDS
+            };
+            let mut end = from;
+            while end < ROUND {
+                let first = t.ensure(TrxId(end)).unwrap();
+                assert_eq!(first, TrxId(end));
+                end = commit_chunk(first);
+            }
+            let first = t.ensure(TrxId(ROUND)).unwrap();
+            assert_eq!(first, TrxId(ROUND + 2 * CHUNK_IDS));
+            assert_eq!(t.ensure(TrxId(ROUND)).unwrap(), first, "as after a reservation that failed");
+            end = commit_chunk(first);
+            for never in [ROUND, ROUND + 5, ROUND + CHUNK_IDS + 7] {
+                assert_eq!(t.csn(TrxId(never)), Some(ANCIENT));
+            }
+            assert_eq!((t.csn(stay[0]), t.csn(stay[1]), t.low_limit()), (None, None, stay[0]));
+            for id in stay {
+                t.commit(id, &next);
+            }
+            let mut low = t.low_limit();
+            while low.0 < end {
+                t.advance(Csn(next.load(Ordering::Relaxed)), TrxId(end));
+                assert!(t.low_limit() > low, "nothing is waited for at {low}");
+                low = t.low_limit();
+            }
+            assert!(t.chunks.lock().live.is_empty());
+            assert_eq!(t.ensure(TrxId(2 * ROUND)).unwrap(), TrxId(2 * ROUND), "the places are free again");
+        }
     }
 
     #[test]

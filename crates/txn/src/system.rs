@@ -375,9 +375,11 @@ impl TrxSystem {
         if self.next_id.load(Ordering::Acquire) < limit {
             return Ok(());
         }
-        let new = (limit / CHUNK_IDS + 1) * CHUNK_IDS;
-        self.commits.ensure(TrxId(limit))?;
+        let first = self.commits.ensure(TrxId(limit))?.0;
+        let new = (first / CHUNK_IDS + 1) * CHUNK_IDS;
         self.undo.reserve_ids(TrxId(new))?;
+        // All ids below the limit have been given out, and nobody takes the next one before the new limit is there.
+        self.next_id.store(first, Ordering::Release);
         self.id_limit.store(new, Ordering::Release);
         Ok(())
     }

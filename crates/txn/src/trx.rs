@@ -294,7 +294,7 @@ impl TrxHandle {
 }
 
 /// A session's transaction object: idle until its first use, then a transaction until commit or rollback, then idle
-/// again. Dropping it rolls back; a prepared transaction is detached instead.
+/// again. Dropping it rolls back; a prepared transaction with changes is detached instead.
 pub struct Trx {
     pub(crate) sys: Arc<TrxSystem>,
     shared: Arc<TrxShared>,
@@ -454,18 +454,13 @@ impl Trx {
         }
     }
 
-    /// What a read without locks sees.
     /// The open snapshot: commits below this number are seen.
     #[inline]
     pub fn snapshot_csn(&self) -> Option<Csn> {
         self.snapshot
     }
 
-    /// The snapshot that this transaction's changes are held against, see [`Overtaken`].
-    pub(crate) fn lasting_snapshot(&self) -> Option<Csn> {
-        self.snapshot.filter(|_| self.isolation >= Isolation::RepeatableRead)
-    }
-
+    /// What a read without locks sees.
     pub(crate) fn view(&mut self) -> View {
         if self.isolation == Isolation::ReadUncommitted {
             View::Newest
@@ -761,9 +756,10 @@ impl Trx {
         }
     }
 
-    /// Leaves the prepared transaction to [`crate::TrxSystem::commit_by_xid`]; this object is idle then.
+    /// Leaves the prepared transaction to [`crate::TrxSystem::commit_by_xid`]; this object is idle then. One without changes
+    /// stays here: there is nothing to commit, and no log that says that it is prepared.
     pub fn detach_prepared(&mut self) {
-        if self.state == TrxState::Prepared && self.ordered.is_none() {
+        if self.state == TrxState::Prepared && self.ordered.is_none() && self.has_changes() {
             self.hand_over(|sys, work| sys.detach(work));
         }
     }

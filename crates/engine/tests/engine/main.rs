@@ -8,6 +8,7 @@ mod indexes;
 mod losers;
 mod online;
 mod space;
+mod statements;
 
 use myriad::*;
 use myriad_base::{PageId, PageNo, SpaceId};

@@ -2,6 +2,7 @@
 
 use super::*;
 use myriad_base::random::Random;
+use myriad_base::TrxId;
 use std::collections::{BTreeMap, BTreeSet};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -240,6 +241,71 @@ fn a_prepared_transaction_outlives_its_session() {
     assert_eq!(rig.get(&mut v, b"a"), Some(b"4".to_vec()));
     u.commit_finish(Durability::Sync).unwrap();
     assert_eq!(u.state(), TrxState::Idle);
+}
+
+/// Nothing written, a duplicate refused, a change undone again: such a transaction ends with its session.
+#[test]
+fn a_prepared_transaction_without_changes_does_not_outlive_its_session() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    rig.insert(&mut t, b"a", b"1").unwrap();
+    t.commit(Durability::Configured).unwrap();
+    for kind in 0..3 {
+        for detach in [false, true] {
+            let mut t = rig.trx();
+            rig.lock(&mut t, b"a", Strength::X).unwrap();
+            match kind {
+                0 => {}
+                1 => assert!(matches!(rig.insert(&mut t, b"a", b"2"), Err(Error::DuplicateKey { .. }))),
+                _ => {
+                    let before = t.savepoint();
+                    rig.insert(&mut t, b"b", b"2").unwrap();
+                    t.rollback_to(before).unwrap();
+                }
+            }
+            t.prepare(b"x", Durability::Configured).unwrap();
+            if detach {
+                t.detach_prepared();
+                assert_eq!(t.state(), TrxState::Prepared, "nothing is there that somebody else could commit");
+            }
+            assert!(is_blocked(rig.lock(&mut rig.trx(), b"a", Strength::X)), "until it ends");
+            drop(t);
+            assert_eq!(rig.sys.prepared_xids(), Vec::<Vec<u8>>::new());
+            assert!(!rig.sys.is_changed_by_prepared(ROWS).unwrap());
+            assert!(!rig.sys.commit_by_xid(b"x").unwrap());
+            rig.lock(&mut rig.trx(), b"a", Strength::X).unwrap();
+        }
+    }
+}
+
+/// A transaction may stay, prepared, until the ids after it have gone once round the commit table's directory, and over restarts.
+#[test]
+fn a_transaction_that_stays_does_not_stop_others() {
+    use crate::commit_table::{CHUNK_IDS, DIRECTORY};
+    let mut rig = Rig::small();
+    let mut t = rig.trx();
+    rig.insert(&mut t, b"a", b"1").unwrap();
+    t.prepare(b"x", Durability::Sync).unwrap();
+    drop(t);
+    rig.sys.undo.reserve_ids(TrxId(DIRECTORY * CHUNK_IDS)).unwrap();
+    rig.sys.flush_log().unwrap();
+    let mut first = DIRECTORY * CHUNK_IDS + CHUNK_IDS;
+    for round in 1..4u8 {
+        rig = rig.crashed(round.into(), 400);
+        let (mut t, mut other) = (rig.trx(), rig.trx());
+        rig.insert(&mut t, &[round], b"2").unwrap();
+        assert_eq!(t.id(), TrxId(first));
+        first += CHUNK_IDS;
+        assert_eq!(rig.get(&mut other, &[round]), None);
+        t.commit(Durability::Sync).unwrap();
+        other.rollback().unwrap();
+        assert_eq!(rig.get(&mut other, &[round]), Some(b"2".to_vec()));
+        assert_eq!(rig.get(&mut other, b"a"), None);
+        assert!(is_blocked(rig.insert(&mut other, b"a", b"3")), "of the one that stays");
+        rig.purge_all();
+    }
+    assert!(rig.sys.commit_by_xid(b"x").unwrap());
+    assert_eq!(rig.scan(&mut rig.trx(), &rig.rows, true).len(), 4);
 }
 
 /// A damaged link in the undo log of an unfinished transaction is an error, not an endless loop.

@@ -361,9 +361,19 @@ fn a_duplicate_key_locks_no_gap() {
     assert!(is_blocked(rig.update(&mut b, &key(20), b"b")));
 }
 
-/// Row keys of different lengths, one the end of another.
 #[test]
 fn a_row_changed_though_newer_than_the_snapshot_shows_so_by_every_index_and_no_other_row_does() {
+    overtake(Isolation::RepeatableRead);
+}
+
+/// A statement that reads, changes and reads: in a function.
+#[test]
+fn so_does_one_within_a_statement_at_read_committed() {
+    overtake(Isolation::ReadCommitted);
+}
+
+/// Row keys of different lengths, one the end of another.
+fn overtake(isolation: Isolation) {
     let rig = Rig::small();
     let put = |t: &mut Trx, kind, row: &str, name: &str| {
         let full = [name, row].concat();
@@ -392,7 +402,7 @@ fn a_row_changed_though_newer_than_the_snapshot_shows_so_by_every_index_and_no_o
         assert_eq!(t.count(&rig.names).unwrap(), rows.len() as u64);
         rows.into_iter().map(|(k, _)| String::from_utf8(k).unwrap()).collect()
     };
-    let (mut a, mut b) = (rig.trx(), rig.trx());
+    let (mut a, mut b) = (rig.trx_at(isolation), rig.trx());
     for row in ["1", "21", "321"] {
         put(&mut b, OpKind::Insert, row, "x");
     }
