@@ -208,7 +208,8 @@ impl Catalog {
 
     /// Removes some of a dropped index, if it is one; whether there was anything left to do.
     fn reclaim_index_step(&self, pending: Pending) -> Result<bool> {
-        let _one = self.reclaiming.lock();
+        // Who waits for memory does not wait for reads.
+        let _one = self.reclaiming[usize::from(space_of(pending) == SpaceId::MEMORY)].lock();
         if !self.is_pending(pending)? {
             return Ok(false);
         }

@@ -109,8 +109,8 @@ pub struct Catalog {
     pub(crate) destroyed: Arc<AtomicBool>,
     pub(crate) punching: Mutex<Punching>,
     pub(crate) round: Mutex<Round>,
-    /// Held for a step of the removal of an index.
-    pub(crate) reclaiming: Mutex<()>,
+    /// Held for a step of the removal of an index: one on disk, one in memory.
+    pub(crate) reclaiming: [Mutex<()>; 2],
 }
 
 /// Longest wait of a definition change for another one, in seconds.
@@ -147,7 +147,7 @@ impl Catalog {
             new_indexes_from: AtomicU32::new(rows::FIRST_INDEX),
             punching: Mutex::default(),
             round: Mutex::default(),
-            reclaiming: Mutex::default(),
+            reclaiming: Default::default(),
             references_version: AtomicU64::new(1),
             destroyed: Arc::new(AtomicBool::new(true)),
         }

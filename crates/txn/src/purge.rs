@@ -30,6 +30,8 @@ const PENDING_TO_WAKE: u64 = 256;
 /// Finished logs from which on purge threads do not keep up, and those who add to them take a share: each slot is looked at by
 /// itself, for its part of that many. Later the pages that are to be purged would have left memory.
 const PENDING_TO_SHARE: u64 = 2048;
+/// The least of such a part: slots stay when those who wrote at once are gone.
+const PENDING_TO_SHARE_MIN: u64 = 8;
 /// Every so many commits to such a slot one purges what so many have left, and as much again of what is older.
 const COMMITS_PER_SHARE: u64 = 8;
 /// Records of a share, at least.
@@ -237,7 +239,7 @@ impl TrxSystem {
         if log.header.is_none() || !self.purge.note_finished(slot) {
             return None;
         }
-        let enough = PENDING_TO_SHARE / self.undo.purge_slot_count() as u64;
+        let enough = (PENDING_TO_SHARE / self.undo.purge_slot_count() as u64).max(PENDING_TO_SHARE_MIN);
         let records = (log.records * 2 * COMMITS_PER_SHARE).clamp(SHARE_RECORDS_MIN, RECORDS_PER_TURN as u64) as usize;
         (slot.pending.load(Ordering::Relaxed) >= enough).then(|| PurgeShare { slot: Arc::clone(slot), records })
     }
@@ -356,14 +358,13 @@ impl TrxSystem {
         let bad = || Error::corrupt(undo_page(at.page()), format!("no undo record at {}", at.offset()));
         let change = record::parse_change(body).ok_or_else(bad)?;
         let index = index_of(change.key).ok_or_else(bad)?;
-        let _users = self.use_trees();
         if self.is_lost(change.tree.space, trx) {
             return Ok(());
         }
         // The chain is not the tree's: it did not go with the index.
-        let done = self.purge_chain(at, &change).and_then(|()| match self.is_index_alive(index) {
-            true => self.purge_mark(trx, at, &change),
-            false => Ok(()),
+        let done = self.purge_chain(at, &change).and_then(|()| {
+            let left = self.purge_mark(trx, at, index, &change)?;
+            left.map_or(Ok(()), |left| self.tidy_up(index, change.tree, change.key, left))
         });
         match done {
             // Should its file come back, entries marked as deleted stay there: they take room, nobody sees them.
@@ -387,15 +388,21 @@ impl TrxSystem {
         Ok(())
     }
 
-    /// Removes what the change has marked.
-    fn purge_mark(&self, trx: Option<TrxId>, at: RollPtr, change: &Change<'_>) -> Result<()> {
-        if change.flags & NEW_DELETED != 0 {
-            if let Some(left) = self.purge_entry(trx, at, change)? {
-                self.purge.entries.fetch_add(1, Ordering::Relaxed);
-                self.tidy_up(change.tree, change.key, left)?;
-            }
+    /// Removes what the change has marked, if its index is alive.
+    fn purge_mark(
+        &self,
+        trx: Option<TrxId>,
+        at: RollPtr,
+        index: IndexId,
+        change: &Change<'_>,
+    ) -> Result<Option<LeftOver>> {
+        let _users = self.use_trees();
+        if change.flags & NEW_DELETED == 0 || !self.is_index_alive(index) {
+            return Ok(None);
         }
-        Ok(())
+        let left = self.purge_entry(trx, at, change)?;
+        self.purge.entries.fetch_add(u64::from(left.is_some()), Ordering::Relaxed);
+        Ok(left)
     }
 
     /// Removes the entry if it is still the delete-marked one that the record was written for.

@@ -114,8 +114,8 @@ impl TrxSystem {
 
     fn undo_change(&self, log: &mut UndoLog, at: RollPtr, change: &Change<'_>) -> Result<()> {
         let index = index_of(change.key).ok_or_else(|| Error::corrupt(log.page(), "an undo record without key"))?;
-        let _users = self.use_trees();
         let lost = self.is_lost(change.tree.space, Some(log.trx));
+        let users = self.use_trees();
         let undone = match !lost && self.is_index_alive(index) {
             true => self.undo_entry(log, at, change, index),
             false => Ok(None),
@@ -134,7 +134,8 @@ impl TrxSystem {
             }
         };
         log.records -= 1;
-        match self.tidy_up(change.tree, change.key, left) {
+        drop(users);
+        match self.tidy_up(index, change.tree, change.key, left) {
             Err(e) if !is_unavailable(&e) => {
                 self.report(Level::Warning, &format!("what a rollback has emptied stays allocated: {e}"));
             }
@@ -143,15 +144,17 @@ impl TrxSystem {
         Ok(())
     }
 
-    /// After an entry was removed or restored. The record is gone, so a failure here only leaks space.
-    pub(crate) fn tidy_up(&self, tree: Tree, key: &[u8], left: LeftOver) -> Result<()> {
+    /// After an entry was removed or restored. The record is gone, so a failure here only leaks space. A value may have very
+    /// many overflow pages: who waits for the users of trees does not wait for these.
+    pub(crate) fn tidy_up(&self, index: IndexId, tree: Tree, key: &[u8], left: LeftOver) -> Result<()> {
         for chain in left.chains.into_iter().flatten() {
             overflow::free_overflow(self.pool(), tree.space, chain)?;
         }
-        if left.sparse {
-            tree.merge_if_sparse(self.pool(), key)?;
+        let _users = left.sparse.then(|| self.use_trees());
+        match left.sparse && self.is_index_alive(index) {
+            true => tree.merge_if_sparse(self.pool(), key),
+            false => Ok(()),
         }
-        Ok(())
     }
 
     /// Restores the entry and cuts the record off; `None` if the entry does not name the record (nothing done).

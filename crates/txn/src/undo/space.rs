@@ -284,6 +284,9 @@ impl UndoSpace {
                 // Disk space first: a full disk must be found before anything is changed.
                 ready += 1;
                 self.pool.spaces().get(SpaceId::UNDO)?.ensure_pages(ready)?;
+            } else {
+                // Into memory, before others wait for the directory.
+                let _ = self.pool.fix_shared(undo_page(free))?;
             }
             let mut mtr = Mtr::start(&self.pool)?;
             let dir = mtr.fix(page::DIRECTORY)?;
@@ -345,14 +348,16 @@ impl UndoSpace {
 
     /// Rollback has emptied the tail page: the chain ends at the page before from now on.
     pub fn drop_tail(&self, tail: &mut Tail) -> Result<()> {
-        let mut mtr = Mtr::start(&self.pool)?;
-        let dir = mtr.fix(page::DIRECTORY)?;
-        let (id, at) = page::slot_position(self.pool.page_size(), tail.slot);
-        let slots = mtr.fix(id)?;
         let prev = page::prev(&self.pool.fix_shared(undo_page(tail.page))?);
         if prev == PageNo::NONE {
             return Err(Error::corrupt(undo_page(tail.page), "an undo log without a beginning"));
         }
+        // Into memory, before others wait for the directory.
+        let _ = self.pool.fix_shared(undo_page(prev))?;
+        let mut mtr = Mtr::start(&self.pool)?;
+        let dir = mtr.fix(page::DIRECTORY)?;
+        let (id, at) = page::slot_position(self.pool.page_size(), tail.slot);
+        let slots = mtr.fix(id)?;
         let before = mtr.fix(undo_page(prev))?;
         if page::next(mtr.page(before)) != tail.page || page::slot(mtr.page(before)) != tail.slot {
             return Err(Error::corrupt(undo_page(prev), format!("undo page {} does not follow it", tail.page)));
