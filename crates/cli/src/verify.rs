@@ -193,7 +193,7 @@ impl Verifier<'_> {
         let problem = if is_zero(page) {
             // Set aside, given back, or lost.
             match inspection {
-                Some(i) if id.space != SpaceId::UNDO && i.is_in_use(id) => "is in use but holds only zeros".to_string(),
+                Some(i) if i.is_in_use(id) => "is in use but holds only zeros".to_string(),
                 _ => return,
             }
         } else {
@@ -212,14 +212,13 @@ impl Verifier<'_> {
     fn length(&mut self, space: SpaceId, pages: u64, name: &str) {
         let Some(inspection) = &self.inspection else { return };
         match inspection.pages_wanted(space) {
-            Ok(Some(wanted)) if wanted > pages => {
+            Ok(wanted) if wanted > pages => {
                 let lost = (pages..wanted)
                     .map(|no| PageId::new(space, PageNo(no as u32)))
                     .filter(|&id| inspection.is_in_use(id) && inspection.read_page(id).is_err())
                     .count();
                 if lost > 0 {
-                    let what =
-                        format!("is truncated: {pages} pages, {wanted} by its bitmap; {lost} pages in use are lost");
+                    let what = format!("is truncated: {pages} pages of {wanted}; {lost} pages in use are lost");
                     self.report.add(name, None, what);
                 }
             }
@@ -233,6 +232,7 @@ impl Verifier<'_> {
 mod tests {
     use super::*;
     use myriad::{CloseMode, Engine, EngineConfig, IndexSpec, TableSpec};
+    use myriad_base::page::{PageKind, OFF_KIND};
 
     const PAGE: usize = 4096;
 
@@ -339,6 +339,59 @@ mod tests {
         assert!(one(dir.path()).contains("is truncated: 8 pages"));
         std::fs::write(&path, &sound[..sound.len() - 10]).unwrap();
         assert!(one(dir.path()).contains("ends in the middle of a page"));
+    }
+
+    /// Numbers of the undo pages that hold logs, in the file's order.
+    fn undo_pages(bytes: &[u8]) -> Vec<usize> {
+        let is_undo = |page: &[u8]| page[OFF_KIND] == PageKind::Undo as u8;
+        bytes.chunks_exact(PAGE).enumerate().filter(|(_, page)| is_undo(page)).map(|(no, _)| no).collect()
+    }
+
+    /// A directory with the history of a transaction of many undo pages, committed or rolled back; and its undo file.
+    fn directory_with_history(committed: bool) -> (tempfile::TempDir, PathBuf) {
+        let dir = directory();
+        let engine = engine(dir.path());
+        let table = engine.open_table("d/t").unwrap();
+        let mut session = engine.session();
+        for i in 1000..4000u32 {
+            session.insert(&table, &i.to_be_bytes(), &[8; 20]).unwrap();
+        }
+        if committed {
+            session.commit().unwrap();
+        } else {
+            session.rollback().unwrap();
+        }
+        drop((session, table));
+        engine.close(CloseMode::Clean).unwrap();
+        drop(engine);
+        assert!(check(dir.path()).findings.is_empty());
+        let path = dir.path().join(DIRECTORY).join("undo.myr");
+        (dir, path)
+    }
+
+    #[test]
+    fn a_lost_undo_page_is_found() {
+        let (dir, path) = directory_with_history(true);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // Within the log of the transaction: the start reads its first page and its last.
+        let used = undo_pages(&bytes);
+        let lost = used[used.len() - 3];
+        bytes[lost * PAGE..(lost + 1) * PAGE].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        let found = one(dir.path());
+        assert!(found.contains("undo.myr: is in use but holds only zeros"), "{used:?}, {lost}: {found}");
+        assert_eq!(check(dir.path()).findings[0].page, Some(lost as u32));
+    }
+
+    #[test]
+    fn a_cut_undo_file_is_found() {
+        // Rolled back: the pages at the end are free.
+        let (dir, path) = directory_with_history(false);
+        let bytes = std::fs::read(&path).unwrap();
+        let last = *undo_pages(&bytes).last().unwrap();
+        std::fs::write(&path, &bytes[..(last - 1) * PAGE]).unwrap();
+        let found = one(dir.path());
+        assert!(found.contains("undo.myr: is truncated") && found.contains("; 2 pages in use are lost"), "{found}");
     }
 
     #[test]

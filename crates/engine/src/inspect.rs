@@ -12,6 +12,7 @@ use myriad_base::{Error, PageId, Result, SpaceId};
 use myriad_btree::alloc;
 use myriad_io::{FileLock, Io, OverlayIo};
 use myriad_space::check::KnownSpace;
+use myriad_txn::undo_pages_wanted;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,15 +83,14 @@ impl Inspection {
         self.storage.pool.page_size()
     }
 
-    /// Pages that the tablespace's file must have when all changes in the log have been applied; `None` for undo, which
-    /// has no bitmap.
+    /// Pages that the tablespace's file must have when all changes in the log have been applied.
     ///
     /// # Errors
-    /// Those of reading its bitmap pages.
-    pub fn pages_wanted(&self, space: SpaceId) -> Result<Option<u64>> {
+    /// Those of reading its bitmap pages, or the undo directory.
+    pub fn pages_wanted(&self, space: SpaceId) -> Result<u64> {
         match space {
-            SpaceId::UNDO => Ok(None),
-            _ => alloc::pages_wanted(&self.storage.pool, space).map(Some),
+            SpaceId::UNDO => undo_pages_wanted(&self.storage.pool).map(u64::from),
+            _ => alloc::pages_wanted(&self.storage.pool, space),
         }
     }
 
@@ -105,9 +105,14 @@ impl Inspection {
         }
     }
 
-    /// Whether the page is in use when all changes in the log have been applied; true where nobody can say.
+    /// Whether the page is in use when all changes in the log have been applied; true where nobody can say. An undo page
+    /// is once it has been: its free list leads through it.
     pub fn is_in_use(&self, page: PageId) -> bool {
-        page.space == SpaceId::UNDO || alloc::is_in_use(&self.storage.pool, page).unwrap_or(true)
+        let in_use = match page.space {
+            SpaceId::UNDO => undo_pages_wanted(&self.storage.pool).map(|wanted| page.page.0 < wanted),
+            _ => alloc::is_in_use(&self.storage.pool, page),
+        };
+        in_use.unwrap_or(true)
     }
 
     /// Reads a page as the next start would: from its copy in the doublewrite file if it is torn, with the log's changes.
