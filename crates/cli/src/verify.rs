@@ -1,13 +1,13 @@
 //! `myriad verify`: every tablespace file against the catalog, and every page against its checksum and its identity.
 //!
 //! The catalog is read as the next start would read it, log included, over a view of the files that changes nothing
-//! ([`myriad::Inspection`]). Where that cannot be had, the files are verified by themselves.
+//! ([`myriad::Inspection`]). Where that cannot be had, the files are verified by themselves, and against the log's end.
 
 use crate::report::{reason_of, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use myriad::Inspection;
-use myriad_base::page::{is_zero, verify};
-use myriad_base::{limits, PageId, PageNo, SpaceId};
+use myriad_base::page::{is_zero, page_lsn, verify};
+use myriad_base::{limits, Lsn, PageId, PageNo, SpaceId};
 use myriad_space::check::{check_tablespaces, text_of, uring_available, CheckOptions, Finding, Problem, Progress};
 use myriad_space::{SpaceHeader, DIRECTORY, HEADER_READ_BYTES};
 use rustix::fs::{flock, FlockOperation};
@@ -37,11 +37,7 @@ pub fn run(dir: &Path, json: bool) -> Result<bool, String> {
     );
     let start = Instant::now();
     let mut report = Report::default();
-    let mut verifier = Verifier { dir, bar: &bar, inspection: None, foreign: HashSet::new(), report: &mut report };
-    verifier.check_files(&home);
-    for path in &files {
-        verifier.file(path);
-    }
+    Verifier::new(dir, &bar, &mut report).all(&home, &files);
     bar.finish_and_clear();
     report.seconds = start.elapsed().as_secs_f64();
     report.print(json);
@@ -76,20 +72,45 @@ struct Verifier<'a> {
     inspection: Option<Inspection>,
     /// Files that are not the catalog's: their pages are verified by themselves.
     foreign: HashSet<PathBuf>,
+    /// `None`: the log cannot be read.
+    log_end: Option<Lsn>,
+    /// Sound pages with an LSN beyond that, and the highest such LSN.
+    beyond: (u64, Lsn),
     report: &'a mut Report,
 }
 
-impl Verifier<'_> {
+impl<'a> Verifier<'a> {
+    fn new(dir: &'a Path, bar: &'a ProgressBar, report: &'a mut Report) -> Verifier<'a> {
+        let (foreign, beyond) = (HashSet::new(), (0, Lsn(0)));
+        Verifier { dir, bar, inspection: None, foreign, log_end: None, beyond, report }
+    }
+
+    fn all(&mut self, home: &Path, files: &[PathBuf]) {
+        self.check_files(home);
+        for path in files {
+            self.file(path);
+        }
+        if let (Some(end), (pages @ 1.., newest)) = (self.log_end, self.beyond) {
+            let what = format!(
+                "the log ends at LSN {end}, but {pages} pages are newer, up to LSN {newest}: it was damaged, cut short or \
+                 replaced, and changes made after its end are lost"
+            );
+            self.report.add(&format!("{DIRECTORY}/redo.log"), None, what);
+        }
+    }
+
     /// The files' names, headers and lengths, against the catalog.
     fn check_files(&mut self, home: &Path) {
         let inspection = match Inspection::open(self.dir) {
             Ok(inspection) => inspection,
             Err(e) => {
                 let what = format!("the catalog cannot be read, files are verified without it: {e}");
+                self.log_end = Inspection::log_end_of(self.dir).ok();
                 return self.report.add(DIRECTORY, None, what);
             }
         };
         self.report.log_bytes = inspection.log_bytes();
+        self.log_end = Some(inspection.log_end());
         let options = CheckOptions {
             page_size: inspection.page_size(),
             light: true,
@@ -190,6 +211,8 @@ impl Verifier<'_> {
     /// A page as it is in the file. `known`: the file is the catalog's, so the next start may repair the page.
     fn page(&mut self, page: &[u8], id: PageId, known: bool, name: &str) {
         let inspection = self.inspection.as_ref().filter(|_| known);
+        // Another directory's files have nothing to do with this log.
+        let log_end = self.log_end.filter(|_| known || self.inspection.is_none());
         let problem = if is_zero(page) {
             // Set aside, given back, or lost.
             match inspection {
@@ -197,9 +220,14 @@ impl Verifier<'_> {
                 _ => return,
             }
         } else {
-            match verify(page, id) {
-                Ok(()) => return,
-                Err(e) => reason_of(&e),
+            let lsn = page_lsn(page);
+            match (verify(page, id), log_end.filter(|&end| lsn > end)) {
+                (Ok(()), None) => return,
+                (Ok(()), Some(end)) => {
+                    self.beyond = (self.beyond.0 + 1, self.beyond.1.max(lsn));
+                    format!("its LSN {lsn} is beyond the log's end at {end}")
+                }
+                (Err(e), _) => reason_of(&e),
             }
         };
         match inspection.map(|i| i.read_page(id)) {
@@ -232,7 +260,7 @@ impl Verifier<'_> {
 mod tests {
     use super::*;
     use myriad::{CloseMode, Engine, EngineConfig, IndexSpec, TableSpec};
-    use myriad_base::page::{PageKind, OFF_KIND};
+    use myriad_base::page::{seal, set_page_lsn, PageKind, OFF_KIND};
 
     const PAGE: usize = 4096;
 
@@ -278,12 +306,8 @@ mod tests {
     fn check(dir: &Path) -> Report {
         let mut report = Report::default();
         let bar = ProgressBar::hidden();
-        let mut verifier = Verifier { dir, bar: &bar, inspection: None, foreign: HashSet::new(), report: &mut report };
         let home = dir.join(DIRECTORY);
-        verifier.check_files(&home);
-        for path in &tablespace_files(&home).unwrap() {
-            verifier.file(path);
-        }
+        Verifier::new(dir, &bar, &mut report).all(&home, &tablespace_files(&home).unwrap());
         report
     }
 
@@ -392,6 +416,48 @@ mod tests {
         std::fs::write(&path, &bytes[..(last - 1) * PAGE]).unwrap();
         let found = one(dir.path());
         assert!(found.contains("undo.myr: is truncated") && found.contains("; 2 pages in use are lost"), "{found}");
+    }
+
+    /// Makes the pages of the file newer than the log.
+    fn make_newer(path: &Path, pages: &[usize]) {
+        let mut bytes = std::fs::read(path).unwrap();
+        for &no in pages {
+            let page = &mut bytes[no * PAGE..(no + 1) * PAGE];
+            set_page_lsn(page, Lsn(page_lsn(page).0 + 1_000_000_000));
+            seal(page);
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn pages_newer_than_the_log_are_found() {
+        let dir = directory();
+        make_newer(&file(dir.path(), "d"), &[3, 4]);
+        let report = check(dir.path());
+        let pages: Vec<_> = report.findings.iter().map(|f| f.page).collect();
+        assert_eq!(pages, [Some(3), Some(4), None], "{:?}", report.findings);
+        assert!(report.findings[1].what.contains("beyond the log's end at"));
+        let log = &report.findings[2];
+        assert!(log.file.ends_with("redo.log") && log.what.contains("2 pages are newer"), "{}", log.what);
+        // In a file of another directory they mean nothing.
+        std::fs::copy(file(dir.path(), "d"), dir.path().join(DIRECTORY).join("x.myr")).unwrap();
+        assert_eq!(check(dir.path()).findings.len(), 4);
+    }
+
+    #[test]
+    fn pages_newer_than_the_log_are_found_where_the_start_reads_one() {
+        let dir = directory();
+        let undo = dir.path().join(DIRECTORY).join("undo.myr");
+        let used = undo_pages(&std::fs::read(&undo).unwrap());
+        make_newer(&file(dir.path(), "d"), &[3]);
+        make_newer(&undo, &used);
+        let report = check(dir.path());
+        assert!(report.findings[0].what.contains("the catalog cannot be read"), "{:?}", report.findings);
+        assert_eq!(report.findings[1].page, Some(3), "{:?}", report.findings);
+        let pages: Vec<_> = report.findings[2..].iter().map_while(|f| f.page).map(|no| no as usize).collect();
+        assert_eq!(pages, used);
+        let what = &report.findings.last().unwrap().what;
+        assert!(what.contains(&format!("{} pages are newer", used.len() + 1)), "{what}");
     }
 
     #[test]

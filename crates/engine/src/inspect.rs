@@ -5,10 +5,10 @@
 
 use crate::check::EngineSpaces;
 use crate::config::EngineConfig;
-use crate::format::{self, Found};
+use crate::format::{self, Format, Found};
 use crate::open::{open_transactions, random_seed, recover, Phases, Storage};
 use myriad_base::random::Random;
-use myriad_base::{Error, PageId, Result, SpaceId};
+use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use myriad_btree::alloc;
 use myriad_io::{FileLock, Io, OverlayIo};
 use myriad_space::check::KnownSpace;
@@ -27,13 +27,17 @@ pub struct Inspection {
     _lock: Box<dyn FileLock>,
 }
 
-impl Inspection {
-    /// Opens `data_dir`, where `#myriad/` is.
-    ///
-    /// # Errors
-    /// [`Error::DirectoryLocked`] if an engine has it; [`Error::Format`] if it is not whole; [`Error::CorruptLog`] and
-    /// those of reading log and catalog.
-    pub fn open(data_dir: &Path) -> Result<Inspection> {
+/// A directory whose log has been read.
+struct Recovered {
+    config: EngineConfig,
+    format: Format,
+    storage: Storage,
+    log_bytes: u64,
+    lock: Box<dyn FileLock>,
+}
+
+impl Recovered {
+    fn open(data_dir: &Path) -> Result<Recovered> {
         let io: Arc<dyn Io> = Arc::new(OverlayIo::new());
         let folder = data_dir.join(format::FOLDER);
         let lock = io.lock_file(&folder.join(format::LOCK_FILE))?;
@@ -50,9 +54,35 @@ impl Inspection {
         let mut phases = Phases::begin(&config);
         let storage = recover(&config, &io, format, &mut phases)?;
         let log_bytes = phases.done.iter().map(|p| p.bytes_read).sum();
-        let (_, catalog) = open_transactions(&config, &storage, Random::from_seed(random_seed()), &mut phases)?;
+        Ok(Recovered { config, format, storage, log_bytes, lock })
+    }
+}
+
+impl Inspection {
+    /// Opens `data_dir`, where `#myriad/` is.
+    ///
+    /// # Errors
+    /// [`Error::DirectoryLocked`] if an engine has it; [`Error::Format`] if it is not whole; [`Error::CorruptLog`] and
+    /// those of reading log and catalog.
+    pub fn open(data_dir: &Path) -> Result<Inspection> {
+        let Recovered { config, format, storage, log_bytes, lock } = Recovered::open(data_dir)?;
+        let random = Random::from_seed(random_seed());
+        let (_, catalog) = open_transactions(&config, &storage, random, &mut Phases::begin(&config))?;
         let spaces = EngineSpaces::new(catalog, Arc::clone(&storage.spaces), format.uuid);
         Ok(Inspection { spaces, storage, log_bytes, _lock: lock })
+    }
+
+    /// Where the log of `data_dir` ends. Needs no page, and so tells of directories that cannot be opened.
+    ///
+    /// # Errors
+    /// As [`Inspection::open`], but for those of the catalog.
+    pub fn log_end_of(data_dir: &Path) -> Result<Lsn> {
+        Ok(Recovered::open(data_dir)?.storage.pool.log().end_lsn())
+    }
+
+    /// Where the log ends. A page with a later LSN cannot be used.
+    pub fn log_end(&self) -> Lsn {
+        self.storage.pool.log().end_lsn()
     }
 
     /// What the catalog knows, for [`myriad_space::check::check_tablespaces`].
