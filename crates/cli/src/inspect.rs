@@ -116,7 +116,7 @@ fn tablespace(inspection: &Inspection, space: SpaceId, dir: &Path) -> Result<Str
     let mut indexes: BTreeMap<(u32, u8), Level> = BTreeMap::new();
     for no in 0..pages as u32 {
         let id = PageId::new(space, PageNo(no));
-        let kind = if no > 0 && !inspection.is_in_use(id) {
+        let kind = if no > 0 && inspection.is_in_use(id) == Ok(false) {
             "not in use"
         } else {
             match inspection.page(id) {
@@ -163,7 +163,7 @@ fn one_page(inspection: &Inspection, id: PageId, dir: &Path, entries: usize) -> 
     let path = file_of(inspection, id.space, dir)?;
     let mut out = String::new();
     line!(out, "page {} of {}", id.page.0, path.display());
-    if !inspection.is_in_use(id) {
+    if inspection.is_in_use(id) == Ok(false) {
         line!(out, "is not in use");
     }
     match inspection.page(id) {

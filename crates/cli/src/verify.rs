@@ -7,7 +7,7 @@ use crate::report::{reason_of, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use myriad::Inspection;
 use myriad_base::page::{is_zero, page_lsn, verify};
-use myriad_base::{limits, Lsn, PageId, PageNo, SpaceId};
+use myriad_base::{limits, Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_space::check::{check_tablespaces, text_of, uring_available, CheckOptions, Finding, Problem, Progress};
 use myriad_space::{SpaceHeader, DIRECTORY, HEADER_READ_BYTES};
 use rustix::fs::{flock, FlockOperation};
@@ -214,9 +214,12 @@ impl<'a> Verifier<'a> {
         // Another directory's files have nothing to do with this log.
         let log_end = self.log_end.filter(|_| known || self.inspection.is_none());
         let problem = if is_zero(page) {
-            // Set aside, given back, or lost.
-            match inspection {
-                Some(i) if i.is_in_use(id) => "is in use but holds only zeros".to_string(),
+            // Set aside, given back, or lost. Where nobody can say, the damage that is why is a finding.
+            match inspection.map(|i| i.is_in_use(id)) {
+                Some(Ok(true)) => "is in use but holds only zeros".to_string(),
+                Some(Err(Error::CorruptPage { page, .. })) if page == id => {
+                    "is a bitmap page but holds only zeros".into()
+                }
                 _ => return,
             }
         } else {
@@ -243,7 +246,7 @@ impl<'a> Verifier<'a> {
             Ok(wanted) if wanted > pages => {
                 let lost = (pages..wanted)
                     .map(|no| PageId::new(space, PageNo(no as u32)))
-                    .filter(|&id| inspection.is_in_use(id) && inspection.read_page(id).is_err())
+                    .filter(|&id| inspection.is_in_use(id) != Ok(false) && inspection.read_page(id).is_err())
                     .count();
                 if lost > 0 {
                     let what = format!("is truncated: {pages} pages of {wanted}; {lost} pages in use are lost");
@@ -458,6 +461,39 @@ mod tests {
         assert_eq!(pages, used);
         let what = &report.findings.last().unwrap().what;
         assert!(what.contains(&format!("{} pages are newer", used.len() + 1)), "{what}");
+    }
+
+    /// Zeros that nobody needs are not called lost for want of the catalog.
+    #[test]
+    fn a_damaged_catalog_page_is_found_as_that() {
+        let dir = directory();
+        make_newer(&dir.path().join(DIRECTORY).join("system.myr"), &[2]);
+        make_newer(&file(dir.path(), "d"), &[3]);
+        let report = check(dir.path());
+        assert!(report.findings[0].what.contains("could not go on"), "{:?}", report.findings);
+        let pages: Vec<_> = report.findings.iter().filter_map(|f| f.page).collect();
+        assert_eq!(pages, [3, 2], "{:?}", report.findings);
+    }
+
+    #[test]
+    fn room_set_aside_beyond_the_last_bitmap_is_no_loss() {
+        let dir = directory();
+        let file = File::options().write(true).open(file(dir.path(), "d")).unwrap();
+        file.set_len(u64::from(myriad_btree::alloc::group_pages(PAGE) + 64) * PAGE as u64).unwrap();
+        assert!(check(dir.path()).findings.is_empty());
+    }
+
+    #[test]
+    fn a_lost_bitmap_page_is_found_as_that() {
+        let dir = directory();
+        let path = file(dir.path(), "d");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[PAGE..2 * PAGE].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        let report = check(dir.path());
+        let pages: Vec<_> = report.findings.iter().map(|f| f.page).collect();
+        assert_eq!(pages, [Some(1), None], "{:?}", report.findings);
+        assert!(report.findings[1].what.contains("its bitmap cannot be read"));
     }
 
     #[test]

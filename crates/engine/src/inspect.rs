@@ -135,14 +135,15 @@ impl Inspection {
         }
     }
 
-    /// Whether the page is in use when all changes in the log have been applied; true where nobody can say. An undo page
-    /// is once it has been: its free list leads through it.
-    pub fn is_in_use(&self, page: PageId) -> bool {
-        let in_use = match page.space {
-            SpaceId::UNDO => undo_pages_wanted(&self.storage.pool).map(|wanted| page.page.0 < wanted),
-            _ => alloc::is_in_use(&self.storage.pool, page),
-        };
-        in_use.unwrap_or(true)
+    /// Whether the page is in use when all changes in the log have been applied. An undo page is once it has been: its
+    /// free list leads through it.
+    ///
+    /// # Errors
+    /// As [`Inspection::pages_wanted`].
+    pub fn is_in_use(&self, page: PageId) -> Result<bool> {
+        // Room beyond may have been set aside, without bitmap pages.
+        let within = u64::from(page.page.0) < self.pages_wanted(page.space)?;
+        Ok(within && (page.space == SpaceId::UNDO || alloc::is_in_use(&self.storage.pool, page)?))
     }
 
     /// Reads a page as the next start would: from its copy in the doublewrite file if it is torn, with the log's changes.
