@@ -69,7 +69,7 @@ fn directory(inspection: &Inspection) -> Result<String, String> {
             Ok(None) => "-".into(),
             Err(_) => "?".into(),
         };
-        let wanted = number(inspection.pages_wanted(space.id));
+        let wanted = number(inspection.pages_wanted(space.id).map(Some));
         let used = number(inspection.pages_in_use(space.id));
         let note = if space.settled { "" } else { " (being created or dropped)" };
         line!(out, "{:>10} {wanted:>12} {used:>12}  {}{note}", space.id.0, space.path);
@@ -111,12 +111,12 @@ fn tablespace(inspection: &Inspection, space: SpaceId, dir: &Path) -> Result<Str
     let size = inspection.page_size();
     let len = std::fs::metadata(&path).map_err(|e| format!("{}: {e}", path.display()))?.len();
     let in_file = len / size as u64;
-    let pages = inspection.pages_wanted(space).map_err(|e| e.to_string())?.unwrap_or(in_file).max(in_file);
+    let pages = inspection.pages_wanted(space).map_err(|e| e.to_string())?.max(in_file);
     let mut kinds: BTreeMap<&str, u64> = BTreeMap::new();
     let mut indexes: BTreeMap<(u32, u8), Level> = BTreeMap::new();
     for no in 0..pages as u32 {
         let id = PageId::new(space, PageNo(no));
-        let kind = if no > 0 && !inspection.is_in_use(id) {
+        let kind = if no > 0 && inspection.is_in_use(id) == Ok(false) {
             "not in use"
         } else {
             match inspection.page(id) {
@@ -163,7 +163,7 @@ fn one_page(inspection: &Inspection, id: PageId, dir: &Path, entries: usize) -> 
     let path = file_of(inspection, id.space, dir)?;
     let mut out = String::new();
     line!(out, "page {} of {}", id.page.0, path.display());
-    if !inspection.is_in_use(id) {
+    if inspection.is_in_use(id) == Ok(false) {
         line!(out, "is not in use");
     }
     match inspection.page(id) {

@@ -1,13 +1,13 @@
 //! `myriad verify`: every tablespace file against the catalog, and every page against its checksum and its identity.
 //!
 //! The catalog is read as the next start would read it, log included, over a view of the files that changes nothing
-//! ([`myriad::Inspection`]). Where that cannot be had, the files are verified by themselves.
+//! ([`myriad::Inspection`]). Where that cannot be had, the files are verified by themselves, and against the log's end.
 
 use crate::report::{reason_of, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use myriad::Inspection;
-use myriad_base::page::{is_zero, verify};
-use myriad_base::{limits, PageId, PageNo, SpaceId};
+use myriad_base::page::{is_zero, page_lsn, verify};
+use myriad_base::{limits, Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_space::check::{check_tablespaces, text_of, uring_available, CheckOptions, Finding, Problem, Progress};
 use myriad_space::{SpaceHeader, DIRECTORY, HEADER_READ_BYTES};
 use rustix::fs::{flock, FlockOperation};
@@ -37,11 +37,7 @@ pub fn run(dir: &Path, json: bool) -> Result<bool, String> {
     );
     let start = Instant::now();
     let mut report = Report::default();
-    let mut verifier = Verifier { dir, bar: &bar, inspection: None, foreign: HashSet::new(), report: &mut report };
-    verifier.check_files(&home);
-    for path in &files {
-        verifier.file(path);
-    }
+    Verifier::new(dir, &bar, &mut report).all(&home, &files);
     bar.finish_and_clear();
     report.seconds = start.elapsed().as_secs_f64();
     report.print(json);
@@ -76,20 +72,45 @@ struct Verifier<'a> {
     inspection: Option<Inspection>,
     /// Files that are not the catalog's: their pages are verified by themselves.
     foreign: HashSet<PathBuf>,
+    /// `None`: the log cannot be read.
+    log_end: Option<Lsn>,
+    /// Sound pages with an LSN beyond that, and the highest such LSN.
+    beyond: (u64, Lsn),
     report: &'a mut Report,
 }
 
-impl Verifier<'_> {
+impl<'a> Verifier<'a> {
+    fn new(dir: &'a Path, bar: &'a ProgressBar, report: &'a mut Report) -> Verifier<'a> {
+        let (foreign, beyond) = (HashSet::new(), (0, Lsn(0)));
+        Verifier { dir, bar, inspection: None, foreign, log_end: None, beyond, report }
+    }
+
+    fn all(&mut self, home: &Path, files: &[PathBuf]) {
+        self.check_files(home);
+        for path in files {
+            self.file(path);
+        }
+        if let (Some(end), (pages @ 1.., newest)) = (self.log_end, self.beyond) {
+            let what = format!(
+                "the log ends at LSN {end}, but {pages} pages are newer, up to LSN {newest}: it was damaged, cut short or \
+                 replaced, and changes made after its end are lost"
+            );
+            self.report.add(&format!("{DIRECTORY}/redo.log"), None, what);
+        }
+    }
+
     /// The files' names, headers and lengths, against the catalog.
     fn check_files(&mut self, home: &Path) {
         let inspection = match Inspection::open(self.dir) {
             Ok(inspection) => inspection,
             Err(e) => {
                 let what = format!("the catalog cannot be read, files are verified without it: {e}");
+                self.log_end = Inspection::log_end_of(self.dir).ok();
                 return self.report.add(DIRECTORY, None, what);
             }
         };
         self.report.log_bytes = inspection.log_bytes();
+        self.log_end = Some(inspection.log_end());
         let options = CheckOptions {
             page_size: inspection.page_size(),
             light: true,
@@ -190,16 +211,26 @@ impl Verifier<'_> {
     /// A page as it is in the file. `known`: the file is the catalog's, so the next start may repair the page.
     fn page(&mut self, page: &[u8], id: PageId, known: bool, name: &str) {
         let inspection = self.inspection.as_ref().filter(|_| known);
+        // Another directory's files have nothing to do with this log.
+        let log_end = self.log_end.filter(|_| known || self.inspection.is_none());
         let problem = if is_zero(page) {
-            // Set aside, given back, or lost.
-            match inspection {
-                Some(i) if id.space != SpaceId::UNDO && i.is_in_use(id) => "is in use but holds only zeros".to_string(),
+            // Set aside, given back, or lost. Where nobody can say, the damage that is why is a finding.
+            match inspection.map(|i| i.is_in_use(id)) {
+                Some(Ok(true)) => "is in use but holds only zeros".to_string(),
+                Some(Err(Error::CorruptPage { page, .. })) if page == id => {
+                    "is a bitmap page but holds only zeros".into()
+                }
                 _ => return,
             }
         } else {
-            match verify(page, id) {
-                Ok(()) => return,
-                Err(e) => reason_of(&e),
+            let lsn = page_lsn(page);
+            match (verify(page, id), log_end.filter(|&end| lsn > end)) {
+                (Ok(()), None) => return,
+                (Ok(()), Some(end)) => {
+                    self.beyond = (self.beyond.0 + 1, self.beyond.1.max(lsn));
+                    format!("its LSN {lsn} is beyond the log's end at {end}")
+                }
+                (Err(e), _) => reason_of(&e),
             }
         };
         match inspection.map(|i| i.read_page(id)) {
@@ -212,14 +243,13 @@ impl Verifier<'_> {
     fn length(&mut self, space: SpaceId, pages: u64, name: &str) {
         let Some(inspection) = &self.inspection else { return };
         match inspection.pages_wanted(space) {
-            Ok(Some(wanted)) if wanted > pages => {
+            Ok(wanted) if wanted > pages => {
                 let lost = (pages..wanted)
                     .map(|no| PageId::new(space, PageNo(no as u32)))
-                    .filter(|&id| inspection.is_in_use(id) && inspection.read_page(id).is_err())
+                    .filter(|&id| inspection.is_in_use(id) != Ok(false) && inspection.read_page(id).is_err())
                     .count();
                 if lost > 0 {
-                    let what =
-                        format!("is truncated: {pages} pages, {wanted} by its bitmap; {lost} pages in use are lost");
+                    let what = format!("is truncated: {pages} pages of {wanted}; {lost} pages in use are lost");
                     self.report.add(name, None, what);
                 }
             }
@@ -233,6 +263,7 @@ impl Verifier<'_> {
 mod tests {
     use super::*;
     use myriad::{CloseMode, Engine, EngineConfig, IndexSpec, TableSpec};
+    use myriad_base::page::{seal, set_page_lsn, PageKind, OFF_KIND};
 
     const PAGE: usize = 4096;
 
@@ -278,12 +309,8 @@ mod tests {
     fn check(dir: &Path) -> Report {
         let mut report = Report::default();
         let bar = ProgressBar::hidden();
-        let mut verifier = Verifier { dir, bar: &bar, inspection: None, foreign: HashSet::new(), report: &mut report };
         let home = dir.join(DIRECTORY);
-        verifier.check_files(&home);
-        for path in &tablespace_files(&home).unwrap() {
-            verifier.file(path);
-        }
+        Verifier::new(dir, &bar, &mut report).all(&home, &tablespace_files(&home).unwrap());
         report
     }
 
@@ -339,6 +366,134 @@ mod tests {
         assert!(one(dir.path()).contains("is truncated: 8 pages"));
         std::fs::write(&path, &sound[..sound.len() - 10]).unwrap();
         assert!(one(dir.path()).contains("ends in the middle of a page"));
+    }
+
+    /// Numbers of the undo pages that hold logs, in the file's order.
+    fn undo_pages(bytes: &[u8]) -> Vec<usize> {
+        let is_undo = |page: &[u8]| page[OFF_KIND] == PageKind::Undo as u8;
+        bytes.chunks_exact(PAGE).enumerate().filter(|(_, page)| is_undo(page)).map(|(no, _)| no).collect()
+    }
+
+    /// A directory with the history of a transaction of many undo pages, committed or rolled back; and its undo file.
+    fn directory_with_history(committed: bool) -> (tempfile::TempDir, PathBuf) {
+        let dir = directory();
+        let engine = engine(dir.path());
+        let table = engine.open_table("d/t").unwrap();
+        let mut session = engine.session();
+        for i in 1000..4000u32 {
+            session.insert(&table, &i.to_be_bytes(), &[8; 20]).unwrap();
+        }
+        if committed {
+            session.commit().unwrap();
+        } else {
+            session.rollback().unwrap();
+        }
+        drop((session, table));
+        engine.close(CloseMode::Clean).unwrap();
+        drop(engine);
+        assert!(check(dir.path()).findings.is_empty());
+        let path = dir.path().join(DIRECTORY).join("undo.myr");
+        (dir, path)
+    }
+
+    #[test]
+    fn a_lost_undo_page_is_found() {
+        let (dir, path) = directory_with_history(true);
+        let mut bytes = std::fs::read(&path).unwrap();
+        // Within the log of the transaction: the start reads its first page and its last.
+        let used = undo_pages(&bytes);
+        let lost = used[used.len() - 3];
+        bytes[lost * PAGE..(lost + 1) * PAGE].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        let found = one(dir.path());
+        assert!(found.contains("undo.myr: is in use but holds only zeros"), "{used:?}, {lost}: {found}");
+        assert_eq!(check(dir.path()).findings[0].page, Some(lost as u32));
+    }
+
+    #[test]
+    fn a_cut_undo_file_is_found() {
+        // Rolled back: the pages at the end are free.
+        let (dir, path) = directory_with_history(false);
+        let bytes = std::fs::read(&path).unwrap();
+        let last = *undo_pages(&bytes).last().unwrap();
+        std::fs::write(&path, &bytes[..(last - 1) * PAGE]).unwrap();
+        let found = one(dir.path());
+        assert!(found.contains("undo.myr: is truncated") && found.contains("; 2 pages in use are lost"), "{found}");
+    }
+
+    /// Makes the pages of the file newer than the log.
+    fn make_newer(path: &Path, pages: &[usize]) {
+        let mut bytes = std::fs::read(path).unwrap();
+        for &no in pages {
+            let page = &mut bytes[no * PAGE..(no + 1) * PAGE];
+            set_page_lsn(page, Lsn(page_lsn(page).0 + 1_000_000_000));
+            seal(page);
+        }
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn pages_newer_than_the_log_are_found() {
+        let dir = directory();
+        make_newer(&file(dir.path(), "d"), &[3, 4]);
+        let report = check(dir.path());
+        let pages: Vec<_> = report.findings.iter().map(|f| f.page).collect();
+        assert_eq!(pages, [Some(3), Some(4), None], "{:?}", report.findings);
+        assert!(report.findings[1].what.contains("beyond the log's end at"));
+        let log = &report.findings[2];
+        assert!(log.file.ends_with("redo.log") && log.what.contains("2 pages are newer"), "{}", log.what);
+        // In a file of another directory they mean nothing.
+        std::fs::copy(file(dir.path(), "d"), dir.path().join(DIRECTORY).join("x.myr")).unwrap();
+        assert_eq!(check(dir.path()).findings.len(), 4);
+    }
+
+    #[test]
+    fn pages_newer_than_the_log_are_found_where_the_start_reads_one() {
+        let dir = directory();
+        let undo = dir.path().join(DIRECTORY).join("undo.myr");
+        let used = undo_pages(&std::fs::read(&undo).unwrap());
+        make_newer(&file(dir.path(), "d"), &[3]);
+        make_newer(&undo, &used);
+        let report = check(dir.path());
+        assert!(report.findings[0].what.contains("the catalog cannot be read"), "{:?}", report.findings);
+        assert_eq!(report.findings[1].page, Some(3), "{:?}", report.findings);
+        let pages: Vec<_> = report.findings[2..].iter().map_while(|f| f.page).map(|no| no as usize).collect();
+        assert_eq!(pages, used);
+        let what = &report.findings.last().unwrap().what;
+        assert!(what.contains(&format!("{} pages are newer", used.len() + 1)), "{what}");
+    }
+
+    /// Zeros that nobody needs are not called lost for want of the catalog.
+    #[test]
+    fn a_damaged_catalog_page_is_found_as_that() {
+        let dir = directory();
+        make_newer(&dir.path().join(DIRECTORY).join("system.myr"), &[2]);
+        make_newer(&file(dir.path(), "d"), &[3]);
+        let report = check(dir.path());
+        assert!(report.findings[0].what.contains("could not go on"), "{:?}", report.findings);
+        let pages: Vec<_> = report.findings.iter().filter_map(|f| f.page).collect();
+        assert_eq!(pages, [3, 2], "{:?}", report.findings);
+    }
+
+    #[test]
+    fn room_set_aside_beyond_the_last_bitmap_is_no_loss() {
+        let dir = directory();
+        let file = File::options().write(true).open(file(dir.path(), "d")).unwrap();
+        file.set_len(u64::from(myriad_btree::alloc::group_pages(PAGE) + 64) * PAGE as u64).unwrap();
+        assert!(check(dir.path()).findings.is_empty());
+    }
+
+    #[test]
+    fn a_lost_bitmap_page_is_found_as_that() {
+        let dir = directory();
+        let path = file(dir.path(), "d");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[PAGE..2 * PAGE].fill(0);
+        std::fs::write(&path, &bytes).unwrap();
+        let report = check(dir.path());
+        let pages: Vec<_> = report.findings.iter().map(|f| f.page).collect();
+        assert_eq!(pages, [Some(1), None], "{:?}", report.findings);
+        assert!(report.findings[1].what.contains("its bitmap cannot be read"));
     }
 
     #[test]

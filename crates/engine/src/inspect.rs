@@ -5,13 +5,14 @@
 
 use crate::check::EngineSpaces;
 use crate::config::EngineConfig;
-use crate::format::{self, Found};
+use crate::format::{self, Format, Found};
 use crate::open::{open_transactions, random_seed, recover, Phases, Storage};
 use myriad_base::random::Random;
-use myriad_base::{Error, PageId, Result, SpaceId};
+use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use myriad_btree::alloc;
 use myriad_io::{FileLock, Io, OverlayIo};
 use myriad_space::check::KnownSpace;
+use myriad_txn::undo_pages_wanted;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -26,13 +27,17 @@ pub struct Inspection {
     _lock: Box<dyn FileLock>,
 }
 
-impl Inspection {
-    /// Opens `data_dir`, where `#myriad/` is.
-    ///
-    /// # Errors
-    /// [`Error::DirectoryLocked`] if an engine has it; [`Error::Format`] if it is not whole; [`Error::CorruptLog`] and
-    /// those of reading log and catalog.
-    pub fn open(data_dir: &Path) -> Result<Inspection> {
+/// A directory whose log has been read.
+struct Recovered {
+    config: EngineConfig,
+    format: Format,
+    storage: Storage,
+    log_bytes: u64,
+    lock: Box<dyn FileLock>,
+}
+
+impl Recovered {
+    fn open(data_dir: &Path) -> Result<Recovered> {
         let io: Arc<dyn Io> = Arc::new(OverlayIo::new());
         let folder = data_dir.join(format::FOLDER);
         let lock = io.lock_file(&folder.join(format::LOCK_FILE))?;
@@ -49,9 +54,35 @@ impl Inspection {
         let mut phases = Phases::begin(&config);
         let storage = recover(&config, &io, format, &mut phases)?;
         let log_bytes = phases.done.iter().map(|p| p.bytes_read).sum();
-        let (_, catalog) = open_transactions(&config, &storage, Random::from_seed(random_seed()), &mut phases)?;
+        Ok(Recovered { config, format, storage, log_bytes, lock })
+    }
+}
+
+impl Inspection {
+    /// Opens `data_dir`, where `#myriad/` is.
+    ///
+    /// # Errors
+    /// [`Error::DirectoryLocked`] if an engine has it; [`Error::Format`] if it is not whole; [`Error::CorruptLog`] and
+    /// those of reading log and catalog.
+    pub fn open(data_dir: &Path) -> Result<Inspection> {
+        let Recovered { config, format, storage, log_bytes, lock } = Recovered::open(data_dir)?;
+        let random = Random::from_seed(random_seed());
+        let (_, catalog) = open_transactions(&config, &storage, random, &mut Phases::begin(&config))?;
         let spaces = EngineSpaces::new(catalog, Arc::clone(&storage.spaces), format.uuid);
         Ok(Inspection { spaces, storage, log_bytes, _lock: lock })
+    }
+
+    /// Where the log of `data_dir` ends. Needs no page, and so tells of directories that cannot be opened.
+    ///
+    /// # Errors
+    /// As [`Inspection::open`], but for those of the catalog.
+    pub fn log_end_of(data_dir: &Path) -> Result<Lsn> {
+        Ok(Recovered::open(data_dir)?.storage.pool.log().end_lsn())
+    }
+
+    /// Where the log ends. A page with a later LSN cannot be used.
+    pub fn log_end(&self) -> Lsn {
+        self.storage.pool.log().end_lsn()
     }
 
     /// What the catalog knows, for [`myriad_space::check::check_tablespaces`].
@@ -82,15 +113,14 @@ impl Inspection {
         self.storage.pool.page_size()
     }
 
-    /// Pages that the tablespace's file must have when all changes in the log have been applied; `None` for undo, which
-    /// has no bitmap.
+    /// Pages that the tablespace's file must have when all changes in the log have been applied.
     ///
     /// # Errors
-    /// Those of reading its bitmap pages.
-    pub fn pages_wanted(&self, space: SpaceId) -> Result<Option<u64>> {
+    /// Those of reading its bitmap pages, or the undo directory.
+    pub fn pages_wanted(&self, space: SpaceId) -> Result<u64> {
         match space {
-            SpaceId::UNDO => Ok(None),
-            _ => alloc::pages_wanted(&self.storage.pool, space).map(Some),
+            SpaceId::UNDO => undo_pages_wanted(&self.storage.pool).map(u64::from),
+            _ => alloc::pages_wanted(&self.storage.pool, space),
         }
     }
 
@@ -105,9 +135,15 @@ impl Inspection {
         }
     }
 
-    /// Whether the page is in use when all changes in the log have been applied; true where nobody can say.
-    pub fn is_in_use(&self, page: PageId) -> bool {
-        page.space == SpaceId::UNDO || alloc::is_in_use(&self.storage.pool, page).unwrap_or(true)
+    /// Whether the page is in use when all changes in the log have been applied. An undo page is once it has been: its
+    /// free list leads through it.
+    ///
+    /// # Errors
+    /// As [`Inspection::pages_wanted`].
+    pub fn is_in_use(&self, page: PageId) -> Result<bool> {
+        // Room beyond may have been set aside, without bitmap pages.
+        let within = u64::from(page.page.0) < self.pages_wanted(page.space)?;
+        Ok(within && (page.space == SpaceId::UNDO || alloc::is_in_use(&self.storage.pool, page)?))
     }
 
     /// Reads a page as the next start would: from its copy in the doublewrite file if it is torn, with the log's changes.

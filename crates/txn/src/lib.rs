@@ -44,8 +44,8 @@ pub use index::{Index, Tree};
 pub use lock::{CommitOrder, DeadlockInfo, LockInfo, LockStats, Strength, Unordered, Victim};
 pub use place::Place;
 pub use system::{
-    create_undo, redo_table_register, FlushPolicy, IndexAlive, IndexDropped, PurgeStats, TrxConfig, TrxSystem,
-    FIRST_UNDO_OP, LAST_UNDO_OP,
+    create_undo, redo_table_register, undo_pages_wanted, FlushPolicy, IndexAlive, IndexDropped, PurgeStats, TrxConfig,
+    TrxSystem, FIRST_UNDO_OP, LAST_UNDO_OP,
 };
 pub use trx::{
     ApplyError, Durability, Isolation, LockWait, Op, OpKind, RowBuf, Savepoint, Trx, TrxHandle, TrxInfo, TrxState,

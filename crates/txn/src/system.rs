@@ -41,6 +41,14 @@ pub fn create_undo(pool: &BufferPool) -> Result<()> {
     space::create(pool)
 }
 
+/// Pages that the undo tablespace's file must have; none of them is zero when the log has been applied.
+///
+/// # Errors
+/// Those of reading the undo directory.
+pub fn undo_pages_wanted(pool: &BufferPool) -> Result<u32> {
+    space::pages_formatted(pool)
+}
+
 /// What a commit waits for (`flush_log_at_trx_commit`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushPolicy {

@@ -711,8 +711,8 @@ fn long_values_go_with_their_table() {
         let pages = || {
             let found = Inspection::open(dir.path()).unwrap();
             let of = |space: SpaceId| {
-                let wanted = found.pages_wanted(space).unwrap().unwrap_or_default() as u32;
-                (0..wanted).filter(|&no| found.is_in_use(PageId::new(space, PageNo(no)))).count()
+                let wanted = found.pages_wanted(space).unwrap() as u32;
+                (0..wanted).filter(|&no| found.is_in_use(PageId::new(space, PageNo(no))).unwrap()).count()
             };
             found.list().unwrap().iter().filter(|s| s.id >= SpaceId::FIRST_USER).map(|s| of(s.id)).sum::<usize>()
         };

@@ -103,6 +103,11 @@ pub fn create(pool: &BufferPool) -> Result<()> {
     Ok(())
 }
 
+/// Pages from the file's begin that have been formatted. They lie in the file and hold something, those in the free list, too.
+pub fn pages_formatted(pool: &BufferPool) -> Result<u32> {
+    Ok(get_u32(&pool.fix_shared(page::DIRECTORY)?, page::DIR_HIGH_WATER))
+}
+
 impl UndoSpace {
     /// Reads the directory and each slot's tail. Returns the space, the transaction id limit and what was unfinished.
     pub fn open(pool: Arc<BufferPool>) -> Result<(UndoSpace, TrxId, Vec<Unfinished>)> {
@@ -177,7 +182,7 @@ impl UndoSpace {
 
     /// Records of changes in an unfinished log.
     fn count_records(&self, log: &UndoLog) -> Result<u64> {
-        let pages = get_u32(&self.pool.fix_shared(page::DIRECTORY)?, page::DIR_HIGH_WATER);
+        let pages = pages_formatted(&self.pool)?;
         let (mut at, mut n) = (log.header, 0);
         for _ in 0..pages {
             let p = self.pool.fix_shared(undo_page(at.page()))?;
