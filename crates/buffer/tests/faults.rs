@@ -121,6 +121,27 @@ fn a_failed_log_write_poisons_and_no_page_is_written() {
     assert_eq!(get(&rig.pool, 1), Ok(1));
 }
 
+/// The process ends after a failed sync of the log, the operating system's cache stays; then the power goes.
+#[test]
+fn a_commit_behind_what_a_failed_sync_left_is_not_lost() {
+    let config = small(48);
+    for seed in 0..20 {
+        let rig = create(seed, &config);
+        put(&rig.pool, 1, 1, true);
+        rig.pool.checkpoint_now().unwrap();
+        for n in 0..400 {
+            put(&rig.pool, 1, n, false);
+        }
+        rig.sim.inject(CallKind::Sync, "redo.log", 0, Fault::Eio, false);
+        assert!(rig.pool.log().flush_to(rig.pool.log().end_lsn()).is_err());
+        let rig = open(rig.sim.kill(seed), &config).unwrap();
+        put(&rig.pool, 2, 22, true);
+        rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+        let rig = open(rig.sim.crash(seed), &config).unwrap();
+        assert_eq!((get(&rig.pool, 1), get(&rig.pool, 2)), (Ok(399), Ok(22)), "seed {seed}");
+    }
+}
+
 #[test]
 fn an_abandoned_mini_transaction_poisons() {
     let rig = create(5, &small(48));

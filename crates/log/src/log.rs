@@ -236,12 +236,15 @@ impl Log {
     /// is to be redone, the file takes the size that the settings ask for.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`].
+    /// [`Error::DiskFull`], [`Error::Io`]; [`Error::CorruptLog`] if the file no longer has what was found.
     pub fn resume_at(&self, end: Lsn) -> Result<()> {
         assert!(!self.resumed.load(Ordering::Acquire), "the log is resumed once");
         assert!(end.0.is_multiple_of(8));
         let mut header = self.header.lock();
         assert!(end.0 >= header.checkpoint);
+        if end.0 > header.checkpoint {
+            FileRing::new(&*self.file, &header).rewrite(end.0)?;
+        }
         // The block in which `end` lies is written again, whole.
         let block = end.0 - end.0 % BLOCK;
         let mut bytes = vec![0; (end.0 - block) as usize];
