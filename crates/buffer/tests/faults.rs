@@ -103,6 +103,37 @@ fn failed_page_writes_are_retried_and_nothing_is_lost() {
     }
 }
 
+/// Two batches write pages of one file, or their copies; the sync of one is told that something was lost, that of the other is not.
+#[test]
+fn a_failed_sync_is_no_success_of_another_batch() {
+    let config = small(48);
+    for seed in 0..10 {
+        for file in ["a.myr", "doublewrite"] {
+            let rig = create(seed, &config);
+            put(&rig.pool, 1, 1, true);
+            put(&rig.pool, 2, 1, true);
+            rig.pool.checkpoint_now().unwrap();
+            put(&rig.pool, 1, 11, false);
+            let lost = rig.sim.lose_write(file);
+            std::thread::scope(|s| {
+                let one = s.spawn(|| rig.pool.checkpoint_now());
+                lost.wait();
+                put(&rig.pool, 2, 22, false);
+                let two = rig.pool.checkpoint_now();
+                assert!(matches!(two, Err(Error::Io { .. })), "{file}: {two:?}");
+                let one = one.join().unwrap();
+                assert!(matches!(one, Err(Error::Io { .. })), "{file}: {one:?}");
+            });
+            assert_eq!(rig.pool.stats().dirty_pages, 2);
+            if seed % 2 == 0 {
+                rig.pool.checkpoint_now().unwrap();
+            }
+            let rig = open(rig.sim.crash(seed), &config).unwrap();
+            assert_eq!((get(&rig.pool, 1), get(&rig.pool, 2)), (Ok(11), Ok(22)), "{file} seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_failed_log_write_poisons_and_no_page_is_written() {
     let config = small(48);

@@ -10,7 +10,7 @@ use crate::slots::Slots;
 use crate::{frame, CapacityHook, FrameVisitor};
 use crossbeam_utils::CachePadded;
 use myriad_base::{Error, Lsn, Result};
-use myriad_io::{AlignedBuf, Create, File, Io, OpenMode};
+use myriad_io::{AlignedBuf, Create, File, Io, OpenMode, SyncMark, Syncs};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -91,6 +91,7 @@ pub(crate) struct Counters {
 /// The write-ahead log of one data directory.
 pub struct Log {
     pub(crate) file: Arc<dyn File>,
+    pub(crate) file_syncs: Syncs,
     pub(crate) slots: Slots,
     pub(crate) ring: Ring,
     /// End of what has reached the operating system. Grows under `writer`.
@@ -162,7 +163,7 @@ impl Log {
             generations,
             first_slot: 0,
         };
-        header.write(&*file)?;
+        header.write(&*file, &Syncs::default())?;
         io.sync_dir(path.parent().expect("the log is in a folder"))
     }
 
@@ -179,6 +180,7 @@ impl Log {
         }
         let log = Log {
             file,
+            file_syncs: Syncs::default(),
             slots: Slots::new(header.checkpoint),
             ring: Ring::new(config.buffer()),
             written: CachePadded::new(AtomicU64::new(header.checkpoint)),
@@ -259,7 +261,7 @@ impl Log {
         if self.file.len()? < wanted {
             self.file.allocate(0, wanted)?;
         }
-        next.write(&*self.file)?;
+        next.write(&*self.file, &self.file_syncs)?;
         if self.file.len()? > wanted {
             self.file.set_len(wanted)?;
         }
@@ -293,7 +295,7 @@ impl Log {
                 FileRing::new(&*self.file, header).read(block, &mut bytes[..(end - block) as usize])?;
                 self.file.write_at(&bytes, RING_START + block % header.capacity)?;
             }
-            return self.file.sync();
+            return self.file_syncs.sync(&*self.file, SyncMark::START);
         }
         header.generations.push(Generation { first_lsn: end, number });
         Ok(())
