@@ -173,6 +173,33 @@ fn a_commit_behind_what_a_failed_sync_left_is_not_lost() {
     }
 }
 
+/// The process ends with a page written to its file but not synced, or after that sync failed: the operating system's cache has the page,
+/// the device may not.
+#[test]
+fn a_page_that_only_the_cache_has_is_written_again() {
+    let config = small(48);
+    for seed in 0..20 {
+        for failed_sync in [true, false] {
+            let rig = create(seed, &config);
+            put(&rig.pool, 1, 1, true);
+            rig.pool.checkpoint_now().unwrap();
+            put(&rig.pool, 1, 2, false);
+            rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+            if failed_sync {
+                rig.sim.inject(CallKind::Sync, "a.myr", 0, Fault::Eio, false);
+            } else {
+                // The write and sync of the copy and the write of the page come before.
+                rig.sim.power_off_after(3);
+            }
+            assert!(rig.pool.checkpoint_now().is_err());
+            let rig = open(rig.sim.kill(seed), &config).unwrap();
+            rig.pool.checkpoint_now().unwrap();
+            let rig = open(rig.sim.crash(seed), &config).unwrap();
+            assert_eq!(get(&rig.pool, 1), Ok(2), "seed {seed}, failed sync: {failed_sync}");
+        }
+    }
+}
+
 #[test]
 fn an_abandoned_mini_transaction_poisons() {
     let rig = create(5, &small(48));
