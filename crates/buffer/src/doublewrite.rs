@@ -16,7 +16,7 @@
 use myriad_base::codec::{get_u32, put_u32};
 use myriad_base::page::{self, page_lsn};
 use myriad_base::{crc32c, Error, Lsn, PageId, Result};
-use myriad_io::{AlignedBuf, Create, File, Io, OpenMode};
+use myriad_io::{AlignedBuf, Create, File, Io, OpenMode, SyncMark, Syncs};
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -42,6 +42,7 @@ const OFF_CRC: usize = HEADER_BYTES - 4;
 
 pub(crate) struct Doublewrite {
     file: Arc<dyn File>,
+    syncs: Syncs,
     page_size: usize,
     state: Mutex<State>,
     /// Whether [`State::copies`] has any.
@@ -85,7 +86,13 @@ impl Doublewrite {
         if !existed {
             io.sync_dir(&dir.join("#myriad"))?;
         }
-        let doublewrite = Doublewrite { file, page_size, state: Mutex::default(), any_copies: AtomicBool::new(false) };
+        let doublewrite = Doublewrite {
+            file,
+            syncs: Syncs::default(),
+            page_size,
+            state: Mutex::default(),
+            any_copies: AtomicBool::new(false),
+        };
         doublewrite.check_header(uuid)?;
         doublewrite.state.lock().room =
             doublewrite.file.len()?.saturating_sub(page_size as u64) / doublewrite.area_bytes();
@@ -122,7 +129,7 @@ impl Doublewrite {
             return Err(Error::CorruptFile { path, reason });
         }
         self.file.write_at(&ours, 0)?;
-        self.file.sync()
+        self.syncs.sync(&*self.file, SyncMark::START)
     }
 
     /// Where an area begins in the file.
@@ -224,7 +231,9 @@ impl Doublewrite {
             })
         };
         self.set_aside(area);
-        let done = self.file.write_at(pages, self.area_offset(area)).and_then(|()| self.file.sync());
+        let mark = self.syncs.mark();
+        let written = self.file.write_at(pages, self.area_offset(area));
+        let done = written.and_then(|()| self.syncs.sync(&*self.file, mark));
         if let Err(error) = done {
             self.state.lock().free.insert(area);
             return Err(error);

@@ -13,7 +13,7 @@ use crate::stats::Counter;
 use myriad_base::latch::LatchClass;
 use myriad_base::page::{self, page_lsn};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
-use myriad_io::{AlignedBuf, File, IoRequest};
+use myriad_io::{AlignedBuf, File, IoRequest, SyncMark, SyncNo, Syncing, Turn};
 use myriad_space::Space;
 use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap};
@@ -169,6 +169,7 @@ impl BufferPool {
         let files = self.files_of(batch, &mut first_error);
         let runs = self.runs_of(batch, &files);
         let size = self.page_size();
+        let marks: Vec<SyncMark> = files.list.iter().map(|(space, _)| space.syncs().mark()).collect();
         for run in &runs {
             // A file that a crash left shorter than the log says: it grows as a whole, without holes that would count as room
             // later. Where it cannot, the write says what there is to say.
@@ -184,8 +185,11 @@ impl BufferPool {
             .collect();
         self.io.submit(&mut requests);
         let results: Vec<Result<usize>> = requests.into_iter().map(|r| r.result).collect();
-        let synced =
-            self.sync_files(&files, runs.iter().zip(&results).filter(|(_, r)| r.is_ok()).map(|(run, _)| run.file));
+        let synced = self.sync_files(
+            &files,
+            &marks,
+            runs.iter().zip(&results).filter(|(_, r)| r.is_ok()).map(|(run, _)| run.file),
+        );
         for (run, result) in runs.iter().zip(results) {
             let result = result.and_then(|_| synced[run.file].clone());
             match result {
@@ -200,16 +204,34 @@ impl BufferPool {
     }
 
     /// Syncs those files of a batch that `written` names, all at the same time: a device flushes once for all who ask
-    /// together. A result for each file; for those that were not named it means nothing.
-    fn sync_files(&self, files: &Files, written: impl Iterator<Item = usize>) -> Vec<Result<()>> {
-        let mut results = vec![Ok(()); files.list.len()];
+    /// together. A result for each file: whether what was written to it since its mark is durable. For those that were not named
+    /// it means nothing.
+    fn sync_files(&self, files: &Files, marks: &[SyncMark], written: impl Iterator<Item = usize>) -> Vec<Result<()>> {
+        let syncs = |i: usize| files.list[i].0.syncs();
         let wanted: BTreeSet<usize> = written.collect();
-        let mut requests: Vec<IoRequest<'_>> = wanted.iter().map(|&i| IoRequest::sync(&*files.list[i].1)).collect();
-        self.io.submit(&mut requests);
-        for (&i, request) in wanted.iter().zip(requests) {
-            results[i] = request.result.map(|_| ());
+        let mut left: Vec<(usize, SyncNo)> = wanted.iter().map(|&i| (i, syncs(i).next())).collect();
+        while !left.is_empty() {
+            let mut mine: Vec<(usize, Syncing<'_>)> = Vec::new();
+            left.retain(|&(i, sync)| match syncs(i).turn(sync) {
+                Turn::Done => false,
+                Turn::Mine(syncing) => {
+                    mine.push((i, syncing));
+                    false
+                }
+                Turn::Wait => true,
+            });
+            let mut requests: Vec<IoRequest<'_>> =
+                mine.iter().map(|(i, _)| IoRequest::sync(&*files.list[*i].1)).collect();
+            self.io.submit(&mut requests);
+            for ((_, syncing), request) in mine.into_iter().zip(requests) {
+                syncing.end(&request.result.map(|_| ()));
+            }
+            // Nobody who waits for others has a sync under way.
+            if let Some(&(i, sync)) = left.first() {
+                syncs(i).wait(sync);
+            }
         }
-        results
+        (0..files.list.len()).map(|i| syncs(i).outcome(marks[i])).collect()
     }
 
     /// The open files of a batch. Pages of dropped tablespaces count as durable: nobody will read them.

@@ -372,10 +372,9 @@ impl BufferPool {
             last = record.end;
         }
         set_page_lsn(bytes, last);
-        if last > base || restored {
-            // Before the records go, so that the checkpoint stays behind them.
-            self.mark_dirty(at, pending.first);
-        }
+        // Also a page that has all of them: it was written in an earlier life, but may be in the operating system's or the device's
+        // cache alone. Before the records go, so that the checkpoint stays behind them.
+        self.mark_dirty(at, pending.first);
         self.pending.remove(id);
         self.counters.add(Counter::Redone);
         Ok(())

@@ -103,6 +103,37 @@ fn failed_page_writes_are_retried_and_nothing_is_lost() {
     }
 }
 
+/// Two batches write pages of one file, or their copies; the sync of one is told that something was lost, that of the other is not.
+#[test]
+fn a_failed_sync_is_no_success_of_another_batch() {
+    let config = small(48);
+    for seed in 0..10 {
+        for file in ["a.myr", "doublewrite"] {
+            let rig = create(seed, &config);
+            put(&rig.pool, 1, 1, true);
+            put(&rig.pool, 2, 1, true);
+            rig.pool.checkpoint_now().unwrap();
+            put(&rig.pool, 1, 11, false);
+            let lost = rig.sim.lose_write(file);
+            std::thread::scope(|s| {
+                let one = s.spawn(|| rig.pool.checkpoint_now());
+                lost.wait();
+                put(&rig.pool, 2, 22, false);
+                let two = rig.pool.checkpoint_now();
+                assert!(matches!(two, Err(Error::Io { .. })), "{file}: {two:?}");
+                let one = one.join().unwrap();
+                assert!(matches!(one, Err(Error::Io { .. })), "{file}: {one:?}");
+            });
+            assert_eq!(rig.pool.stats().dirty_pages, 2);
+            if seed % 2 == 0 {
+                rig.pool.checkpoint_now().unwrap();
+            }
+            let rig = open(rig.sim.crash(seed), &config).unwrap();
+            assert_eq!((get(&rig.pool, 1), get(&rig.pool, 2)), (Ok(11), Ok(22)), "{file} seed {seed}");
+        }
+    }
+}
+
 #[test]
 fn a_failed_log_write_poisons_and_no_page_is_written() {
     let config = small(48);
@@ -119,6 +150,54 @@ fn a_failed_log_write_poisons_and_no_page_is_written() {
     drop(rig);
     let rig = open(sim, &config).unwrap();
     assert_eq!(get(&rig.pool, 1), Ok(1));
+}
+
+/// The process ends after a failed sync of the log, the operating system's cache stays; then the power goes.
+#[test]
+fn a_commit_behind_what_a_failed_sync_left_is_not_lost() {
+    let config = small(48);
+    for seed in 0..20 {
+        let rig = create(seed, &config);
+        put(&rig.pool, 1, 1, true);
+        rig.pool.checkpoint_now().unwrap();
+        for n in 0..400 {
+            put(&rig.pool, 1, n, false);
+        }
+        rig.sim.inject(CallKind::Sync, "redo.log", 0, Fault::Eio, false);
+        assert!(rig.pool.log().flush_to(rig.pool.log().end_lsn()).is_err());
+        let rig = open(rig.sim.kill(seed), &config).unwrap();
+        put(&rig.pool, 2, 22, true);
+        rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+        let rig = open(rig.sim.crash(seed), &config).unwrap();
+        assert_eq!((get(&rig.pool, 1), get(&rig.pool, 2)), (Ok(399), Ok(22)), "seed {seed}");
+    }
+}
+
+/// The process ends with a page written to its file but not synced, or after that sync failed: the operating system's cache has the page,
+/// the device may not.
+#[test]
+fn a_page_that_only_the_cache_has_is_written_again() {
+    let config = small(48);
+    for seed in 0..20 {
+        for failed_sync in [true, false] {
+            let rig = create(seed, &config);
+            put(&rig.pool, 1, 1, true);
+            rig.pool.checkpoint_now().unwrap();
+            put(&rig.pool, 1, 2, false);
+            rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+            if failed_sync {
+                rig.sim.inject(CallKind::Sync, "a.myr", 0, Fault::Eio, false);
+            } else {
+                // The write and sync of the copy and the write of the page come before.
+                rig.sim.power_off_after(3);
+            }
+            assert!(rig.pool.checkpoint_now().is_err());
+            let rig = open(rig.sim.kill(seed), &config).unwrap();
+            rig.pool.checkpoint_now().unwrap();
+            let rig = open(rig.sim.crash(seed), &config).unwrap();
+            assert_eq!(get(&rig.pool, 1), Ok(2), "seed {seed}, failed sync: {failed_sync}");
+        }
+    }
 }
 
 #[test]

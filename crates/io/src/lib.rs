@@ -2,8 +2,9 @@
 //!
 //! Holds the traits [`Io`] and [`File`] through which every other room reaches the disk, and three backends: [`ThreadIo`]
 //! (`pread` and `pwrite`, batches spread over a few threads), [`UringIo`] (a batch is one system call) and [`SimIo`] (a
-//! disk in memory, with crashes and injected faults); [`OverlayIo`], a read-only view of the operating system's files; and
-//! [`FileWatch`], which counts and times the calls to any of them. Never looks into what it reads and writes, never retries a failed
+//! disk in memory, with crashes and injected faults); [`OverlayIo`], a read-only view of the operating system's files;
+//! [`FileWatch`], which counts and times the calls to any of them; and [`Syncs`], by which those who share a file learn of each
+//! other's failed syncs. Never looks into what it reads and writes, never retries a failed
 //! call; starts no thread before it is asked for a batch.
 //!
 //! Invariants:
@@ -21,6 +22,7 @@ mod os;
 mod os_tests;
 mod overlay;
 mod sim;
+mod syncs;
 mod threads;
 mod uring;
 mod watched;
@@ -28,7 +30,8 @@ mod watched;
 pub use aligned::AlignedBuf;
 pub use machine::{memory_bytes, CpuList, OnCpus};
 pub use overlay::OverlayIo;
-pub use sim::{CallKind, Fault, SimIo};
+pub use sim::{CallKind, Fault, LostWrite, SimIo};
+pub use syncs::{SyncMark, SyncNo, Syncing, Syncs, Turn};
 pub use threads::ThreadIo;
 pub use uring::UringIo;
 pub use watched::{FileCall, FileRole, FileStats, FileWatch, SLOW};
@@ -99,7 +102,7 @@ pub trait File: Send + Sync {
     ///
     /// # Errors
     /// [`myriad_base::Error::Io`]: what was written since the last sync may be lost, and a later sync's success says
-    /// nothing about it.
+    /// nothing about it. Those who share a file sync it through [`Syncs`].
     fn sync(&self) -> Result<()>;
     /// The file's length.
     ///

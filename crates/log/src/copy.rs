@@ -9,7 +9,7 @@
 use crate::header::{Header, BLOCK, RING_START};
 use crate::log::{log_path, Log};
 use myriad_base::{Error, Lsn, Result};
-use myriad_io::{AlignedBuf, File, Io, OpenMode};
+use myriad_io::{AlignedBuf, File, Io, OpenMode, Syncs};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -177,7 +177,7 @@ impl LogCopy {
         bytes[kept..].fill(0);
         self.file.write_at(bytes, offset)?;
         self.header.trim_generations();
-        self.header.write(&*self.file)
+        self.header.write(&*self.file, &Syncs::default())
     }
 
     /// The log is free again; the file stays as it is, without a header.

@@ -11,7 +11,7 @@ use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{Lsn, Result};
-use myriad_io::AlignedBuf;
+use myriad_io::{AlignedBuf, SyncMark};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::Thread;
@@ -218,7 +218,8 @@ impl Log {
         let end = self.write_towards(lsn)?;
         if end >= lsn.0 || end > self.durable.load(Ordering::Acquire) {
             let end = self.written.load(Ordering::Acquire);
-            self.must(self.file.sync())?;
+            // Any failed sync of the file, by whomever, is the end of the log.
+            self.must(self.file_syncs.sync(&*self.file, SyncMark::START))?;
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             self.durable.fetch_max(end, Ordering::AcqRel);
         }

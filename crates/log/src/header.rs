@@ -23,7 +23,7 @@
 
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::{crc32c, Error, Result};
-use myriad_io::{AlignedBuf, File};
+use myriad_io::{AlignedBuf, File, SyncMark, Syncs};
 
 /// Bytes of a slot, and the unit in which the file is written.
 pub(crate) const BLOCK: u64 = 4096;
@@ -161,13 +161,13 @@ impl Header {
     }
 
     /// Writes both slots, the first durable before the second is touched, so that one is always whole. Both: else a slot
-    /// damaged later would leave only a checkpoint whose log is overwritten.
-    pub(crate) fn write(&self, file: &dyn File) -> Result<()> {
+    /// damaged later would leave only a checkpoint whose log is overwritten. `syncs` are the file's.
+    pub(crate) fn write(&self, file: &dyn File, syncs: &Syncs) -> Result<()> {
         let mut block = AlignedBuf::new(BLOCK as usize);
         self.encode(&mut block);
         for slot in [self.first_slot, 1 - self.first_slot] {
             file.write_at(&block, slot * BLOCK)?;
-            file.sync()?;
+            syncs.sync(file, SyncMark::START)?;
         }
         Ok(())
     }
@@ -261,14 +261,14 @@ mod tests {
         for seed in 0..300 {
             let mut io = SimIo::new(seed);
             let file = io.open(path, OpenMode::NEW).unwrap();
-            header().write(&*file).unwrap();
+            header().write(&*file, &Syncs::default()).unwrap();
             io.sync_dir(std::path::Path::new("/")).unwrap();
             for round in 0..4 {
                 let file = io.open(path, OpenMode::WRITE).unwrap();
                 let found = Header::read(&*file).unwrap_or_else(|e| panic!("seed {seed} round {round}: {e}"));
                 io.inject(CallKind::Sync, "l", (seed >> round) & 1, Fault::Eio, false);
                 let next = Header { sequence: found.sequence + 1, ..found };
-                assert!(next.write(&*file).is_err());
+                assert!(next.write(&*file, &Syncs::default()).is_err());
                 io = io.crash(seed * 10 + round);
             }
         }

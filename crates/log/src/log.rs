@@ -10,7 +10,7 @@ use crate::slots::Slots;
 use crate::{frame, CapacityHook, FrameVisitor};
 use crossbeam_utils::CachePadded;
 use myriad_base::{Error, Lsn, Result};
-use myriad_io::{AlignedBuf, Create, File, Io, OpenMode};
+use myriad_io::{AlignedBuf, Create, File, Io, OpenMode, SyncMark, Syncs};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -91,6 +91,7 @@ pub(crate) struct Counters {
 /// The write-ahead log of one data directory.
 pub struct Log {
     pub(crate) file: Arc<dyn File>,
+    pub(crate) file_syncs: Syncs,
     pub(crate) slots: Slots,
     pub(crate) ring: Ring,
     /// End of what has reached the operating system. Grows under `writer`.
@@ -162,7 +163,7 @@ impl Log {
             generations,
             first_slot: 0,
         };
-        header.write(&*file)?;
+        header.write(&*file, &Syncs::default())?;
         io.sync_dir(path.parent().expect("the log is in a folder"))
     }
 
@@ -179,6 +180,7 @@ impl Log {
         }
         let log = Log {
             file,
+            file_syncs: Syncs::default(),
             slots: Slots::new(header.checkpoint),
             ring: Ring::new(config.buffer()),
             written: CachePadded::new(AtomicU64::new(header.checkpoint)),
@@ -236,12 +238,15 @@ impl Log {
     /// is to be redone, the file takes the size that the settings ask for.
     ///
     /// # Errors
-    /// [`Error::DiskFull`], [`Error::Io`].
+    /// [`Error::DiskFull`], [`Error::Io`]; [`Error::CorruptLog`] if the file no longer has what was found.
     pub fn resume_at(&self, end: Lsn) -> Result<()> {
         assert!(!self.resumed.load(Ordering::Acquire), "the log is resumed once");
         assert!(end.0.is_multiple_of(8));
         let mut header = self.header.lock();
         assert!(end.0 >= header.checkpoint);
+        if end.0 > header.checkpoint {
+            FileRing::new(&*self.file, &header).rewrite(end.0)?;
+        }
         // The block in which `end` lies is written again, whole.
         let block = end.0 - end.0 % BLOCK;
         let mut bytes = vec![0; (end.0 - block) as usize];
@@ -256,7 +261,7 @@ impl Log {
         if self.file.len()? < wanted {
             self.file.allocate(0, wanted)?;
         }
-        next.write(&*self.file)?;
+        next.write(&*self.file, &self.file_syncs)?;
         if self.file.len()? > wanted {
             self.file.set_len(wanted)?;
         }
@@ -290,7 +295,7 @@ impl Log {
                 FileRing::new(&*self.file, header).read(block, &mut bytes[..(end - block) as usize])?;
                 self.file.write_at(&bytes, RING_START + block % header.capacity)?;
             }
-            return self.file.sync();
+            return self.file_syncs.sync(&*self.file, SyncMark::START);
         }
         header.generations.push(Generation { first_lsn: end, number });
         Ok(())

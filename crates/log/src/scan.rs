@@ -3,7 +3,7 @@
 use crate::frame::{self, HEADER_BYTES};
 use crate::header::{Header, BLOCK, RING_START};
 use crate::{log, FrameVisitor};
-use myriad_base::{Lsn, Result};
+use myriad_base::{Error, Lsn, Result};
 use myriad_io::{AlignedBuf, File};
 
 /// Bytes read at a time.
@@ -24,12 +24,28 @@ pub(crate) struct FileRing<'a> {
     ahead: u64,
     /// Up to where it has been asked.
     announced: u64,
+    /// What is read before this is written again, as it is.
+    rewritten_to: u64,
 }
 
 impl<'a> FileRing<'a> {
     pub(crate) fn new(file: &'a dyn File, header: &'a Header) -> FileRing<'a> {
         let window = AlignedBuf::new(WINDOW_BYTES as usize);
-        FileRing { file, header, window, window_start: 0, window_end: 0, ahead: 0, announced: 0 }
+        FileRing { file, header, window, window_start: 0, window_end: 0, ahead: 0, announced: 0, rewritten_to: 0 }
+    }
+
+    /// Writes all frames from the checkpoint to `end`, which a scan has found, to the file again. If a sync failed in an earlier
+    /// life, they may be in the operating system's cache alone, which calls them clean. They are verified as they are written:
+    /// the cache may have given some of them up since the scan.
+    pub(crate) fn rewrite(mut self, end: u64) -> Result<()> {
+        self.rewritten_to = end.next_multiple_of(BLOCK);
+        let from = self.header.checkpoint;
+        let found = self.scan(from, &mut |_, _, _| Ok(()))?;
+        if found < end {
+            let reason = format!("what the log had up to {end} cannot be read a second time");
+            return Err(Error::CorruptLog { lsn: Lsn(found), reason });
+        }
+        Ok(())
     }
 
     /// Makes the window begin with the block of `lsn`. A file that was cut short reads as zeros.
@@ -48,6 +64,10 @@ impl<'a> FileRing<'a> {
         self.ahead = (2 * self.ahead).clamp(2 * WINDOW_BYTES, AHEAD_BYTES);
         let n = self.file.read_at(&mut self.window[..len], RING_START + start % capacity)?;
         self.window[n..len].fill(0);
+        if start < self.rewritten_to {
+            let len = len.min((self.rewritten_to - start) as usize);
+            self.file.write_at(&self.window[..len], RING_START + start % capacity)?;
+        }
         (self.window_start, self.window_end) = (start, start + len as u64);
         Ok(())
     }

@@ -6,7 +6,7 @@ use crate::open_files::OpenFiles;
 use crate::suspects::Suspects;
 use crate::Uuid;
 use myriad_base::{Error, Lsn, PageNo, Result, SpaceId};
-use myriad_io::{AlignedBuf, File, Io, OpenMode};
+use myriad_io::{AlignedBuf, File, Io, OpenMode, Syncs};
 use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -46,6 +46,7 @@ pub struct Space {
     identity: Mutex<Identity>,
     /// The open file. Taken for writing to open, close, rename and drop.
     file: RwLock<Option<Arc<dyn File>>>,
+    syncs: Syncs,
     dropped: AtomicBool,
     /// Whether the resolver can tell again what is known of it.
     resolved: bool,
@@ -71,6 +72,7 @@ impl Space {
             id,
             identity: Mutex::new(Identity { path: path.into(), uuid }),
             file: RwLock::new(None),
+            syncs: Syncs::default(),
             dropped: AtomicBool::new(false),
             resolved: false,
             room: AtomicU32::new(0),
@@ -378,7 +380,12 @@ impl Space {
     /// # Errors
     /// As [`Space::file`].
     pub fn sync(self: &Arc<Self>) -> Result<()> {
-        self.file()?.sync()
+        self.syncs.sync(&*self.file()?, self.syncs.mark())
+    }
+
+    /// Who syncs the file, however often it is closed and opened meanwhile.
+    pub fn syncs(&self) -> &Syncs {
+        &self.syncs
     }
 
     /// Whole pages that the file has room for; 0 when the file cannot be used (the next access says why).

@@ -1,12 +1,14 @@
 //! The simulated disk's state: names, files, faults.
 
 use super::content::{Content, Pending, Survival};
+use super::lost_write::Holdup;
 use super::{CallKind, Fault, CALL_KINDS};
 use crate::{Create, OpenMode};
 use myriad_base::random::Random;
 use myriad_base::{Error, Result};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(super) type NodeId = u64;
 
@@ -87,6 +89,7 @@ pub(super) struct Disk {
     power: Option<u64>,
     off: bool,
     pub(super) capacity: Option<u64>,
+    pub(super) holdup: Option<Arc<Holdup>>,
     pub(super) random: Random,
 }
 
@@ -108,6 +111,7 @@ impl Disk {
             power: None,
             off: false,
             capacity: None,
+            holdup: None,
             random: Random::from_seed(seed),
         }
     }

@@ -11,12 +11,14 @@
 
 mod content;
 mod disk;
+mod lost_write;
 #[cfg(test)]
 mod tests;
 
 use crate::{AlignedBuf, File, FileLock, Io, IoRequest, OpenMode};
 use content::Pending;
 use disk::{Disk, NodeId};
+pub use lost_write::LostWrite;
 use myriad_base::{Error, Result};
 use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
@@ -262,11 +264,23 @@ impl File for SimFile {
 
     fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
         self.check_alignment(buf, off);
-        self.change(CallKind::Write, "write", Pending::Write { off, data: buf.into() })
+        self.change(CallKind::Write, "write", Pending::Write { off, data: buf.into() })?;
+        let holdup = self.disk.lock().holdup.clone();
+        if let Some(holdup) = holdup {
+            holdup.after_write(&self.path);
+        }
+        Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        self.disk.lock().sync(self.node, &self.path)
+        let (result, holdup) = {
+            let mut disk = self.disk.lock();
+            (disk.sync(self.node, &self.path), disk.holdup.clone())
+        };
+        if let Some(holdup) = holdup {
+            holdup.after_sync(&self.path, &result);
+        }
+        result
     }
 
     fn len(&self) -> Result<u64> {

@@ -1,6 +1,7 @@
 //! Many threads.
 
 use super::*;
+use myriad_base::Error;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Mutex;
@@ -104,4 +105,45 @@ fn one_sync_serves_many() {
     let before = log.stats();
     log.flush_to(log.end_lsn()).unwrap();
     assert_eq!(log.stats(), before, "nothing to do costs nothing");
+}
+
+/// The sync of a checkpoint's header is told that frames were lost, the sync of the commit that wrote them is not.
+#[test]
+fn a_failed_sync_of_the_header_is_no_success_of_a_commit() {
+    let config = config(1 << 20, 64 << 10);
+    let io = disk(31, config);
+    let (log, _) = open(&io, config);
+    let sure = append(&log, b"durable");
+    log.flush_to(Lsn(sure.end)).unwrap();
+    let lost = io.lose_write("redo.log");
+    std::thread::scope(|s| {
+        let commit = s.spawn(|| log.flush_to(Lsn(append(&log, &[7; 20_000]).end)));
+        lost.wait();
+        let checkpoint = log.checkpoint(Lsn(sure.end), b"");
+        assert!(matches!(checkpoint, Err(Error::Poisoned { .. })), "{checkpoint:?}");
+        let commit = commit.join().unwrap();
+        assert!(matches!(commit, Err(Error::Poisoned { .. })), "{commit:?}");
+    });
+    assert_eq!(log.durable_lsn(), Lsn(sure.end));
+}
+
+/// The other way round: what the checkpoint wrote is lost, and the commit is told.
+#[test]
+fn a_failed_sync_of_a_commit_is_no_success_of_a_checkpoint() {
+    let config = config(1 << 20, 64 << 10);
+    let io = disk(32, config);
+    let (log, _) = open(&io, config);
+    let sure = append(&log, b"durable");
+    log.flush_to(Lsn(sure.end)).unwrap();
+    let before = log.last_checkpoint();
+    let lost = io.lose_write("redo.log");
+    std::thread::scope(|s| {
+        let checkpoint = s.spawn(|| log.checkpoint(Lsn(sure.end), b""));
+        lost.wait();
+        let commit = log.flush_to(Lsn(append(&log, b"lost").end));
+        assert!(matches!(commit, Err(Error::Poisoned { .. })), "{commit:?}");
+        let checkpoint = checkpoint.join().unwrap();
+        assert!(matches!(checkpoint, Err(Error::Poisoned { .. })), "{checkpoint:?}");
+    });
+    assert_eq!(log.last_checkpoint(), before);
 }

@@ -253,3 +253,53 @@ fn a_frame_longer_than_any_that_is_written_ends_the_scan() {
     let (_, found) = open(&io, c);
     assert!(found == [longest]);
 }
+
+/// After a failed sync the operating system's cache has what the device lacks, and calls it clean. A later life of the engine
+/// that reads it there writes it again before anything behind it is acknowledged.
+#[test]
+fn what_a_failed_sync_left_in_the_cache_is_durable_after_the_next_start() {
+    for seed in 0..60 {
+        let mut random = Random::from_seed(seed);
+        // A ring with room for several windows of the scan, and one that the log goes round.
+        let c = if seed % 3 == 0 { config(8 << 20, 1 << 20) } else { config(SIZE, 64 << 10) };
+        let io = disk(seed, c);
+        let (log, _) = open(&io, c);
+        let before = random.below(log.capacity() * 3 / 4);
+        while log.end_lsn().0 < before {
+            append(&log, &body(&mut random, 10_000));
+        }
+        log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+        let more = log.end_lsn().0 + random.below(log.capacity() * 3 / 4);
+        let mut kept = vec![append(&log, b"first")];
+        while log.end_lsn().0 < more {
+            kept.push(append(&log, &body(&mut random, 10_000)));
+        }
+        io.inject(CallKind::Sync, "redo.log", 0, Fault::Eio, false);
+        assert!(log.flush_to(log.end_lsn()).is_err());
+        drop(log);
+        let io = io.kill(seed);
+        let (log, found) = open(&io, c);
+        assert!(found == kept, "seed {seed}: the cache has it all");
+        kept.push(append(&log, b"acknowledged"));
+        log.flush_to(log.end_lsn()).unwrap();
+        drop(log);
+        let (_, found) = open(&io.crash(seed), c);
+        assert!(found == kept, "seed {seed}: {} of {} frames", found.len(), kept.len());
+    }
+}
+
+#[test]
+fn what_a_start_cannot_write_again_stops_it() {
+    let c = config(SIZE, 64 << 10);
+    let (io, frames) = some_frames(14, 40);
+    for kind in [CallKind::Write, CallKind::Sync] {
+        let io = io.kill(1);
+        io.inject(kind, "redo.log", 0, Fault::Eio, false);
+        let log = Log::open(&dyn_io(&io), Path::new("/d"), c).unwrap();
+        let end = log.scan(log.last_checkpoint().0, &mut |_, _, _| Ok(())).unwrap();
+        assert!(matches!(log.resume_at(end), Err(Error::Io { .. })), "{kind:?}");
+        drop(log);
+        let (_, found) = open(&io.crash(2), c);
+        assert_eq!(found, frames, "{kind:?}");
+    }
+}
