@@ -249,12 +249,9 @@ int ha_myriad::adopt_definition() {
   const uchar *bytes = nullptr;
   size_t length = 0;
   if (table->s->read_frm_image(&bytes, &length) || !bytes) return 0;
-  myriad_status status = set_image(m_name, bytes, length);
+  /* Others may be here too, or have opened the table and use it: one table has one counter of each kind. */
+  myriad_status status = myriad_adopt_frm(myriad_core, m_name.c_str(), bytes, length);
   table->s->free_frm_image(bytes);
-  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
-  myriad_table_close(m_table);
-  m_table = nullptr;
-  status = myriad_table_open(myriad_core, m_name.c_str(), &m_table);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   myriad_remove_frm(table->s->normalized_path.str);
   return 0;

@@ -281,6 +281,8 @@ myriad_status myriad_unfinished_clones(myriad_engine *,
                                        void *arg);
 /* New definition, same indexes: instant ALTER. */
 myriad_status myriad_redefine_table(myriad_engine *, const char *name, const myriad_new_definition *);
+/* An image for a table that has none; one that has keeps it. The table may be in use meanwhile, and stays current. */
+myriad_status myriad_adopt_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len);
 typedef struct myriad_index_build myriad_index_build;
 typedef struct {
   const char *name;

@@ -389,6 +389,26 @@ impl Catalog {
         Ok(changed)
     }
 
+    /// Gives a table that has no image one, for the server alone: who has the table open goes on with it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn adopt_image(&self, name: &str, frm: &[u8]) -> Result<()> {
+        let image = self.intern(frm)?;
+        let key = table_key(name)?;
+        let adopted = self.change_of(name, |trx| {
+            let old = self.table_locked(trx, name, &key)?;
+            if old.frm_len > 0 {
+                return Ok(());
+            }
+            let mut new = (*old).clone();
+            new.set(&NewDefinition { frm, ..NewDefinition::default() }, image);
+            apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&new))
+        });
+        self.forget(name);
+        adopted
+    }
+
     fn alter_one(&self, trx: &mut Trx, change: &TableChange<'_>, image: (ShapeId, [u8; 16])) -> Result<Changed> {
         self.alter_in(trx, change.name, |trx, def| {
             match change.contents {

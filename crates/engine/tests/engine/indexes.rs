@@ -265,3 +265,28 @@ fn fill_more(engine: &Arc<Engine>, name: &str) {
     session.commit().unwrap();
     assert_eq!(rows(engine, name).len(), 501);
 }
+
+/// A table may be in use when it gets the image that it lacks: one share goes on, with its counters.
+#[test]
+fn an_image_is_adopted_beside_users() {
+    let io = SimIo::new(1);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &TableSpec { frm: b"", auto_increment_next: Some(5), ..spec() }).unwrap();
+    let before = engine.open_table("d/t").unwrap();
+    engine.adopt_image("d/t", b"image").unwrap();
+    engine.adopt_image("d/t", b"another, by who came too late").unwrap();
+    assert_eq!(engine.frm("d/t").unwrap(), b"image");
+    assert!(before.is_current());
+    let after = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    assert_eq!(session.auto_increment_reserve(&before, 1, 1, 1).unwrap(), 5);
+    assert_eq!(session.auto_increment_reserve(&after, 1, 1, 1).unwrap(), 6);
+    session.insert(&after, b"k", b"v").unwrap();
+    session.commit().unwrap();
+    assert!(matches!(engine.adopt_image("d/none", b"image"), Err(Error::NoSuchTable { .. })));
+    let io = io.crash(3);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(engine.frm("d/t").unwrap(), b"image");
+    assert_eq!(engine.open_table("d/t").unwrap().info().unwrap().auto_increment_next, 7);
+}
