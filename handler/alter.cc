@@ -319,7 +319,10 @@ bool ha_myriad::can_change_layout(TABLE *altered, const std::vector<int> &origin
 /* Whether what rebuilds() is a build beside writers; else it is a copy. */
 bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info) {
   if (table->s->tmp_table || table->versioned() || altered->versioned()) return false;
-  /* The new table is beside the altered one: it would be in the tablespace of a database in which the old one is not yet. */
+  /* The copy says so. */
+  if (myriad_option_of_partition(altered->part_info)) return false;
+  /* The new table is beside the altered one: it would be in the tablespace of a database in which the old one is not
+   * yet. */
   const std::string beside = myriad_name(altered->s->normalized_path.str);
   if (beside.compare(0, beside.find('/'), m_name, 0, m_name.find('/'))) return false;
   /* Rows would get hidden row ids, of which those that have changed meanwhile are not found again. */

@@ -38,5 +38,36 @@ def test_converted_partition_opened_at_once(where):
         rows(c, "DROP TABLE y, p")
 
 
+def test_options_of_partitions(_where):
+    """Options of single partitions are refused: what the partition becomes would be without them, and in memory all the same."""
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        option = "PARTITION p0 VALUES LESS THAN (10) {}, PARTITION p1 VALUES LESS THAN (20)"
+        for given in "IN_MEMORY=YES", "IN_MEMORY=NO", "TABLESPACE_PER='TABLE'":
+            expect(given, code_of(c, f"CREATE TABLE m (a INT PRIMARY KEY) PARTITION BY RANGE (a) ({option.format(given)})"), 1478)
+            expect(f"{given} of a table in memory",
+                   code_of(c, f"CREATE TABLE m (a INT PRIMARY KEY) IN_MEMORY=YES PARTITION BY RANGE (a) ({option.format(given)})"), 1478)
+        rows(c, f"CREATE TABLE m (a INT PRIMARY KEY) PARTITION BY RANGE (a) ({option.format('')})")
+        rows(c, "INSERT INTO m VALUES (1), (11)")
+        rows(c, "CREATE TABLE t (a INT PRIMARY KEY)")
+        rows(c, "INSERT INTO t VALUES (21)")
+        new = "PARTITION p2 VALUES LESS THAN (30) IN_MEMORY=YES"
+        for change in (f"ADD PARTITION ({new})", f"REORGANIZE PARTITION p0 INTO ({option.split(',')[0].format('IN_MEMORY=YES')})",
+                       f"CONVERT TABLE t TO {new}", f"PARTITION BY RANGE (a) ({option.format('IN_MEMORY=YES')})"):
+            expect(change, code_of(c, f"ALTER TABLE m {change}"), 1478)
+        expect("definition", "IN_MEMORY" in rows(c, "SHOW CREATE TABLE m")[0][1], False)
+        rows(c, "DELETE FROM t")
+        rows(c, "ALTER TABLE m IN_MEMORY=YES")
+        expect("exchange", code_of(c, "ALTER TABLE m EXCHANGE PARTITION p0 WITH TABLE t"), 1736)
+        rows(c, "ALTER TABLE m IN_MEMORY=NO, TABLESPACE_PER='TABLE'")
+        rows(c, "ALTER TABLE m FORCE, ALGORITHM=INPLACE")
+        rows(c, "ALTER TABLE m EXCHANGE PARTITION p0 WITH TABLE t")
+        rows(c, "ALTER TABLE m CONVERT PARTITION p1 TO TABLE y")
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        expect("rows", [rows(c, f"SELECT * FROM {table}") for table in "tym"], [((1,),), ((11,),), ()])
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))
