@@ -303,6 +303,14 @@ bool same_order_of_indexes(const TABLE &a, const TABLE &b) {
   return true;
 }
 
+/* Whether rows hold the same columns: the server compares types alone. */
+bool same_stored_columns(const TABLE &a, const TABLE &b) {
+  if (a.s->fields != b.s->fields) return false;
+  for (uint i = 0; i < a.s->fields; i++)
+    if (a.field[i]->stored_in_db() != b.field[i]->stored_in_db()) return false;
+  return true;
+}
+
 }  // namespace
 
 /* Asked for a partition of this table and the table that it is to be exchanged with, or that becomes one, of which the
@@ -315,7 +323,9 @@ bool ha_myriad::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint cha
   const LEX *lex = ha_thd()->lex;
   if (check_partitions(lex->part_info) || check_partitions_of(lex->query_tables)) return COMPATIBLE_DATA_NO;
   for (const TABLE_LIST *t = lex->query_tables; t; t = t->next_global)
-    if (t->table && t->table != table && !same_order_of_indexes(*table, *t->table)) return COMPATIBLE_DATA_NO;
+    if (t->table && t->table != table &&
+        !(same_order_of_indexes(*table, *t->table) && same_stored_columns(*table, *t->table)))
+      return COMPATIBLE_DATA_NO;
   return COMPATIBLE_DATA_YES;
 }
 

@@ -69,5 +69,23 @@ def test_options_of_partitions(_where):
         expect("rows", [rows(c, f"SELECT * FROM {table}") for table in "tym"], [((1,),), ((11,),), ()])
 
 
+def test_exchange_stored_columns(where):
+    """The server lets a virtual column be exchanged for an ordinary one, of which rows have values."""
+    c = database(where)
+    rows(c, """CREATE TABLE p (k INT PRIMARY KEY, g INT AS (k+1) VIRTUAL, z INT, s VARCHAR(20), KEY (z))
+               PARTITION BY RANGE (k) (PARTITION p0 VALUES LESS THAN (100))""")
+    rows(c, "INSERT INTO p (k, z, s) VALUES (5, 5, 'five')")
+    for column in "INT", "INT AS (k+1) STORED":
+        rows(c, f"CREATE TABLE t (k INT PRIMARY KEY, g {column}, z INT, s VARCHAR(20), KEY (z))")
+        rows(c, "INSERT INTO t (k, z, s) VALUES (1, 1, 'one')")
+        expect(f"exchange with {column}", code_of(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t"), 1736)
+        expect("convert", code_of(c, "ALTER TABLE p CONVERT TABLE t TO PARTITION p1 VALUES LESS THAN (200)"), 1736)
+        expect("rows", (rows(c, "SELECT * FROM p"), rows(c, "SELECT k, z, s FROM t")), (((5, 6, 5, "five"),), ((1, 1, "one"),)))
+        rows(c, "DROP TABLE t")
+    rows(c, "CREATE TABLE t (k INT PRIMARY KEY, g INT AS (k+1) VIRTUAL, z INT, s VARCHAR(20), KEY (z))")
+    rows(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t")
+    expect("exchanged", rows(c, "SELECT * FROM t"), ((5, 6, 5, "five"),))
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))
