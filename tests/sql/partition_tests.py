@@ -87,5 +87,44 @@ def test_exchange_stored_columns(where):
     expect("exchanged", rows(c, "SELECT * FROM t"), ((5, 6, 5, "five"),))
 
 
+def test_exchange_for_a_counter(where):
+    """A table with AUTO_INCREMENT gets a partition's rows that has none: its values go on above them, as with InnoDB."""
+    c = database(where)
+
+    def counts(key, engine):
+        rows(c, f"CREATE TABLE p (a INT NOT NULL, v INT, {key}) ENGINE={engine} PARTITION BY RANGE (v) (PARTITION p0 VALUES LESS THAN (100))")
+        rows(c, f"CREATE TABLE t (a INT NOT NULL AUTO_INCREMENT, v INT, {key}) ENGINE={engine}")
+        rows(c, "INSERT INTO t (v) VALUES (1), (1)")
+        rows(c, "INSERT INTO p VALUES (5, 5), (6, 6)")
+        rows(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t")
+        rows(c, "INSERT INTO t (v) VALUES (7)")
+        rows(c, "ALTER TABLE t FORCE")
+        rows(c, "INSERT INTO t (v) VALUES (8)")
+        rows(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t")
+        rows(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t")
+        rows(c, "INSERT INTO t (v) VALUES (9)")
+        rows(c, "TRUNCATE TABLE t")
+        rows(c, "INSERT INTO t (v) VALUES (10)")
+        found = rows(c, "SELECT * FROM t"), rows(c, "SELECT * FROM p")
+        rows(c, "DROP TABLE p, t")
+        return found
+
+    for key in "KEY (a)", "KEY (a DESC)", "KEY (a, v)":
+        expect(key, counts(key, "MYRIAD"), counts(key, "InnoDB"))
+    columns = "k INT DEFAULT 3, v INT AS (k+1) VIRTUAL, b TEXT, KEY (a, v), KEY (v)"
+    rows(c, f"CREATE TABLE p (a BIGINT UNSIGNED NOT NULL, {columns}) PARTITION BY HASH (k) PARTITIONS 1")
+    rows(c, f"CREATE TABLE t (a BIGINT UNSIGNED NOT NULL AUTO_INCREMENT, {columns})")
+    rows(c, "INSERT INTO p (a, b) VALUES (40, REPEAT('x', 60000))")
+    rows(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t")
+    clients = [where.connect(database="d") for _ in range(8)]
+    threads = [threading.Thread(target=rows, args=(client, "INSERT INTO t (b) VALUES ('y'), ('z')")) for client in clients]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect("values of many", rows(c, "SELECT COUNT(*), COUNT(DISTINCT a), MIN(a), MAX(a) FROM t WHERE b <> REPEAT('x', 60000)"),
+           ((16, 16, 41, 56),))
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))
