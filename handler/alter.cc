@@ -335,6 +335,8 @@ bool ha_myriad::can_change_layout(TABLE *altered, const std::vector<int> &origin
 /* Whether what rebuilds() is a build beside writers; else it is a copy. */
 bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info) {
   if (table->s->tmp_table || table->versioned() || altered->versioned()) return false;
+  /* The copy says so. */
+  if (myriad_option_of_partition(altered->part_info)) return false;
   /* The new table is beside the altered one: it would be in the tablespace of a database in which the old one is not
    * yet. */
   const std::string beside = myriad_name(altered->s->normalized_path.str);
@@ -400,14 +402,14 @@ int ha_myriad::find_auto_increment_floor() {
   const uint no = table->s->next_number_index;
   const bool descending = table->key_info[no].key_part[0].key_part_flag & HA_REVERSE_SORT;
   MY_BITMAP *saved = tmp_use_all_columns(table, &table->read_set);
-  int error = ha_index_init(no, true);
+  int error = index_init(no, true);
   if (!error) {
-    error = descending ? ha_index_first(table->record[0]) : ha_index_last(table->record[0]);
+    error = descending ? index_first(table->record[0]) : index_last(table->record[0]);
     if (!error) {
       longlong largest = field->val_int();
       if ((field->flags & UNSIGNED_FLAG) || largest > 0) m_auto_increment_floor = ulonglong(largest) + 1;
     }
-    ha_index_end();
+    index_end();
   }
   tmp_restore_column_map(&table->read_set, saved);
   return error == HA_ERR_END_OF_FILE ? 0 : error;

@@ -33,6 +33,27 @@ void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
   *reserved = wanted;
 }
 
+/* A table has the rows of a partition that it was exchanged for, where its definition alone has an AUTO_INCREMENT
+   column. Nobody uses it yet but who opens it too: its values go on above those of the rows, also of prepared
+   transactions. */
+int ha_myriad::add_missing_counter() {
+  if (!table->found_next_number_field || myriad_table_has_auto_increment(m_table)) return 0;
+  const std::vector<uchar> record(table->record[0], table->record[0] + table->s->reclength);
+  m_own_session.reset(new Session);
+  int error = m_own_session->start(nullptr);
+  if (!error) {
+    m_own_session->isolation = MYRIAD_READ_UNCOMMITTED;
+    m_own_session->statement_active = true;
+    myriad_statement_begin(m_own_session->core(), MYRIAD_READ_UNCOMMITTED, true, myriad_lock_wait_ms(ha_thd()));
+    error = find_auto_increment_floor();
+    myriad_rollback(m_own_session->core());
+  }
+  m_session = nullptr;
+  m_own_session.reset();
+  memcpy(table->record[0], record.data(), record.size());
+  return error ? error : myriad_error_noted(myriad_auto_increment_add(m_table, m_auto_increment_floor), ha_thd());
+}
+
 /* Whether a replica that repeats the statement may get other values than we did. Not if it makes none, or if all are
    reserved at once: then the first one, which the binary log has, tells them all. A statement that does not say how
    many rows it inserts reserves as it goes, and others come between. */

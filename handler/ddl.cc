@@ -3,6 +3,8 @@
 #include "discovery.h"
 #include "foreign_keys.h"
 #include "options.h"
+#include "create_options.h"
+#include "partition_info.h"
 #include "sql_partition.h"
 #include <limits.h>
 
@@ -99,7 +101,38 @@ bool same_folder(const char *a, const char *b) {
   return std::string(a, dirname_length(a)) == std::string(b, dirname_length(b));
 }
 
+const char *option_of(const partition_element &part) {
+  for (const engine_option_value *given = part.option_list; given; given = given->next)
+    for (const ha_create_table_option *own = myriad_table_options; own->name; own++)
+      if (given->value.str && !my_strcasecmp(system_charset_info, given->name.str, own->name)) return own->name;
+  return nullptr;
+}
+
+int check_partitions(const partition_info *info) {
+  const char *option = myriad_option_of_partition(info);
+  if (!option) return 0;
+  my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "MYRIAD", (std::string(option) + " of a single partition").c_str());
+  return HA_ERR_UNSUPPORTED;
+}
+
+int check_partitions_of(const TABLE_LIST *tables) {
+  for (; tables; tables = tables->next_global)
+    if (tables->table)
+      if (int error = check_partitions(tables->table->part_info)) return error;
+  return 0;
+}
+
 }  // namespace
+
+const char *myriad_option_of_partition(const partition_info *info) {
+  if (!info) return nullptr;
+  for (const partition_element &part : const_cast<List<partition_element> &>(info->partitions)) {
+    if (const char *option = option_of(part)) return option;
+    for (const partition_element &sub : const_cast<List<partition_element> &>(part.subpartitions))
+      if (const char *option = option_of(sub)) return option;
+  }
+  return nullptr;
+}
 
 const char *myriad_refused_option(const HA_CREATE_INFO &create_info) {
   if (create_info.data_file_name) return "DATA DIRECTORY";
@@ -113,6 +146,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   THD *thd = ha_thd();
   int error = check_refused(form);
   if (!error) error = check_options(*create_info);
+  if (!error) error = check_partitions(form->part_info);
   if (!error) error = check_name(myriad_name(path));
   if (!error && !has_folder(path)) {
     my_error(ER_BAD_DB_ERROR, MYF(0), form->s->db.str);
@@ -179,6 +213,7 @@ int ha_myriad::rename_table(const char *from, const char *to) {
   if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))
     if (int error = myriad::check_new_name(ha_thd(), old_name, new_name)) return error;
   if (is_partition(old_name) && !is_partition(new_name) && alters_partitions(ha_thd(), ALTER_PARTITION_CONVERT_OUT)) {
+    if (int error = check_partitions_of(ha_thd()->lex->query_tables)) return error;
     const myriad_status status = forget_definition(old_name);
     if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   }
@@ -249,12 +284,9 @@ int ha_myriad::adopt_definition() {
   const uchar *bytes = nullptr;
   size_t length = 0;
   if (table->s->read_frm_image(&bytes, &length) || !bytes) return 0;
-  myriad_status status = set_image(m_name, bytes, length);
+  /* Others may be here too, or have opened the table and use it: one table has one counter of each kind. */
+  myriad_status status = myriad_adopt_frm(myriad_core, m_name.c_str(), bytes, length);
   table->s->free_frm_image(bytes);
-  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
-  myriad_table_close(m_table);
-  m_table = nullptr;
-  status = myriad_table_open(myriad_core, m_name.c_str(), &m_table);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   myriad_remove_frm(table->s->normalized_path.str);
   return 0;
@@ -271,6 +303,14 @@ bool same_order_of_indexes(const TABLE &a, const TABLE &b) {
   return true;
 }
 
+/* Whether rows hold the same columns: the server compares types alone. */
+bool same_stored_columns(const TABLE &a, const TABLE &b) {
+  if (a.s->fields != b.s->fields) return false;
+  for (uint i = 0; i < a.s->fields; i++)
+    if (a.field[i]->stored_in_db() != b.field[i]->stored_in_db()) return false;
+  return true;
+}
+
 }  // namespace
 
 /* Asked for a partition of this table and the table that it is to be exchanged with, or that becomes one, of which the
@@ -280,8 +320,12 @@ bool ha_myriad::check_if_incompatible_data(HA_CREATE_INFO *create_info, uint cha
     return COMPATIBLE_DATA_NO;
   const ha_table_option_struct *own = table->s->option_struct, *other = create_info->option_struct;
   if ((own && own->in_memory) != (other && other->in_memory)) return COMPATIBLE_DATA_NO;
-  for (const TABLE_LIST *t = ha_thd()->lex->query_tables; t; t = t->next_global)
-    if (t->table && t->table != table && !same_order_of_indexes(*table, *t->table)) return COMPATIBLE_DATA_NO;
+  const LEX *lex = ha_thd()->lex;
+  if (check_partitions(lex->part_info) || check_partitions_of(lex->query_tables)) return COMPATIBLE_DATA_NO;
+  for (const TABLE_LIST *t = lex->query_tables; t; t = t->next_global)
+    if (t->table && t->table != table &&
+        !(same_order_of_indexes(*table, *t->table) && same_stored_columns(*table, *t->table)))
+      return COMPATIBLE_DATA_NO;
   return COMPATIBLE_DATA_YES;
 }
 

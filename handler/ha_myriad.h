@@ -175,6 +175,7 @@ private:
   bool can_change_layout(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
   bool lay_out(TABLE *altered, Alter_inplace_info *, Inplace_alter *);
   int find_auto_increment_floor();
+  int add_missing_counter();
   /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
      server has not asked for. */
   bool reading_needs_all() const {

@@ -101,6 +101,10 @@ int ha_myriad::open(const char *name, int, uint) {
       return error;
     }
   }
+  if ((error = add_missing_counter())) {
+    close();
+    return error;
+  }
   info(HA_STATUS_NO_LOCK | HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_OPEN);
   return 0;
 }

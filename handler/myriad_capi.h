@@ -281,6 +281,8 @@ myriad_status myriad_unfinished_clones(myriad_engine *,
                                        void *arg);
 /* New definition, same indexes: instant ALTER. */
 myriad_status myriad_redefine_table(myriad_engine *, const char *name, const myriad_new_definition *);
+/* An image for a table that has none; one that has keeps it. The table may be in use meanwhile, and stays current. */
+myriad_status myriad_adopt_frm(myriad_engine *, const char *name, const uint8_t *frm, size_t frm_len);
 typedef struct myriad_index_build myriad_index_build;
 typedef struct {
   const char *name;
@@ -338,6 +340,9 @@ myriad_status myriad_auto_increment_reserve(myriad_session *, myriad_table *, ui
                                             uint64_t *first);
 void myriad_auto_increment_at_least(myriad_session *, myriad_table *, uint64_t next);   /* explicit value stored: next = value+1 */
 myriad_status myriad_auto_increment_set(myriad_table *, uint64_t next);                 /* ALTER TABLE ... AUTO_INCREMENT= */
+bool myriad_table_has_auto_increment(const myriad_table *);
+/* A counter for a table that has none; one that has keeps it. The table may be in use meanwhile, and stays current. */
+myriad_status myriad_auto_increment_add(myriad_table *, uint64_t next);
 uint64_t myriad_next_row_id(myriad_table *);
 
 /* CHECK TABLE: structure of every index; each finding is reported as text. */

@@ -12,5 +12,10 @@ struct ha_table_option_struct {
    there is none. */
 const char *myriad_refused_option(const HA_CREATE_INFO &);
 
+/* One of our options that a partition has of its own; null if none has. They are refused: the server keeps a
+   partition's options where only CREATE sees them, so what a partition becomes (EXCHANGE, CONVERT) or is built anew as
+   would be without. */
+const char *myriad_option_of_partition(const partition_info *);
+
 extern ha_create_table_option myriad_table_options[];
 #endif

@@ -50,6 +50,7 @@ beside sql-copies $python tests/sql/copy_tests.py
 beside sql-online-index $python tests/sql/online_index_tests.py
 beside sql-pool $python tests/sql/pool_tests.py
 beside sql-foreign-keys $python tests/sql/foreign_key_tests.py
+beside sql-partitions $python tests/sql/partition_tests.py
 beside sql-xa $python tests/sql/xa_tests.py
 beside sql-random $python tests/sql/random_queries.py
 beside sql-plugin $python tests/sql/plugin_tests.py

@@ -272,6 +272,23 @@ pub unsafe extern "C" fn myriad_redefine_table(
     })
 }
 
+/// An image for a table that has none.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_adopt_frm(
+    e: *mut EngineHandle,
+    table: *const c_char,
+    frm: *const u8,
+    frm_len: usize,
+) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || {
+        // SAFETY: a valid name and image by contract.
+        let (table, frm) = unsafe { (name(table)?, bytes(frm, frm_len)) };
+        e.engine.adopt_image(table, frm).map(|()| Status::Ok)
+    })
+}
+
 /// Changes of definitions and indexes in place, of all these tables or of none.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_alter_tables(

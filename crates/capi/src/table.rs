@@ -209,6 +209,22 @@ pub unsafe extern "C" fn myriad_auto_increment_set(t: *mut TableHandle, next: u6
     guard(Some(&t.engine), || t.table.auto_increment_set(next).map(|()| Status::Ok))
 }
 
+/// Whether there is a counter.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_has_auto_increment(t: *const TableHandle) -> bool {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard_value(Some(&t.engine), false, || t.table.has_auto_increment())
+}
+
+/// A counter for a table that has none.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_auto_increment_add(t: *mut TableHandle, next: u64) -> Status {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    guard(Some(&t.engine), || t.table.add_auto_increment(next).map(|()| Status::Ok))
+}
+
 /// The next hidden row id; 0 after an error.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_next_row_id(t: *mut TableHandle) -> u64 {

@@ -398,6 +398,49 @@ impl Catalog {
         Ok(changed)
     }
 
+    /// Gives a table that has no image one, for the server alone: who has the table open goes on with it.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn adopt_image(&self, name: &str, frm: &[u8]) -> Result<()> {
+        let image = self.intern(frm)?;
+        let key = table_key(name)?;
+        let adopted = self.change_of(name, |trx| {
+            let old = self.table_locked(trx, name, &key)?;
+            if old.frm_len > 0 {
+                return Ok(());
+            }
+            let mut new = (*old).clone();
+            new.set(&NewDefinition { frm, ..NewDefinition::default() }, image);
+            apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&new))
+        });
+        self.forget(name);
+        adopted
+    }
+
+    /// Gives a table that has no AUTO_INCREMENT counter one, which nobody knows yet; tells which it has. Its users go on with
+    /// the definition that they know.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn add_auto_increment(&self, name: &str, next: u64) -> Result<IndexDef> {
+        let key = table_key(name)?;
+        let added = self.change_of(name, |trx| {
+            let mut def = (*self.table_locked(trx, name, &key)?).clone();
+            if let Some(counter) = def.auto_increment {
+                return Ok(counter);
+            }
+            let id = IndexId(self.allocate(Counter::Index, 1)?);
+            let counter = IndexDef { id, root: PACK_ROOT, spec: IndexSpec::UNIQUE };
+            def.auto_increment = Some(counter);
+            self.store_auto_increment(&def, Some(next))?;
+            apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&def))?;
+            Ok(counter)
+        });
+        self.forget(name);
+        added
+    }
+
     fn alter_one(&self, trx: &mut Trx, change: &TableChange<'_>, image: (ShapeId, [u8; 16])) -> Result<Changed> {
         self.alter_in(trx, change.name, |trx, def| {
             match change.contents {

@@ -137,6 +137,15 @@ impl Engine {
         self.change_tables(&[TableChange { name, to: *to, indexes: &[], contents: None }])
     }
 
+    /// Gives a table that has no image one. Unlike all other changes of a definition it may come while others use the table.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`]; those of writing.
+    pub fn adopt_image(&self, name: &str, frm: &[u8]) -> Result<()> {
+        self.pool().check_poison()?;
+        self.catalog().adopt_image(name, frm)
+    }
+
     /// New definitions and indexes, of all these tables or, on an error, of none.
     ///
     /// # Errors

@@ -4,12 +4,12 @@ use crate::row_log::RowLog;
 use crate::session::Op;
 use myriad_base::{Csn, Error, Result};
 use myriad_btree::Leaf;
-use myriad_catalog::{open_index, TableRef, AUTO_INCREMENT_KEY};
+use myriad_catalog::{open_index, IndexDef, TableRef, AUTO_INCREMENT_KEY};
 use myriad_txn::{Index, Place, Trx, TrxSystem};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A row's operations; most rows' take no allocation.
 pub(crate) type Operations<'a> = SmallVec<[myriad_txn::Op<'a>; 8]>;
@@ -29,7 +29,7 @@ pub(crate) struct AutoIncrement {
 pub(crate) struct TableShare {
     pub(crate) def: TableRef,
     pub(crate) indexes: Box<[Index]>,
-    auto_increment: Option<AutoIncrement>,
+    auto_increment: OnceLock<AutoIncrement>,
     /// The next hidden row id; 0 = not yet known.
     row_id: AtomicU64,
     current: AtomicBool,
@@ -49,8 +49,10 @@ impl TableShare {
     /// Opens a definition.
     pub(crate) fn open(trx: &TrxSystem, def: TableRef, contents_since: Box<[Csn]>) -> Result<TableShare> {
         let indexes: Box<[Index]> = def.indexes.iter().map(|i| open_index(def.space, i, def.indexes[0].id)).collect();
-        let auto_increment =
-            def.auto_increment.map(|i| AutoIncrement::open(trx, open_index(def.space, &i, i.id))).transpose()?;
+        let auto_increment = OnceLock::new();
+        if let Some(counter) = &def.auto_increment {
+            let _ = auto_increment.set(AutoIncrement::open(trx, open_index(def.space, counter, counter.id))?);
+        }
         let row_id = if def.hidden_row_id { last_row_id(trx, &indexes[0])? + 1 } else { 0 };
         Ok(TableShare {
             def,
@@ -162,8 +164,14 @@ impl TableShare {
     /// Its AUTO_INCREMENT counter.
     pub(crate) fn auto_increment(&self) -> Result<&AutoIncrement> {
         self.auto_increment
-            .as_ref()
+            .get()
             .ok_or_else(|| Error::invalid(format!("table {} has no AUTO_INCREMENT column", self.def.name)))
+    }
+
+    /// Its definition has got a counter. Of those who come with it at once the first one's is used.
+    pub(crate) fn add_auto_increment(&self, trx: &TrxSystem, counter: &IndexDef) -> Result<()> {
+        let _ = self.auto_increment.set(AutoIncrement::open(trx, open_index(self.def.space, counter, counter.id))?);
+        Ok(())
     }
 
     /// A new hidden row id.
@@ -177,7 +185,7 @@ impl TableShare {
     /// Stores the counter if it has moved since it was last stored. Called before the end of each transaction that
     /// moved it.
     pub(crate) fn store_auto_increment(&self, trx: &TrxSystem) -> Result<()> {
-        match &self.auto_increment {
+        match self.auto_increment.get() {
             Some(counter) if self.is_current() => counter.store(trx),
             _ => Ok(()),
         }

@@ -108,6 +108,21 @@ impl Table {
         self.engine.flush_log()
     }
 
+    /// Whether it has an AUTO_INCREMENT counter.
+    pub fn has_auto_increment(&self) -> bool {
+        self.share.auto_increment().is_ok()
+    }
+
+    /// Gives it an AUTO_INCREMENT counter if it has none. Others may have the table open, and do the same.
+    ///
+    /// # Errors
+    /// [`myriad_base::Error::NoSuchTable`]; those of writing.
+    pub fn add_auto_increment(&self, next: u64) -> Result<()> {
+        self.engine.pool().check_poison()?;
+        let counter = self.engine.catalog().add_auto_increment(self.name(), next)?;
+        self.share.add_auto_increment(self.engine.trx_system(), &counter)
+    }
+
     /// The next hidden row id.
     ///
     /// # Errors

@@ -265,3 +265,56 @@ fn fill_more(engine: &Arc<Engine>, name: &str) {
     session.commit().unwrap();
     assert_eq!(rows(engine, name).len(), 501);
 }
+
+/// A table may be in use when it gets the image that it lacks: one share goes on, with its counters.
+#[test]
+fn an_image_is_adopted_beside_users() {
+    let io = SimIo::new(1);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &TableSpec { frm: b"", auto_increment_next: Some(5), ..spec() }).unwrap();
+    let before = engine.open_table("d/t").unwrap();
+    engine.adopt_image("d/t", b"image").unwrap();
+    engine.adopt_image("d/t", b"another, by who came too late").unwrap();
+    assert_eq!(engine.frm("d/t").unwrap(), b"image");
+    assert!(before.is_current());
+    let after = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    assert_eq!(session.auto_increment_reserve(&before, 1, 1, 1).unwrap(), 5);
+    assert_eq!(session.auto_increment_reserve(&after, 1, 1, 1).unwrap(), 6);
+    session.insert(&after, b"k", b"v").unwrap();
+    session.commit().unwrap();
+    assert!(matches!(engine.adopt_image("d/none", b"image"), Err(Error::NoSuchTable { .. })));
+    let io = io.crash(3);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(engine.frm("d/t").unwrap(), b"image");
+    assert_eq!(engine.open_table("d/t").unwrap().info().unwrap().auto_increment_next, 7);
+}
+
+/// Users that find a table without a counter at once all get the same one.
+#[test]
+fn a_counter_is_added_beside_users() {
+    let io = SimIo::new(1);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let (first, second) = (engine.open_table("d/t").unwrap(), engine.open_table("d/t").unwrap());
+    assert!(!first.has_auto_increment());
+    first.add_auto_increment(40).unwrap();
+    second.add_auto_increment(7).unwrap();
+    assert!(first.is_current() && second.has_auto_increment());
+    let mut session = engine.session();
+    session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
+    assert_eq!(session.auto_increment_reserve(&first, 1, 1, 1).unwrap(), 40);
+    assert_eq!(session.auto_increment_reserve(&second, 1, 1, 1).unwrap(), 41);
+    session.insert(&second, b"k", b"v").unwrap();
+    session.commit().unwrap();
+    engine.rename_table("d/t", "d/u").unwrap();
+    let table = engine.open_table("d/u").unwrap();
+    table.add_auto_increment(7).unwrap();
+    assert_eq!(table.info().unwrap().auto_increment_next, 42);
+    let io = io.crash(3);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(engine.open_table("d/u").unwrap().info().unwrap().auto_increment_next, 42);
+    engine.truncate_table("d/u", 3).unwrap();
+    assert_eq!(engine.open_table("d/u").unwrap().info().unwrap().auto_increment_next, 3);
+}
