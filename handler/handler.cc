@@ -411,9 +411,10 @@ int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, boo
 
 int ha_myriad::seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length) {
   myriad_row row;
-  bool forward = how != MYRIAD_SEEK_LAST && how != MYRIAD_SEEK_LE && how != MYRIAD_SEEK_LT;
-  m_exact = how == MYRIAD_SEEK_EXACT || how == MYRIAD_SEEK_EXACT_UNIQUE;
-  m_unique_hit = m_have_last = m_reread = false;
+  bool forward =
+      how != MYRIAD_SEEK_LAST && how != MYRIAD_SEEK_LE && how != MYRIAD_SEEK_LT && how != MYRIAD_SEEK_EXACT_LAST;
+  m_exact = how == MYRIAD_SEEK_EXACT || how == MYRIAD_SEEK_EXACT_UNIQUE || how == MYRIAD_SEEK_EXACT_LAST;
+  m_unique_hit = m_have_last = false;
   m_rows_asked = m_rows_wanted = 0;
   myriad_status status = myriad_cursor_seek(m_cursor, how, key, key_length, &row);
   return deliver(record, status, &row, forward);
@@ -599,7 +600,8 @@ static myriad_seek seek_of(enum ha_rkey_function find_flag) {
   case HA_READ_KEY_OR_NEXT: return MYRIAD_SEEK_GE;
   case HA_READ_AFTER_KEY: return MYRIAD_SEEK_GT;
   case HA_READ_BEFORE_KEY: return MYRIAD_SEEK_LT;
-  default: return MYRIAD_SEEK_LE; /* KEY_OR_PREV, PREFIX_LAST, PREFIX_LAST_OR_PREV */
+  case HA_READ_PREFIX_LAST: return MYRIAD_SEEK_EXACT_LAST;
+  default: return MYRIAD_SEEK_LE; /* KEY_OR_PREV, PREFIX_LAST_OR_PREV */
   }
 }
 
@@ -634,17 +636,7 @@ int ha_myriad::find_by_key(uchar *record, const uchar *key, key_part_map parts, 
     return read_unique(record, m_search.data(), m_search.size());
   if (int error = open_cursor(m_index->core_no, false)) return error;
   set_bounds(*m_index, find_flag);
-  int error;
-  if (find_flag == HA_READ_PREFIX_LAST) {
-    m_exact = m_unique_hit = m_have_last = m_reread = false;
-    myriad_row row;
-    myriad_status status = myriad_cursor_seek(m_cursor, MYRIAD_SEEK_LE, m_search.data(), m_search.size(), &row);
-    if (status == MYRIAD_OK && (row.key_len < m_search.size() || memcmp(row.key, m_search.data(), m_search.size())))
-      return HA_ERR_KEY_NOT_FOUND;
-    error = deliver(record, status, &row, false);
-  } else {
-    error = seek(record, seek_of(find_flag), m_search.data(), m_search.size());
-  }
+  int error = seek(record, seek_of(find_flag), m_search.data(), m_search.size());
   return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
 }
 

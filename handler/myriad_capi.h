@@ -388,7 +388,8 @@ typedef enum {
   MYRIAD_SEEK_GE, MYRIAD_SEEK_GT,           /* GT: after every key that begins with the given one */
   MYRIAD_SEEK_LE, MYRIAD_SEEK_LT,           /* LE: last key <= given or beginning with it; LT: last before all that begin with it */
   MYRIAD_SEEK_EXACT_UNIQUE,                 /* whole unique key given: record lock without gap */
-  MYRIAD_SEEK_EXACT                         /* first key that begins with the given one; next/prev stay within it */
+  MYRIAD_SEEK_EXACT,                        /* first key that begins with the given one; next/prev stay within it */
+  MYRIAD_SEEK_EXACT_LAST                    /* last key that begins with it; as before */
 } myriad_seek;
 
 typedef struct {
