@@ -89,6 +89,10 @@ typedef struct {
   int (*need_ordering)(void *waiter_thd, void *holder_thd);
   /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either. */
   int (*victim_preference)(void *first_thd, void *second_thd);
+  /* The calling thread, which works for that thd, is about to sleep until it gets a lock; it has woken up. No mutex is held:
+     thd_wait_begin, thd_wait_end. */
+  void (*falls_asleep)(void *waiter_thd);
+  void (*wakes_up)(void *waiter_thd);
 } myriad_config;
 
 /* Creates the data directory's files on first use, else recovers. */

@@ -296,6 +296,11 @@ int myriad_victim_preference(void *first, void *second) {
   return int(thd_non_transactional_update(a) != 0) - int(thd_non_transactional_update(b) != 0);
 }
 
+/* A thread pool lets another thread work meanwhile, be it for the one who has the lock. */
+void myriad_falls_asleep(void *waiter) { thd_wait_begin(static_cast<MYSQL_THD>(waiter), THD_WAIT_ROW_LOCK); }
+
+void myriad_wakes_up(void *waiter) { thd_wait_end(static_cast<MYSQL_THD>(waiter)); }
+
 namespace {
 
 /* ALTER TABLE, in place or by a copy. */

@@ -147,6 +147,27 @@ def test_kill_waiting(where):
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
 
 
+def test_thread_pool(_where):
+    """The pool's only thread waits for a row: another one works for him who has it, at once."""
+    options = ["--thread-handling=pool-of-threads", "--thread-pool-size=1", "--thread-pool-stall-limit=4000"]
+    with server.Server(options=options) as srv:
+        c = database(srv)
+        rows(c, "CREATE TABLE h (id INT PRIMARY KEY, v INT)")
+        rows(c, "INSERT INTO h VALUES (1, 0)")
+        rows(c, "COMMIT")
+        waiters = [srv.connect(database="d", autocommit=True) for _ in range(4)]
+        rows(c, "BEGIN")
+        rows(c, "UPDATE h SET v = 1")
+        threads = [start(waiter, "UPDATE h SET v = v + 1") for waiter in waiters]
+        begin = time.monotonic()
+        rows(c, "COMMIT")
+        took = time.monotonic() - begin
+        for thread in threads:
+            thread.join()
+        expect("the holder was held up", took >= 2, False)
+        expect("all have had their turn", rows(c, "SELECT v FROM h"), ((5,),))
+
+
 def test_names_of_locked_indexes(where):
     """MYRIAD_LOCKS and MYRIAD_LOCK_WAITS call an index as SHOW CREATE TABLE does, also after its name or number has changed."""
     c = database(where)
