@@ -344,8 +344,8 @@ void myriad_auto_increment_at_least(myriad_session *, myriad_table *, uint64_t n
 myriad_status myriad_auto_increment_set(myriad_table *, uint64_t next);                 /* ALTER TABLE ... AUTO_INCREMENT= */
 uint64_t myriad_next_row_id(myriad_table *);
 
-/* CHECK TABLE: structure of every index; each finding is reported as text. */
-myriad_status myriad_check_table(myriad_table *, myriad_text_fn finding, void *arg);
+/* CHECK TABLE: structure of every index; each finding is reported as text. A kill of the session ends it. */
+myriad_status myriad_check_table(myriad_session *, myriad_table *, myriad_text_fn finding, void *arg);
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
 typedef enum { MYRIAD_OP_INSERT = 0, MYRIAD_OP_UPDATE, MYRIAD_OP_DELETE } myriad_op_kind;
