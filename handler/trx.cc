@@ -1,6 +1,7 @@
 /* Transactions: sessions, statements, two-phase commit, savepoints, XA, and the locks that a statement wants. */
 #include "ha_myriad.h"
 #include "variables.h"
+#include "set_var.h"
 #include "transaction.h"
 #include <vector>
 
@@ -275,9 +276,32 @@ myriad_isolation myriad_isolation_of(THD *thd) {
   }
 }
 
-/* NOWAIT and WAIT n reach an engine only as lock_wait_timeout. */
+namespace {
+
+/* Of WAIT n and NOWAIT the server makes SET STATEMENT lock_wait_timeout=n, innodb_lock_wait_timeout=n. */
+bool says_how_long_to_wait(THD *thd) {
+  static const char *const names[] = {"lock_wait_timeout", "innodb_lock_wait_timeout"};
+  const uint seconds = uint(thd->variables.lock_wait_timeout);
+  size_t found = 0;
+  List_iterator_fast<set_var_base> set(thd->lex->stmt_var_list);
+  while (set_var_base *each = set++) {
+    if (found == 2 || !each->is_system()) continue;
+    const auto *system = static_cast<const set_var *>(each);
+    /* The second one's value is a uint: the others of its eight bytes are not set. */
+    if (!strcmp(system->var->name.str, names[found]) && uint(system->save_result.ulonglong_value) == seconds) found++;
+  }
+  return found == 2;
+}
+
+}  // namespace
+
+/* Without InnoDB in the server, NOWAIT and WAIT n reach an engine as lock_wait_timeout alone, as does what a user says
+   for metadata locks. */
 uint64_t myriad_lock_wait_ms(THD *thd) {
-  return uint64_t(std::min<ulonglong>(myriad_lock_wait_timeout_of(thd), thd->variables.lock_wait_timeout)) * 1000;
+  const ulonglong server = thd->variables.lock_wait_timeout;
+  const ulonglong seconds =
+      says_how_long_to_wait(thd) ? server : std::min<ulonglong>(myriad_lock_wait_timeout_of(thd), server);
+  return uint64_t(seconds) * 1000;
 }
 
 void myriad_about_to_wait(void *waiter, void *holder) {
