@@ -506,7 +506,7 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
     close_cursor();
     hide_frm(thd);
     m_locked_externally = false;
-    m_try_semi_consistent = m_reread = false;
+    m_try_semi_consistent = false;
     m_session = nullptr;
     end_own_reads();
     if (m_own_session) m_own_session->set_user(nullptr);

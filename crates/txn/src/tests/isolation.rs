@@ -206,6 +206,21 @@ fn locked_rows_can_be_skipped_or_read_as_committed() {
     a.commit(Durability::Configured).unwrap();
     assert!(again.next(&mut b).unwrap() && !again.was_semi_consistent());
     assert_eq!((again.key(), again.value()), (&key(10)[..], &b"new"[..]));
+    // A row that is gone when it is to be read again: the one behind it is another, and locked.
+    b.rollback().unwrap();
+    rig.delete(&mut a, &key(10)).unwrap();
+    rig.lock(&mut a, &key(25), Strength::X).unwrap();
+    assert!(again.seek(&mut b, Seek::Ge, &key(10)).unwrap() && again.was_semi_consistent());
+    a.commit(Durability::Configured).unwrap();
+    rig.lock(&mut a, &key(25), Strength::X).unwrap();
+    assert!(again.next(&mut b).unwrap() && again.was_semi_consistent());
+    assert_eq!(again.key(), key(25));
+    let mut exact = Cursor::new(rig.rows, CursorOptions { semi_consistent: true, ..locking(Strength::X) });
+    assert!(exact.seek(&mut b, Seek::Exact, &key(25)).unwrap() && exact.was_semi_consistent());
+    a.rollback().unwrap();
+    rig.delete(&mut a, &key(25)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert!(!exact.next(&mut b).unwrap());
 }
 
 #[test]
