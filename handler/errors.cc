@@ -49,9 +49,10 @@ int myriad_error_noted(myriad_status status, THD *thd) {
 
 int Session::fail(myriad_status status, THD *thd) {
   int error = myriad_error_noted(status, thd);
-  if (status == MYRIAD_ERR_DEADLOCK || status == MYRIAD_ERR_RECORD_CHANGED) {
-    if (thd) thd->mark_transaction_to_rollback(true);
-  }
+  const bool whole = status == MYRIAD_ERR_DEADLOCK || status == MYRIAD_ERR_RECORD_CHANGED;
+  /* Also after a time-out no handler in a function or trigger may go on: its statement is undone as a whole. */
+  if (thd && (whole || status == MYRIAD_ERR_LOCK_WAIT_TIMEOUT))
+    thd->mark_transaction_to_rollback(whole || thd->transaction_rollback_request);
   return error;
 }
 

@@ -213,7 +213,6 @@ private:
   int read_unique(uchar *record, const uchar *key, size_t key_length);
   myriad_status look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row);
   int resume(uchar *record, bool forward);
-  int reread_locked(uchar *record, bool forward);
   void remember(const myriad_row &row);
   void encode_search_key(const myriad::IndexPlan &index, const uchar *key, key_part_map parts, bool *has_null,
                          uint *used, myriad::Buffer *out) const;
@@ -289,7 +288,6 @@ private:
   myriad_lock m_lock = MYRIAD_LOCK_NONE, m_stored_lock = MYRIAD_LOCK_NONE;
   bool m_skip_locked = false;
   bool m_try_semi_consistent = false;
-  bool m_reread = false; /* the last row matched but is not locked: the next read returns it again, locked */
   bool m_locked_externally = false;
   bool m_frm_shown = false;
   void show_frm_while_locked(THD *thd);

@@ -155,7 +155,7 @@ int ha_myriad::reset() {
   m_template.valid = false;
   m_ds_mrr.dsmrr_close();
   m_ignore_duplicates = m_replace_duplicates = false;
-  m_try_semi_consistent = m_reread = false;
+  m_try_semi_consistent = false;
   m_unique_hit = m_exact = false;
   m_by_handler = false;
   m_locked_row.clear();
@@ -196,7 +196,6 @@ int ha_myriad::end_bulk_insert() { return 0; }
 void ha_myriad::close_cursor() {
   if (m_cursor) myriad_cursor_close(m_cursor);
   m_cursor = nullptr;
-  m_reread = false;
   m_rows_asked = 0;
   if (m_bounded) set_bounded(false, false);
 }
@@ -249,7 +248,7 @@ void ha_myriad::set_cursor_options() {
 
 void ha_myriad::remember(const myriad_row &row) {
   if (m_plan->hidden_row_id() && m_cursor_index == 0) m_pk.assign(row.key, row.key_len);
-  if (m_by_handler || (m_try_semi_consistent && m_cursor && myriad_cursor_was_semi_consistent(m_cursor))) {
+  if (m_by_handler) {
     m_last_key.assign(row.key, row.key_len);
     m_have_last = true;
   }
@@ -404,7 +403,7 @@ int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, boo
     m_locked_row.clear();
     if (status == MYRIAD_END) return HA_ERR_END_OF_FILE;
     if (status != MYRIAD_OK) return fail(status);
-    if (m_plan->hidden_row_id() || m_by_handler || m_try_semi_consistent) remember(*row);
+    if (m_plan->hidden_row_id() || m_by_handler) remember(*row);
     if (m_cursor_index == 0) return deliver_clustered(record, *row);
     bool skip;
     int error = deliver_entry(record, *row, &skip);
@@ -415,9 +414,10 @@ int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, boo
 
 int ha_myriad::seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length) {
   myriad_row row;
-  bool forward = how != MYRIAD_SEEK_LAST && how != MYRIAD_SEEK_LE && how != MYRIAD_SEEK_LT;
-  m_exact = how == MYRIAD_SEEK_EXACT || how == MYRIAD_SEEK_EXACT_UNIQUE;
-  m_unique_hit = m_have_last = m_reread = false;
+  bool forward =
+      how != MYRIAD_SEEK_LAST && how != MYRIAD_SEEK_LE && how != MYRIAD_SEEK_LT && how != MYRIAD_SEEK_EXACT_LAST;
+  m_exact = how == MYRIAD_SEEK_EXACT || how == MYRIAD_SEEK_EXACT_UNIQUE || how == MYRIAD_SEEK_EXACT_LAST;
+  m_unique_hit = m_have_last = false;
   m_rows_asked = m_rows_wanted = 0;
   myriad_status status = myriad_cursor_seek(m_cursor, how, key, key_length, &row);
   return deliver(record, status, &row, forward);
@@ -444,18 +444,6 @@ int ha_myriad::resume(uchar *record, bool forward) {
   return seek(record, forward ? MYRIAD_SEEK_GT : MYRIAD_SEEK_LT, from.data(), from.size());
 }
 
-/* The last row matched but was read without its lock: once more, with the lock. */
-int ha_myriad::reread_locked(uchar *record, bool forward) {
-  m_reread = false;
-  bool semi = m_try_semi_consistent;
-  m_try_semi_consistent = false;
-  set_cursor_options();
-  int error = seek(record, forward ? MYRIAD_SEEK_GE : MYRIAD_SEEK_LE, m_last_key.data(), m_last_key.size());
-  m_try_semi_consistent = semi;
-  set_cursor_options();
-  return error;
-}
-
 /* ---- index scans --------------------------------------------------------------------------------------------------
  */
 
@@ -464,7 +452,7 @@ int ha_myriad::index_init(uint index, bool) {
   m_index = &m_plan->index(index);
   m_beyond = Beyond::None;
   m_by_position = false;
-  m_exact = m_unique_hit = m_have_last = m_reread = false;
+  m_exact = m_unique_hit = m_have_last = false;
   m_from_disk = m_passed_over = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
@@ -603,7 +591,8 @@ static myriad_seek seek_of(enum ha_rkey_function find_flag) {
   case HA_READ_KEY_OR_NEXT: return MYRIAD_SEEK_GE;
   case HA_READ_AFTER_KEY: return MYRIAD_SEEK_GT;
   case HA_READ_BEFORE_KEY: return MYRIAD_SEEK_LT;
-  default: return MYRIAD_SEEK_LE; /* KEY_OR_PREV, PREFIX_LAST, PREFIX_LAST_OR_PREV */
+  case HA_READ_PREFIX_LAST: return MYRIAD_SEEK_EXACT_LAST;
+  default: return MYRIAD_SEEK_LE; /* KEY_OR_PREV, PREFIX_LAST_OR_PREV */
   }
 }
 
@@ -638,17 +627,7 @@ int ha_myriad::find_by_key(uchar *record, const uchar *key, key_part_map parts, 
     return read_unique(record, m_search.data(), m_search.size());
   if (int error = open_cursor(m_index->core_no, false)) return error;
   set_bounds(*m_index, find_flag);
-  int error;
-  if (find_flag == HA_READ_PREFIX_LAST) {
-    m_exact = m_unique_hit = m_have_last = m_reread = false;
-    myriad_row row;
-    myriad_status status = myriad_cursor_seek(m_cursor, MYRIAD_SEEK_LE, m_search.data(), m_search.size(), &row);
-    if (status == MYRIAD_OK && (row.key_len < m_search.size() || memcmp(row.key, m_search.data(), m_search.size())))
-      return HA_ERR_KEY_NOT_FOUND;
-    error = deliver(record, status, &row, false);
-  } else {
-    error = seek(record, seek_of(find_flag), m_search.data(), m_search.size());
-  }
+  int error = seek(record, seek_of(find_flag), m_search.data(), m_search.size());
   return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
 }
 
@@ -670,7 +649,6 @@ int ha_myriad::note_end(int error, bool forward) {
 
 int ha_myriad::next_entry(uchar *record) {
   if (!m_cursor) return resume(record, true);
-  if (m_reread) return reread_locked(record, true);
   int error = step(record, true);
   if (error != HA_ERR_END_OF_FILE || !m_exact) return error;
   return seek(record, MYRIAD_SEEK_GT, m_search.data(), m_search.size());
@@ -678,7 +656,6 @@ int ha_myriad::next_entry(uchar *record) {
 
 int ha_myriad::prev_entry(uchar *record) {
   if (!m_cursor) return resume(record, false);
-  if (m_reread) return reread_locked(record, false);
   clear_bounds();
   int error = step(record, false);
   if (error != HA_ERR_END_OF_FILE || !m_exact) return error;
@@ -688,10 +665,7 @@ int ha_myriad::prev_entry(uchar *record) {
 int ha_myriad::index_next_same(uchar *record, const uchar *key, uint key_length) {
   WorkFor work(handler_stats);
   if (m_unique_hit) return HA_ERR_END_OF_FILE;
-  if (m_cursor && m_exact) {
-    if (m_reread) return reread_locked(record, true);
-    return step(record, true);
-  }
+  if (m_cursor && m_exact) return step(record, true);
   return handler::index_next_same(record, key, key_length);
 }
 
@@ -716,7 +690,7 @@ int ha_myriad::rnd_init(bool scan) {
   m_index = &m_plan->clustered();
   m_scan_started = !scan;
   m_by_position = !scan;
-  m_exact = m_unique_hit = m_have_last = m_reread = false;
+  m_exact = m_unique_hit = m_have_last = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
   note_handler();
@@ -738,7 +712,6 @@ int ha_myriad::rnd_next(uchar *record) {
     return seek(record, MYRIAD_SEEK_FIRST, nullptr, 0);
   }
   if (!m_cursor) return resume(record, true);
-  if (m_reread) return reread_locked(record, true);
   return step(record, true);
 }
 
@@ -796,14 +769,11 @@ void ha_myriad::try_semi_consistent_read(bool yes) {
   set_cursor_options();
 }
 
-bool ha_myriad::was_semi_consistent_read() {
-  m_reread = m_cursor && m_have_last && myriad_cursor_was_semi_consistent(m_cursor);
-  return m_reread;
-}
+/* The next read gives the row once more, with its lock, but after unlock_row(). */
+bool ha_myriad::was_semi_consistent_read() { return m_cursor && myriad_cursor_was_semi_consistent(m_cursor); }
 
 /* As with InnoDB, only rows found in the clustered index are let go, not those found through another index. */
 void ha_myriad::unlock_row() {
-  m_reread = false;
   if (m_lock == MYRIAD_LOCK_NONE || !m_session || m_session->isolation > MYRIAD_READ_COMMITTED) return;
   if (m_cursor && m_cursor_index == 0) myriad_cursor_unlock_row(m_cursor);
   if (m_locked_row.size()) myriad_unlock(core(), m_table, 0, m_locked_row.data(), m_locked_row.size(), m_lock);

@@ -89,6 +89,10 @@ typedef struct {
   int (*need_ordering)(void *waiter_thd, void *holder_thd);
   /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either. */
   int (*victim_preference)(void *first_thd, void *second_thd);
+  /* The calling thread, which works for that thd, is about to sleep until it gets a lock; it has woken up. No mutex is held:
+     thd_wait_begin, thd_wait_end. */
+  void (*falls_asleep)(void *waiter_thd);
+  void (*wakes_up)(void *waiter_thd);
 } myriad_config;
 
 /* Creates the data directory's files on first use, else recovers. */
@@ -345,8 +349,8 @@ bool myriad_table_has_auto_increment(const myriad_table *);
 myriad_status myriad_auto_increment_add(myriad_table *, uint64_t next);
 uint64_t myriad_next_row_id(myriad_table *);
 
-/* CHECK TABLE: structure of every index; each finding is reported as text. */
-myriad_status myriad_check_table(myriad_table *, myriad_text_fn finding, void *arg);
+/* CHECK TABLE: structure of every index; each finding is reported as text. A kill of the session ends it. */
+myriad_status myriad_check_table(myriad_session *, myriad_table *, myriad_text_fn finding, void *arg);
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
 typedef enum { MYRIAD_OP_INSERT = 0, MYRIAD_OP_UPDATE, MYRIAD_OP_DELETE } myriad_op_kind;
@@ -393,7 +397,8 @@ typedef enum {
   MYRIAD_SEEK_GE, MYRIAD_SEEK_GT,           /* GT: after every key that begins with the given one */
   MYRIAD_SEEK_LE, MYRIAD_SEEK_LT,           /* LE: last key <= given or beginning with it; LT: last before all that begin with it */
   MYRIAD_SEEK_EXACT_UNIQUE,                 /* whole unique key given: record lock without gap */
-  MYRIAD_SEEK_EXACT                         /* first key that begins with the given one; next/prev stay within it */
+  MYRIAD_SEEK_EXACT,                        /* first key that begins with the given one; next/prev stay within it */
+  MYRIAD_SEEK_EXACT_LAST                    /* last key that begins with it; as before */
 } myriad_seek;
 
 typedef struct {

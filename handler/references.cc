@@ -105,8 +105,10 @@ int Relatives::get(THD *thd, const std::string &name, enum_mdl_type lock, Relati
   const SqlName sql = sql_name(name);
   MDL_request request;
   MDL_REQUEST_INIT(&request, MDL_key::TABLE, sql.db.c_str(), sql.table.c_str(), lock, MDL_TRANSACTION);
-  if (thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout)))
-    return HA_ERR_LOCK_WAIT_TIMEOUT;
+  if (thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout))) {
+    const bool deadlock = thd->is_error() && thd->get_stmt_da()->sql_errno() == ER_LOCK_DEADLOCK;
+    return Session::of(thd)->fail(deadlock ? MYRIAD_ERR_DEADLOCK : MYRIAD_ERR_LOCK_WAIT_TIMEOUT, thd);
+  }
   auto found = m_open.find(name);
   if (found != m_open.end() && !found->second->is_current()) {
     m_open.erase(found);

@@ -1,6 +1,7 @@
 /* Transactions: sessions, statements, two-phase commit, savepoints, XA, and the locks that a statement wants. */
 #include "ha_myriad.h"
 #include "variables.h"
+#include "set_var.h"
 #include "transaction.h"
 #include <vector>
 
@@ -275,9 +276,32 @@ myriad_isolation myriad_isolation_of(THD *thd) {
   }
 }
 
-/* NOWAIT and WAIT n reach an engine only as lock_wait_timeout. */
+namespace {
+
+/* Of WAIT n and NOWAIT the server makes SET STATEMENT lock_wait_timeout=n, innodb_lock_wait_timeout=n. */
+bool says_how_long_to_wait(THD *thd) {
+  static const char *const names[] = {"lock_wait_timeout", "innodb_lock_wait_timeout"};
+  const uint seconds = uint(thd->variables.lock_wait_timeout);
+  size_t found = 0;
+  List_iterator_fast<set_var_base> set(thd->lex->stmt_var_list);
+  while (set_var_base *each = set++) {
+    if (found == 2 || !each->is_system()) continue;
+    const auto *system = static_cast<const set_var *>(each);
+    /* The second one's value is a uint: the others of its eight bytes are not set. */
+    if (!strcmp(system->var->name.str, names[found]) && uint(system->save_result.ulonglong_value) == seconds) found++;
+  }
+  return found == 2;
+}
+
+}  // namespace
+
+/* Without InnoDB in the server, NOWAIT and WAIT n reach an engine as lock_wait_timeout alone, as does what a user says
+   for metadata locks. */
 uint64_t myriad_lock_wait_ms(THD *thd) {
-  return uint64_t(std::min<ulonglong>(myriad_lock_wait_timeout_of(thd), thd->variables.lock_wait_timeout)) * 1000;
+  const ulonglong server = thd->variables.lock_wait_timeout;
+  const ulonglong seconds =
+      says_how_long_to_wait(thd) ? server : std::min<ulonglong>(myriad_lock_wait_timeout_of(thd), server);
+  return uint64_t(seconds) * 1000;
 }
 
 void myriad_about_to_wait(void *waiter, void *holder) {
@@ -295,6 +319,11 @@ int myriad_victim_preference(void *first, void *second) {
   /* What was changed in tables without transactions stays after a rollback. */
   return int(thd_non_transactional_update(a) != 0) - int(thd_non_transactional_update(b) != 0);
 }
+
+/* A thread pool lets another thread work meanwhile, be it for the one who has the lock. */
+void myriad_falls_asleep(void *waiter) { thd_wait_begin(static_cast<MYSQL_THD>(waiter), THD_WAIT_ROW_LOCK); }
+
+void myriad_wakes_up(void *waiter) { thd_wait_end(static_cast<MYSQL_THD>(waiter)); }
 
 namespace {
 
@@ -480,7 +509,7 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
     close_cursor();
     hide_frm(thd);
     m_locked_externally = false;
-    m_try_semi_consistent = m_reread = false;
+    m_try_semi_consistent = false;
     m_session = nullptr;
     end_own_reads();
     if (m_own_session) m_own_session->set_user(nullptr);

@@ -298,4 +298,6 @@ void myriad_fill_config(myriad_config *config) {
   config->about_to_wait = myriad_about_to_wait;
   config->need_ordering = myriad_need_ordering;
   config->victim_preference = myriad_victim_preference;
+  config->falls_asleep = myriad_falls_asleep;
+  config->wakes_up = myriad_wakes_up;
 }

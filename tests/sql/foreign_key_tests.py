@@ -250,6 +250,26 @@ def test_delete_needs_no_parent(where):
     rows(other, "DELETE FROM t WHERE id = 1")
 
 
+def test_deadlock_with_parent(where):
+    """A child's writer and LOCK TABLES wait for each other's tables: the victim's transaction is rolled back as a whole."""
+    c, other = database(where), where.connect(database="d")
+    family(c)
+    rows(c, "CREATE TABLE z (id INT PRIMARY KEY, v INT)")
+    rows(c, "INSERT INTO z VALUES (1, 1)")
+    rows(c, "BEGIN")
+    rows(c, "UPDATE z SET v = 2")
+    locking = start(other, "LOCK TABLES p WRITE, z WRITE")
+    expect("victim", code_of(c, "INSERT INTO c (p) VALUES (1)"), 1213)
+    locking.join(10)
+    expect("the other goes on", locking.is_alive(), False)
+    expect("undone", rows(other, "SELECT v FROM z"), ((1,),))
+    rows(other, "UNLOCK TABLES")
+    rows(c, "BEGIN")
+    expect("nothing was committed", rows(other, "SELECT v FROM z"), ((1,),))
+    rows(c, "INSERT INTO c (p) VALUES (1)")
+    rows(c, "COMMIT")
+
+
 def test_dump(where):
     c = database(where)
     family(c)

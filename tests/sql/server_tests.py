@@ -147,6 +147,51 @@ def test_kill_waiting(where):
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
 
 
+def test_kill_check(where):
+    """CHECK TABLE ends when it is killed, or has no more time, and says that it has not been done."""
+    c, other = database(where), where.connect(database="d")
+    rows(c, "CREATE TABLE g (id INT PRIMARY KEY, a INT, b INT, KEY (a), KEY (b))")
+    rows(c, "INSERT INTO g SELECT seq, seq, -seq FROM seq_1_to_1000000")
+    begin = time.monotonic()
+    expect("sound", rows(c, "CHECK TABLE g"), (("d.g", "check", "status", "OK"),))
+    whole = time.monotonic() - begin
+    failed = ("d.g", "check", "status", "Operation failed")
+    for part in (0.1, 0.6):        # in the structure, in the counts
+        outcome = []
+        for _ in range(10):        # one may be over sooner than the first
+            check = threading.Thread(target=lambda: outcome.append(rows(c, "CHECK TABLE g")[0]))
+            check.start()
+            time.sleep(whole * part)
+            rows(other, f"KILL QUERY {c.thread_id()}")
+            check.join()
+            if failed in outcome:
+                break
+        expect(f"killed at {part}", failed in outcome, True)
+    expect("out of time", rows(c, f"SET STATEMENT max_statement_time = {whole / 10} FOR CHECK TABLE g"), (failed,))
+    expect("once more", rows(c, "CHECK TABLE g"), (("d.g", "check", "status", "OK"),))
+
+
+def test_thread_pool(_where):
+    """The pool's only thread waits for a row: another one works for him who has it, at once."""
+    options = ["--thread-handling=pool-of-threads", "--thread-pool-size=1", "--thread-pool-stall-limit=4000"]
+    with server.Server(options=options) as srv:
+        c = database(srv)
+        rows(c, "CREATE TABLE h (id INT PRIMARY KEY, v INT)")
+        rows(c, "INSERT INTO h VALUES (1, 0)")
+        rows(c, "COMMIT")
+        waiters = [srv.connect(database="d", autocommit=True) for _ in range(4)]
+        rows(c, "BEGIN")
+        rows(c, "UPDATE h SET v = 1")
+        threads = [start(waiter, "UPDATE h SET v = v + 1") for waiter in waiters]
+        begin = time.monotonic()
+        rows(c, "COMMIT")
+        took = time.monotonic() - begin
+        for thread in threads:
+            thread.join()
+        expect("the holder was held up", took >= 2, False)
+        expect("all have had their turn", rows(c, "SELECT v FROM h"), ((5,),))
+
+
 def test_names_of_locked_indexes(where):
     """MYRIAD_LOCKS and MYRIAD_LOCK_WAITS call an index as SHOW CREATE TABLE does, also after its name or number has changed."""
     c = database(where)

@@ -32,17 +32,17 @@ impl Tree {
     /// Verifies the pages that cover `[lo, hi)` (`hi` empty: to the end), level by level: layout, order, that the pages of
     /// a level follow each other without gap or overlap and are where the level above says, that they are allocated; of
     /// promoted indexes in that range likewise.
-    /// `on_leaf` sees each leaf, latched shared, to check values. Runs beside the
+    /// `on_leaf` sees each leaf, latched shared, to check values; an error of it ends the check. Runs beside the
     /// workload.
     ///
     /// # Errors
-    /// Those that keep the check from going on; damage is a finding.
+    /// Those that keep the check from going on, and those of `on_leaf`; damage is a finding.
     pub fn check(
         &self,
         pool: &BufferPool,
         lo: &[u8],
         hi: &[u8],
-        on_leaf: &mut dyn FnMut(&LeafShared<'_>),
+        on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
     ) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let mut promoted = BTreeSet::new();
@@ -76,7 +76,7 @@ impl Tree {
         hi: &[u8],
         report: &mut CheckReport,
         promoted: &mut BTreeSet<PageNo>,
-        on_leaf: &mut dyn FnMut(&LeafShared<'_>),
+        on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
     ) -> Result<()> {
         let top = {
             let root = pool.fix_shared(self.root_id())?;
@@ -100,7 +100,7 @@ impl Tree {
         hi: &[u8],
         report: &mut CheckReport,
         promoted: &mut BTreeSet<PageNo>,
-        on_leaf: &mut dyn FnMut(&LeafShared<'_>),
+        on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut at = lo.to_vec();
         // Where the page before began, once there is one.
@@ -137,7 +137,7 @@ impl Tree {
                     }
                     let gap = previous.is_some() && page::low_fence(&latched) != &at[..];
                     let next = page::high_fence(&latched).to_vec();
-                    count(report, level, LeafShared::new(latched), on_leaf);
+                    count(report, level, LeafShared::new(latched), on_leaf)?;
                     if !alloc::is_in_use(pool, id)? {
                         report.findings.push((id, "the page is in the tree but not allocated".into()));
                     }
@@ -221,13 +221,18 @@ fn check_page(p: &[u8], at: &[u8]) -> Option<String> {
     None
 }
 
-fn count(report: &mut CheckReport, level: u8, page: LeafShared<'_>, on_leaf: &mut dyn FnMut(&LeafShared<'_>)) {
+fn count(
+    report: &mut CheckReport,
+    level: u8,
+    page: LeafShared<'_>,
+    on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
+) -> Result<()> {
     if level > 0 {
         report.inner_pages += 1;
-        return;
+        return Ok(());
     }
     report.leaf_pages += 1;
     report.entries += page.len() as u64;
     report.leaf_used_bytes += page.used_bytes() as u64;
-    on_leaf(&page);
+    on_leaf(&page)
 }

@@ -45,11 +45,11 @@ fn check_index(pool: &BufferPool, id: u32, model: &Model) {
     assert_eq!(estimate, pack.estimate_range(pool, &lo, &hi).unwrap());
     assert!(!estimate.exact || estimate.entries == entries, "{estimate:?} of {entries}");
     assert_eq!(own.sample_leaves(pool, &lo, &hi, 5).unwrap(), pack.sample_leaves(pool, &lo, &hi, 5).unwrap());
-    let report = pack.check(pool, &lo, &hi, &mut |_| ()).unwrap();
+    let report = pack.check(pool, &lo, &hi, &mut |_| Ok(())).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     if own != pack {
         assert_eq!(report.entries, entries);
-        assert_eq!(own.check(pool, &lo, &hi, &mut |_| ()).unwrap().findings, []);
+        assert_eq!(own.check(pool, &lo, &hi, &mut |_| Ok(())).unwrap().findings, []);
     }
     for level in 0..4 {
         for target in [Target::At(&lo), Target::Before(&hi)] {
@@ -239,7 +239,7 @@ fn readers_and_writers_go_on_during_promotion() {
                 let _ = pack.promote(pool, IndexId(id)).unwrap();
                 if random.one_in(8) {
                     let (lo, hi) = (id.to_be_bytes(), (id + 1).to_be_bytes());
-                    let report = pack.check(pool, &lo, &hi, &mut |_| ()).unwrap();
+                    let report = pack.check(pool, &lo, &hi, &mut |_| Ok(())).unwrap();
                     assert!(report.findings.is_empty(), "{:?}", report.findings);
                     pack.estimate_range(pool, &lo, &hi).unwrap();
                     let keys = scan(pool, pack);

@@ -162,7 +162,7 @@ pub fn scan_back(pool: &BufferPool, tree: Tree) -> Vec<Vec<u8>> {
 }
 
 pub fn check_whole(pool: &BufferPool, tree: Tree) -> CheckReport {
-    let report = tree.check(pool, &[], &[], &mut |_| ()).unwrap();
+    let report = tree.check(pool, &[], &[], &mut |_| Ok(())).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
     report
 }

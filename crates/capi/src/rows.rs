@@ -293,6 +293,7 @@ fn seek_mode(v: u32) -> Result<Seek> {
         5 => Seek::Lt,
         6 => Seek::ExactUnique,
         7 => Seek::Exact,
+        8 => Seek::ExactLast,
         other => return Err(Error::invalid(format!("seek mode {other}"))),
     })
 }

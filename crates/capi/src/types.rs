@@ -43,6 +43,8 @@ pub struct EngineHandle {
 
 /// Told of two thds.
 pub type ReportWait = unsafe extern "C" fn(*mut c_void, *mut c_void);
+/// `void (*)(void *waiter_thd)`.
+pub type ReportSleep = unsafe extern "C" fn(*mut c_void);
 /// Asked about two thds.
 pub type CompareThds = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
 
@@ -77,6 +79,8 @@ pub struct Config {
     pub about_to_wait: Option<ReportWait>,
     pub need_ordering: Option<CompareThds>,
     pub victim_preference: Option<CompareThds>,
+    pub falls_asleep: Option<ReportSleep>,
+    pub wakes_up: Option<ReportSleep>,
 }
 
 /// `myriad_index_spec`.
@@ -418,6 +422,17 @@ struct ServersOrder {
     about_to_wait: Option<ReportWait>,
     need_ordering: Option<CompareThds>,
     victim_preference: Option<CompareThds>,
+    falls_asleep: Option<ReportSleep>,
+    wakes_up: Option<ReportSleep>,
+}
+
+impl ServersOrder {
+    fn report(f: Option<ReportSleep>, waiter: usize) {
+        if let Some(f) = f.filter(|_| waiter != 0) {
+            // SAFETY: see the type; the thd is the one that the calling thread works for.
+            unsafe { f(waiter as *mut c_void) }
+        }
+    }
 }
 
 impl CommitOrder for ServersOrder {
@@ -441,6 +456,14 @@ impl CommitOrder for ServersOrder {
             _ => Some(Victim::Second),
         }
     }
+
+    fn falls_asleep(&self, waiter: usize) {
+        Self::report(self.falls_asleep, waiter);
+    }
+
+    fn wakes_up(&self, waiter: usize) {
+        Self::report(self.wakes_up, waiter);
+    }
 }
 
 pub(crate) fn commit_order(c: &Config) -> Arc<dyn CommitOrder> {
@@ -448,5 +471,7 @@ pub(crate) fn commit_order(c: &Config) -> Arc<dyn CommitOrder> {
         about_to_wait: c.about_to_wait,
         need_ordering: c.need_ordering,
         victim_preference: c.victim_preference,
+        falls_asleep: c.falls_asleep,
+        wakes_up: c.wakes_up,
     })
 }

@@ -53,6 +53,8 @@ fn config(dir: &CStr) -> Config {
         about_to_wait: None,
         need_ordering: None,
         victim_preference: None,
+        falls_asleep: None,
+        wakes_up: None,
     }
 }
 

@@ -479,6 +479,14 @@ impl Session {
         self.trx.count(table.share.index(0)?)
     }
 
+    /// [`Table::check`], which a kill of this session ends.
+    ///
+    /// # Errors
+    /// As there; [`Error::Interrupted`].
+    pub fn check(&self, table: &Table, finding: &mut dyn FnMut(&str)) -> Result<()> {
+        table.check_until(&|| self.trx.is_killed(), finding)
+    }
+
     /// Reserves `count` AUTO_INCREMENT values, `increment` apart; the first of them, which is `offset` plus a multiple of
     /// `increment`. `u64::MAX` when they are used up, a value that is no such number when only such are
     /// left.

@@ -3,7 +3,7 @@
 use crate::engine::Engine;
 use crate::share::TableShare;
 use crate::stats;
-use myriad_base::Result;
+use myriad_base::{Error, Result};
 use myriad_catalog::IndexSpec;
 use myriad_txn::{Durability, Isolation};
 use std::ops::Bound;
@@ -136,29 +136,37 @@ impl Table {
     /// # Errors
     /// Those that keep the check from going on; damage is a finding.
     pub fn check(&self, finding: &mut dyn FnMut(&str)) -> Result<()> {
+        self.check_until(&|| false, finding)
+    }
+
+    /// As [`Table::check`], but that it ends with [`Error::Interrupted`] when `stop` says so, which it asks at each leaf.
+    pub(crate) fn check_until(&self, stop: &dyn Fn() -> bool, finding: &mut dyn FnMut(&str)) -> Result<()> {
         let mut sound = true;
         for (no, index) in self.share.indexes.iter().enumerate() {
             let (lo, hi) = stats::bounds(index.id);
-            let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |_| {})?;
+            let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |_| match stop() {
+                true => Err(Error::Interrupted),
+                false => Ok(()),
+            })?;
             for (page, reason) in report.findings {
                 sound = false;
                 finding(&format!("index {}: {page}: {reason}", self.share.index_label(no)));
             }
         }
         if sound {
-            self.check_counts(finding)?;
+            self.check_counts(stop, finding)?;
         }
         Ok(())
     }
 
-    fn check_counts(&self, finding: &mut dyn FnMut(&str)) -> Result<()> {
+    fn check_counts(&self, stop: &dyn Fn() -> bool, finding: &mut dyn FnMut(&str)) -> Result<()> {
         let mut trx = self.engine.trx_system().begin(Isolation::RepeatableRead);
         trx.start();
         trx.open_snapshot();
         let mut first = None;
         let mut counted = Ok(());
         for (no, index) in self.share.indexes.iter().enumerate() {
-            match trx.count(index) {
+            match trx.count_until(index, stop) {
                 Ok(rows) => {
                     let expected = *first.get_or_insert(rows);
                     if rows != expected {

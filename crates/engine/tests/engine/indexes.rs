@@ -174,6 +174,19 @@ fn a_killed_build_ends() {
 }
 
 #[test]
+fn a_killed_check_ends() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let session = engine.session();
+    let check = || session.check(&table, &mut |finding| panic!("{finding}"));
+    assert_eq!(check(), Ok(()));
+    session.kill_handle().kill();
+    assert_eq!(check(), Err(Error::Interrupted));
+    table.check(&mut |finding| panic!("{finding}")).unwrap();
+}
+
+#[test]
 fn tables_change_together_or_not_at_all() {
     let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
     for name in ["d/t#P#p0", "d/t#P#p1"] {

@@ -185,8 +185,8 @@ impl Cursor {
     }
 }
 
-/// Number of rows of the index that the transaction sees.
-pub(crate) fn count(trx: &mut Trx, index: &Index) -> Result<u64> {
+/// Number of rows of the index that the transaction sees; interrupted when `stop` says so.
+pub(crate) fn count(trx: &mut Trx, index: &Index, stop: &dyn Fn() -> bool) -> Result<u64> {
     let view = trx.view();
     let own = trx.id();
     let sys = std::sync::Arc::clone(&trx.sys);
@@ -219,7 +219,7 @@ pub(crate) fn count(trx: &mut Trx, index: &Index) -> Result<u64> {
         from.clear();
         from.extend_from_slice(fence);
         drop(leaf);
-        if trx.is_killed() {
+        if stop() {
             return Err(Error::Interrupted);
         }
     }

@@ -38,8 +38,9 @@ impl Cursor {
         }
     }
 
-    /// Goes to the next row in the direction and locks it. `again`: the current row is to be read again, with its lock.
-    pub(super) fn step_locking(&mut self, trx: &mut Trx, direction: Direction, again: bool) -> Result<bool> {
+    /// Goes to the next row in the direction and locks it. `again`: the current row is to be read again, with its lock, if it
+    /// is still there.
+    pub(super) fn step_locking(&mut self, trx: &mut Trx, direction: Direction, mut again: bool) -> Result<bool> {
         self.position.inclusive |= again;
         if again {
             self.position.hint = None;
@@ -59,7 +60,9 @@ impl Cursor {
                 Looked::Pass => {}
                 Looked::Again => self.position.hint = None,
             }
-            self.exact_first &= !matches!(looked, Looked::Pass);
+            let passed = matches!(looked, Looked::Pass);
+            self.exact_first &= !passed;
+            again &= !passed;
             if trx.is_killed() {
                 return Err(Error::Interrupted);
             }
@@ -137,11 +140,11 @@ impl Cursor {
         let mut key = std::mem::take(&mut trx.scratch.key);
         leaf.key_into(slot, &mut key);
         let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-        let record_only = !gaps
-            || self.exact_unique && self.index.clustered && !entry.is_deleted()
-            || self.exact_first && key == self.position.key && self.position.inclusive;
+        let sought = key == self.position.key && self.position.inclusive;
+        let record_only =
+            !gaps || self.exact_unique && self.index.clustered && !entry.is_deleted() || self.exact_first && sought;
         let mode = LockMode::new(strength, if record_only { Extent::Record } else { Extent::NextKey });
-        let semi = self.options.semi_consistent && !gaps && !again;
+        let semi = self.options.semi_consistent && !gaps && !(again && sought);
         let policy = if semi { WaitPolicy::NoWait } else { self.options.wait.policy() };
         let locked = if !gaps && entry.is_deleted() && !self.is_foreign(trx, &entry) {
             // Deleted for good: without gaps there is nothing to lock.

@@ -42,6 +42,8 @@ pub enum Seek {
     ExactUnique,
     /// The first entry that begins with the key; `next` and `prev` stay within it.
     Exact,
+    /// The last entry that begins with the key; `next` and `prev` stay within it.
+    ExactLast,
 }
 
 /// How a cursor reads.
@@ -240,16 +242,18 @@ impl Cursor {
         set_full_key(
             &mut self.scope,
             &self.index,
-            if matches!(seek, Seek::Exact | Seek::ExactUnique) { key } else { &[] },
+            if matches!(seek, Seek::Exact | Seek::ExactLast | Seek::ExactUnique) { key } else { &[] },
         );
         let whole = matches!(seek, Seek::First | Seek::Last);
         set_full_key(&mut self.position.key, &self.index, if whole { &[] } else { key });
-        if matches!(seek, Seek::Gt | Seek::Le | Seek::Last) {
+        if matches!(seek, Seek::Gt | Seek::Le | Seek::Last | Seek::ExactLast) {
             next_prefix(&mut self.position.key);
         }
         self.position.hint = None;
-        let direction =
-            if matches!(seek, Seek::Last | Seek::Le | Seek::Lt) { Direction::Backward } else { Direction::Forward };
+        let direction = match seek {
+            Seek::Last | Seek::Le | Seek::Lt | Seek::ExactLast => Direction::Backward,
+            _ => Direction::Forward,
+        };
         self.position.inclusive = direction == Direction::Forward;
         self.leaves_passed = 0;
         self.batch_direction = direction;

@@ -60,7 +60,10 @@ impl LockTable {
                 None
             };
             let Some(over) = over else {
+                let thd = trx.thd();
+                self.order.falls_asleep(thd);
                 trx.wait.sleep(deadline);
+                self.order.wakes_up(thd);
                 continue;
             };
             // Granted or a victim in this moment: the next round sees it.

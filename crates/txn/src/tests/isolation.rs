@@ -147,6 +147,31 @@ fn gaps_reach_over_leaves() {
 }
 
 #[test]
+fn the_last_entry_with_a_prefix_is_looked_for_within_it() {
+    let rig = Rig::small();
+    let (mut a, mut b, mut c) = (rig.trx(), rig.trx(), rig.trx());
+    for n in [100, 300, 310, 600] {
+        rig.insert(&mut a, &key(n), b"row").unwrap();
+    }
+    a.commit(Durability::Configured).unwrap();
+    rig.lock(&mut b, &key(300), Strength::X).unwrap();
+    rig.lock(&mut b, &key(310), Strength::X).unwrap();
+    // The numbers from 256 to 511, which are locked, and those from 1024 on, of which there is none.
+    let options = CursorOptions { wait: LockWait::SkipLocked, ..locking(Strength::X) };
+    for prefix in [&key(300)[..7], &key(1024)[..7]] {
+        let mut cursor = Cursor::new(rig.rows, options);
+        assert!(!cursor.seek(&mut a, Seek::ExactLast, prefix).unwrap());
+    }
+    for n in [320, 1030] {
+        assert!(is_blocked(rig.insert(&mut c, &key(n), b"c")), "the gap above");
+        c.rollback().unwrap();
+    }
+    for n in [100, 600] {
+        assert!(rig.lock(&mut c, &key(n), Strength::X).unwrap().is_some(), "{n} is not in it");
+    }
+}
+
+#[test]
 fn locked_rows_can_be_skipped_or_read_as_committed() {
     let rig = filled(5);
     let mut a = rig.trx();
@@ -181,6 +206,21 @@ fn locked_rows_can_be_skipped_or_read_as_committed() {
     a.commit(Durability::Configured).unwrap();
     assert!(again.next(&mut b).unwrap() && !again.was_semi_consistent());
     assert_eq!((again.key(), again.value()), (&key(10)[..], &b"new"[..]));
+    // A row that is gone when it is to be read again: the one behind it is another, and locked.
+    b.rollback().unwrap();
+    rig.delete(&mut a, &key(10)).unwrap();
+    rig.lock(&mut a, &key(25), Strength::X).unwrap();
+    assert!(again.seek(&mut b, Seek::Ge, &key(10)).unwrap() && again.was_semi_consistent());
+    a.commit(Durability::Configured).unwrap();
+    rig.lock(&mut a, &key(25), Strength::X).unwrap();
+    assert!(again.next(&mut b).unwrap() && again.was_semi_consistent());
+    assert_eq!(again.key(), key(25));
+    let mut exact = Cursor::new(rig.rows, CursorOptions { semi_consistent: true, ..locking(Strength::X) });
+    assert!(exact.seek(&mut b, Seek::Exact, &key(25)).unwrap() && exact.was_semi_consistent());
+    a.rollback().unwrap();
+    rig.delete(&mut a, &key(25)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert!(!exact.next(&mut b).unwrap());
 }
 
 #[test]

@@ -408,6 +408,14 @@ fn cursors_find_their_way() {
         assert_eq!(n, 128);
         assert!(c.seek(&mut a, Seek::Le, &key(512)[..7]).unwrap());
         assert_eq!(c.key(), key(766));
+        assert!(c.seek(&mut a, Seek::ExactLast, &key(512)[..7]).unwrap());
+        assert_eq!(c.key(), key(766));
+        let mut n = 1;
+        while c.prev(&mut a).unwrap() {
+            n += 1;
+        }
+        assert_eq!(n, 128);
+        assert!(!c.seek(&mut a, Seek::ExactLast, &key(2048)[..7]).unwrap());
         // To and fro.
         assert!(c.seek(&mut a, Seek::Ge, &key(1000)).unwrap());
         for _ in 0..150 {

@@ -10,6 +10,8 @@ struct Notes {
     waits: Mutex<Vec<(usize, usize)>>,
     fixed_below: usize,
     prefers: bool,
+    /// Who fell asleep (true) or woke up.
+    sleeps: Mutex<Vec<(usize, bool)>>,
 }
 
 impl CommitOrder for Notes {
@@ -25,6 +27,14 @@ impl CommitOrder for Notes {
         // Those of 100 and above are nobody's business.
         let cares = self.prefers && first.max(second) < 100;
         cares.then_some(if first > second { Victim::First } else { Victim::Second })
+    }
+
+    fn falls_asleep(&self, waiter: usize) {
+        self.sleeps.lock().push((waiter, true));
+    }
+
+    fn wakes_up(&self, waiter: usize) {
+        self.sleeps.lock().push((waiter, false));
     }
 }
 
@@ -53,6 +63,21 @@ fn every_blocker_is_reported_once() {
     let token = queue(&table, &c, 1, LockMode::X_RECORD);
     assert_eq!(table.wait(&c, token, Duration::from_millis(1)), WaitOutcome::Timeout);
     assert_eq!(*notes.waits.lock(), [(3, 1), (3, 2)]);
+    done(&table, &[&a, &b, &c]);
+}
+
+#[test]
+fn only_sleepers_are_reported_asleep() {
+    let (notes, table) = noted(Notes::default());
+    let (a, b, c) = (owned(1), owned(2), owned(3));
+    assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
+    let tb = queue(&table, &b, 1, LockMode::X_RECORD);
+    let tc = queue(&table, &c, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&c, tc, Duration::ZERO), WaitOutcome::Timeout);
+    assert_eq!(*notes.sleeps.lock(), [], "who finds the wait over has not slept");
+    assert_eq!(table.wait(&b, tb, Duration::from_millis(1)), WaitOutcome::Timeout);
+    let sleeps = notes.sleeps.lock().clone();
+    assert!(!sleeps.is_empty() && sleeps.chunks(2).all(|pair| pair == [(2, true), (2, false)]), "{sleeps:?}");
     done(&table, &[&a, &b, &c]);
 }
 
