@@ -75,6 +75,11 @@ void end_backup() {
                       "BACKUP STAGE END");
     return;
   }
+  /* Else some of its transactions would be prepared, and the binary log that decides them of another moment. */
+  if (opt_bin_log && !thd->mdl_context.is_lock_owner(MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT)) {
+    myriad_backup_abandon(backup);
+    return raise("with the binary log on, BACKUP STAGE BLOCK_COMMIT has to come before END");
+  }
   const char *before = thd_proc_info(thd, "Myriad: completing a backup");
   if (myriad_backup_finish(backup) != MYRIAD_OK) raise(myriad_last_error());
   thd_proc_info(thd, before);

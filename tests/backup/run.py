@@ -274,6 +274,28 @@ def without_stages():
         shutil.rmtree(place, ignore_errors=True)
 
 
+def without_stages_but_with_binlog():
+    """Transactions that wait for the binary log would be in the copy, and what it says of them would not."""
+    place = folder()
+    backup = os.path.join(place, "full")
+    try:
+        with server.Server("MYRIAD", options=["--log-bin=bin", "--server-id=1"], pool_mib=8) as where:
+            c = where.connect()
+            rows(c, "CREATE DATABASE d")
+            rows(c, "CREATE TABLE d.t (a INT PRIMARY KEY)")
+            rows(c, f"SET GLOBAL myriad_backup_dir='{backup}'")
+            rows(c, "BACKUP STAGE START")
+            rows(c, "BACKUP STAGE BLOCK_DDL")
+            fails(c, "BACKUP STAGE END", "BLOCK_COMMIT has to come before END")
+            refuses_to_start(backup)
+            rows(c, "BACKUP STAGE START")
+            rows(c, "BACKUP STAGE BLOCK_COMMIT")
+            rows(c, "BACKUP STAGE END")
+            command("verify", backup)
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def refuses_to_start(backup):
     """Nobody may take it for a whole backup."""
     command("prepare", backup, status=2)
@@ -598,7 +620,7 @@ def mariadb_backup_fails():
 
 def main():
     failed = server.run_cases(
-        [under_load_16k, under_load_4k, without_stages, unusable_when_not_ended, killed, full_disk,
+        [under_load_16k, under_load_4k, without_stages, without_stages_but_with_binlog, unusable_when_not_ended, killed, full_disk,
          mariadb_backup, mariadb_backup_fails], "backup")
     return 1 if failed else 0
 

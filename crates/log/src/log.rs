@@ -170,13 +170,19 @@ impl Log {
     /// Opens the log; reads its header only. [`Log::scan`] and [`Log::resume_at`] come next.
     ///
     /// # Errors
-    /// [`Error::CorruptFile`] when both headers are damaged, [`Error::Format`], [`Error::Io`];
+    /// [`Error::CorruptFile`] when both headers are damaged or the file's end is missing, [`Error::Format`], [`Error::Io`];
     /// [`Error::Unlogged`] when the engine ended while the log was off.
     pub fn open(io: &Arc<dyn Io>, dir: &Path, config: LogConfig) -> Result<Log> {
         let file = io.open(&log_path(dir), OpenMode::WRITE)?;
         let header = Header::read(&*file)?;
         if header.unlogged {
             return Err(Error::Unlogged { path: file.path().display().to_string() });
+        }
+        // A header is written when the file has what it tells of. Commits may have been in what is gone.
+        let (len, whole) = (file.len()?, RING_START + header.capacity);
+        if len < whole {
+            let reason = format!("it has {len} of {whole} bytes: its end was cut off");
+            return Err(Error::CorruptFile { path: file.path().display().to_string(), reason });
         }
         let log = Log {
             file,

@@ -69,17 +69,14 @@ fn one_damaged_header_is_replaced_by_the_other_two_are_an_error() {
     assert!(matches!(opened.err(), Some(Error::CorruptFile { .. })));
 }
 
+/// Acknowledged frames may have been in what is gone, and in a log that goes round they may be anywhere.
 #[test]
-fn a_file_cut_short_ends_there_and_is_made_whole_again() {
+fn a_file_cut_short_is_an_error() {
     let (io, frames) = some_frames(4, 10);
     let c = config(SIZE, 64 << 10);
-    io.truncate(Path::new(PATH), offset(frames[6].start) + 20).unwrap();
-    let (log, found) = open(&io, c);
-    assert_eq!(found, frames[..6]);
-    let new = append(&log, b"new");
-    log.flush_to(log.end_lsn()).unwrap();
-    let (_, found) = open(&io.crash(1), c);
-    assert_eq!(found.last(), Some(&new));
+    io.truncate(Path::new(PATH), offset(frames[9].end) + 20).unwrap();
+    let opened = Log::open(&dyn_io(&io), Path::new("/d"), c);
+    assert!(matches!(opened.err(), Some(Error::CorruptFile { .. })));
     let missing = SimIo::new(1);
     assert!(Log::open(&dyn_io(&missing), Path::new("/d"), c).is_err());
 }
