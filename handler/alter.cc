@@ -337,8 +337,7 @@ bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info
   if (table->s->tmp_table || table->versioned() || altered->versioned()) return false;
   /* The copy says so. */
   if (myriad_option_of_partition(altered->part_info)) return false;
-  /* The new table is beside the altered one: it would be in the tablespace of a database in which the old one is not
-   * yet. */
+  /* The new table is beside the altered one: not in the tablespace of a database in which the old one is not yet. */
   const std::string beside = myriad_name(altered->s->normalized_path.str);
   if (beside.compare(0, beside.find('/'), m_name, 0, m_name.find('/'))) return false;
   /* Rows would get hidden row ids, of which those that have changed meanwhile are not found again. */

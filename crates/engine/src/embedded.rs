@@ -17,10 +17,10 @@ impl Session {
     fn statement<R>(&mut self, f: impl FnOnce(&mut Session) -> Result<R>) -> Result<R> {
         self.statement_begin(Isolation::RepeatableRead, false, LOCK_WAIT);
         let result = f(self);
-        if result.is_err() {
-            self.statement_rollback()?;
+        match result {
+            Ok(_) => self.statement_end(),
+            Err(_) => self.statement_rollback()?,
         }
-        self.statement_end();
         result
     }
 

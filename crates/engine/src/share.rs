@@ -49,15 +49,11 @@ impl TableShare {
     /// Opens a definition.
     pub(crate) fn open(trx: &TrxSystem, def: TableRef, contents_since: Box<[Csn]>) -> Result<TableShare> {
         let indexes: Box<[Index]> = def.indexes.iter().map(|i| open_index(def.space, i, def.indexes[0].id)).collect();
-        let auto_increment = OnceLock::new();
-        if let Some(counter) = &def.auto_increment {
-            let _ = auto_increment.set(AutoIncrement::open(trx, open_index(def.space, counter, counter.id))?);
-        }
         let row_id = if def.hidden_row_id { last_row_id(trx, &indexes[0])? + 1 } else { 0 };
-        Ok(TableShare {
+        let share = TableShare {
             def,
             indexes,
-            auto_increment,
+            auto_increment: OnceLock::new(),
             row_id: AtomicU64::new(row_id),
             current: AtomicBool::new(true),
             contents_since,
@@ -66,7 +62,11 @@ impl TableShare {
             index_names: Mutex::default(),
             row_log: Mutex::default(),
             has_row_log: AtomicBool::new(false),
-        })
+        };
+        if let Some(counter) = &share.def.auto_increment {
+            share.add_auto_increment(trx, counter)?;
+        }
+        Ok(share)
     }
 
     /// One of its indexes.

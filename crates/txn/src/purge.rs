@@ -396,8 +396,11 @@ impl TrxSystem {
         index: IndexId,
         change: &Change<'_>,
     ) -> Result<Option<LeftOver>> {
+        if change.flags & NEW_DELETED == 0 {
+            return Ok(None);
+        }
         let _users = self.use_trees();
-        if change.flags & NEW_DELETED == 0 || !self.is_index_alive(index) {
+        if !self.is_index_alive(index) {
             return Ok(None);
         }
         let left = self.purge_entry(trx, at, change)?;

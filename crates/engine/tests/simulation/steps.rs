@@ -188,9 +188,7 @@ impl World {
             c.reset();
             undone
         } else {
-            let undone = c.session.statement_rollback();
-            c.session.statement_end();
-            undone
+            c.session.statement_rollback()
         };
         match undone {
             Ok(()) => End::Fine,
