@@ -685,7 +685,7 @@ impl Trx {
         body.push(record::Kind::Xid as u8);
         body.extend_from_slice(xid);
         if !log.fits(self.sys.pool().page_size(), body.len()) {
-            self.sys.undo.extend(&mut log.tail)?;
+            self.sys.undo.extend(log)?;
         }
         let mut mtr = Mtr::start(self.sys.pool())?;
         // Both pages before any change: an error must leave the mini-transaction empty.

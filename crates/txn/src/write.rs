@@ -331,7 +331,7 @@ impl Writer<'_> {
         let mut checked = prefix.is_none();
         loop {
             if !self.log.fits(pool.page_size(), self.scratch.key.len() + 24) {
-                sys.undo.extend(&mut self.log.tail)?;
+                sys.undo.extend(self.log)?;
             }
             if let (Some(len), None) = (prefix, &guard) {
                 guard = Some(sys.unique_guard(hash_key(&self.scratch.key[..len])));
@@ -344,7 +344,7 @@ impl Writer<'_> {
                     guard = None;
                     self.wait(token)?;
                 }
-                Step::UndoPage => sys.undo.extend(&mut self.log.tail)?,
+                Step::UndoPage => sys.undo.extend(self.log)?,
                 Step::Room(len) => {
                     // A deletion makes room in the end.
                     let _room = (op.kind == OpKind::Delete).then(|| BeyondLimit::new(Beyond::Deletion));

@@ -153,3 +153,38 @@ fn what_is_undone_in_part_cannot_be_committed() {
     let changed: Vec<_> = rows.iter().filter(|r| r.1 != [1; 400]).collect();
     assert_eq!((rows.len(), changed), (400, vec![&(key(7), vec![2; 400])]));
 }
+
+/// Reads of a start after a crash behind a transaction of `rows` changes, half of which a savepoint has undone before the last
+/// 50; the count of its records is compared, too.
+fn reads_of_start(rows: u64) -> u64 {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    for i in 0..rows {
+        rig.insert(&mut t, &key(i), &[2; 10]).unwrap();
+    }
+    let savepoint = t.savepoint();
+    for i in rows..2 * rows {
+        rig.insert(&mut t, &key(i), &[2; 10]).unwrap();
+    }
+    t.rollback_to(savepoint).unwrap();
+    for i in 0..50 {
+        rig.insert(&mut t, &key(5000 + i), &[2; 10]).unwrap();
+    }
+    rig.sys.flush_log().unwrap();
+    rig.sys.pool().checkpoint_now().unwrap();
+    let next = rig.crashed(1, 400);
+    std::mem::forget(t);
+    let reads = next.sim.calls(CallKind::Read);
+    let mut records = 0;
+    next.sys.list_trx(&mut |t| records += t.undo_records);
+    assert_eq!(records, rows + 50);
+    while next.sys.rollback_losers_step().unwrap() {}
+    assert_eq!(next.get(&mut next.trx(), &key(1)), None);
+    reads
+}
+
+#[test]
+fn a_start_does_not_read_all_that_a_loser_has_changed() {
+    let (few, many) = (reads_of_start(200), reads_of_start(2000));
+    assert!(many <= few + 2, "{few} reads after 200 changes, {many} after 2,000");
+}

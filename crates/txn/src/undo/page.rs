@@ -11,7 +11,7 @@
 //! | 40 | 4 | page of the header of the last log that has bytes here or before |
 //! | 44 | 2 | that header's offset; 0 = none yet |
 //! | 46 | 6 | that log's transaction id |
-//! | 52 | 4 | zero |
+//! | 52 | 4 | 1 + changes that the last log has on the pages before; 0 = not noted |
 //! | 56 | | records |
 //!
 //! The directory's first page (page 1) holds the totals, pages 1 to [`DIRECTORY_PAGES`] the slots:
@@ -39,6 +39,7 @@ pub const OFF_END: usize = 36;
 const OFF_LOG_PAGE: usize = 40;
 const OFF_LOG_OFFSET: usize = 44;
 const OFF_LOG_TRX: usize = 46;
+pub const OFF_CHANGES_BEFORE: usize = 52;
 /// Where records begin.
 pub const BODY: usize = 56;
 
@@ -56,7 +57,7 @@ pub const DIRECTORY_PAGES: u32 = 8;
 /// The directory's first page.
 pub const DIRECTORY: PageId = PageId::new(SpaceId::UNDO, PageNo(1));
 
-const _: () = assert!(HEADER_BYTES == 24 && BODY == OFF_LOG_TRX + 6 + 4 && DIR_SLOTS > DIR_SLOT_COUNT + 4);
+const _: () = assert!(HEADER_BYTES == 24 && BODY == OFF_CHANGES_BEFORE + 4 && OFF_CHANGES_BEFORE == OFF_LOG_TRX + 6 && DIR_SLOTS > DIR_SLOT_COUNT + 4);
 
 /// Formats an undo page: slot u32, previous page u32, last log's page u32, offset u16, transaction u48.
 pub const OP_FORMAT: u8 = 64;
@@ -114,6 +115,17 @@ pub fn last_log(page: &[u8]) -> Option<(RollPtr, TrxId)> {
     let offset = get_u16(page, OFF_LOG_OFFSET);
     let ptr = RollPtr::new(PageNo(get_u32(page, OFF_LOG_PAGE)), offset);
     (offset != 0).then(|| (ptr, TrxId(get_u48(page, OFF_LOG_TRX))))
+}
+
+/// What is noted at [`OFF_CHANGES_BEFORE`] of a page that comes after `changes` changes of its log.
+pub fn changes_before_noted(changes: u64) -> u32 {
+    u32::try_from(changes).ok().and_then(|n| n.checked_add(1)).unwrap_or(0)
+}
+
+/// Changes that the last log has on the pages before; `None` if an earlier version wrote this page, or they are more than
+/// the field holds.
+pub fn changes_before(page: &[u8]) -> Option<u64> {
+    get_u32(page, OFF_CHANGES_BEFORE).checked_sub(1).map(u64::from)
 }
 
 /// The payload of [`OP_FORMAT`].

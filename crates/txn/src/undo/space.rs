@@ -11,7 +11,7 @@ use myriad_base::codec::{get_u32, get_u64, put_u32};
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::page::PageKind;
 use myriad_base::{Error, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
-use myriad_buffer::{BufferPool, Mtr, PageRef};
+use myriad_buffer::{BufferPool, Mtr, PageRef, SharedPage};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -180,27 +180,28 @@ impl UndoSpace {
         Ok(Some(Unfinished { log, xid }))
     }
 
-    /// Records of changes in an unfinished log.
+    /// Records of changes in an unfinished log. Its tail page tells how many there are before it, unless an earlier version
+    /// wrote that page: then the pages before are read, too, back to one that tells it or to the log's header.
     fn count_records(&self, log: &UndoLog) -> Result<u64> {
         let pages = pages_formatted(&self.pool)?;
-        let (mut at, mut n) = (log.header, 0);
+        let (mut no, mut n) = (log.tail.page, 0);
         for _ in 0..pages {
-            let p = self.pool.fix_shared(undo_page(at.page()))?;
+            let p = self.pool.fix_shared(undo_page(no))?;
             if page::slot(&p) != log.tail.slot {
                 return Err(Error::corrupt(p.id(), format!("it is not of undo slot {}", log.tail.slot)));
             }
-            let (end, mut offset) = (page::end(&p)?, usize::from(at.offset()));
-            while offset < end {
-                let (start, body) = record::frame_at(&p, offset, end)
-                    .ok_or_else(|| Error::corrupt(p.id(), format!("no undo record at {offset}")))?;
-                n += u64::from(record::parse_change(body).is_some());
-                offset = start + body.len() + 2;
-            }
-            let next = page::next(&p);
-            if next == PageNo::NONE {
+            let first = if no == log.header.page() { usize::from(log.header.offset()) } else { page::BODY };
+            n += changes_from(&p, first)?;
+            if no == log.header.page() {
                 return Ok(n);
             }
-            at = RollPtr::new(next, page::BODY as u16);
+            if let Some(before) = page::changes_before(&p) {
+                return Ok(n + before);
+            }
+            no = page::prev(&p);
+            if no == PageNo::NONE {
+                return Err(Error::corrupt(p.id(), "an undo log without a beginning"));
+            }
         }
         Err(Error::corrupt(undo_page(log.header.page()), "its chain of undo pages runs in a circle"))
     }
@@ -277,8 +278,10 @@ impl UndoSpace {
         Ok(())
     }
 
-    /// Appends an empty page to the slot's chain. The caller holds no latch and no mini-transaction.
-    pub fn extend(&self, tail: &mut Tail) -> Result<()> {
+    /// Appends an empty page to the chain of the log's slot. The caller holds no latch and no mini-transaction.
+    pub fn extend(&self, log: &mut UndoLog) -> Result<()> {
+        let changes = page::changes_before_noted(log.records);
+        let tail = &mut log.tail;
         loop {
             let (high_water, free) = {
                 let dir = self.pool.fix_shared(page::DIRECTORY)?;
@@ -305,6 +308,7 @@ impl UndoSpace {
                 mtr.write(old, page::OFF_NEXT, &no.0.to_le_bytes());
             }
             mtr.apply(p, page::OP_FORMAT, &page::format_payload(tail.slot, tail.page, last))?;
+            mtr.write(p, page::OFF_CHANGES_BEFORE, &changes.to_le_bytes());
             mtr.write(slots, at + 4, &no.0.to_le_bytes());
             let first = get_u32(mtr.page(slots), at) == PageNo::NONE.0;
             if first {
@@ -393,6 +397,18 @@ impl UndoSpace {
         self.pages_in_use.fetch_sub(1, Ordering::Relaxed);
         Ok(next)
     }
+}
+
+/// Records of changes on an undo page, from this offset to the page's end.
+fn changes_from(page: &SharedPage<'_>, first: usize) -> Result<u64> {
+    let (end, mut offset, mut n) = (page::end(page)?, first, 0);
+    while offset < end {
+        let (start, body) = record::frame_at(page, offset, end)
+            .ok_or_else(|| Error::corrupt(page.id(), format!("no undo record at {offset}")))?;
+        n += u64::from(record::parse_change(body).is_some());
+        offset = start + body.len() + 2;
+    }
+    Ok(n)
 }
 
 impl UndoLog {
