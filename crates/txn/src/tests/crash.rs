@@ -308,10 +308,11 @@ fn a_transaction_that_stays_does_not_stop_others() {
     assert_eq!(rig.scan(&mut rig.trx(), &rig.rows, true).len(), 4);
 }
 
-/// A damaged link in the undo log of an unfinished transaction is an error, not an endless loop.
+/// A damaged link in the undo log of an unfinished transaction is an error, not an endless loop, where pages of an earlier
+/// version do not tell how many changes come before them.
 #[test]
 fn undo_chain_in_a_circle_is_refused() {
-    use crate::undo::page::{DIRECTORY, DIR_HIGH_WATER, OFF_NEXT};
+    use crate::undo::page::{DIRECTORY, DIR_HIGH_WATER, OFF_CHANGES_BEFORE, OFF_NEXT, OFF_PREV};
     use myriad_base::{codec::get_u32, page::PageKind, page::OFF_KIND, PageId, PageNo};
     let rig = Rig::small();
     let mut t = rig.trx();
@@ -330,11 +331,16 @@ fn undo_chain_in_a_circle_is_refused() {
         let p = pool.fix_shared(undo(no)).unwrap();
         (p[OFF_KIND] == PageKind::Undo as u8).then(|| PageNo(get_u32(&p, OFF_NEXT))).filter(|&n| n != PageNo::NONE)
     };
-    // A page that another follows follows that one, too.
-    let (first, second) = (1..high_water).find_map(|no| Some((PageNo(no), next(no)?))).expect("a chain of pages");
+    // Behind the header's page: a page that another follows follows that one, too.
+    let first = (1..high_water).map(PageNo).find(|no| next(no.0).is_some()).expect("a chain of pages");
+    let chain: Vec<PageNo> = std::iter::successors(Some(first), |no| next(no.0)).collect();
     let mut mtr = myriad_buffer::Mtr::start(pool).unwrap();
-    let p = mtr.fix(undo(second.0)).unwrap();
-    mtr.write(p, OFF_NEXT, &first.0.to_le_bytes());
+    for &no in &chain {
+        let p = mtr.fix(undo(no.0)).unwrap();
+        mtr.write(p, OFF_CHANGES_BEFORE, &[0; 4]);
+    }
+    let p = mtr.fix(undo(chain[1].0)).unwrap();
+    mtr.write(p, OFF_PREV, &chain[2].0.to_le_bytes());
     mtr.commit().unwrap();
     rig.sys.flush_log().unwrap();
     let sim = rig.sim.crash(1);

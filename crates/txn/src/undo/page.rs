@@ -33,7 +33,7 @@ use myriad_base::{Error, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_buffer::RedoTable;
 
 pub const OFF_NEXT: usize = HEADER_BYTES;
-const OFF_PREV: usize = 28;
+pub const OFF_PREV: usize = 28;
 const OFF_SLOT: usize = 32;
 pub const OFF_END: usize = 36;
 const OFF_LOG_PAGE: usize = 40;
@@ -57,7 +57,12 @@ pub const DIRECTORY_PAGES: u32 = 8;
 /// The directory's first page.
 pub const DIRECTORY: PageId = PageId::new(SpaceId::UNDO, PageNo(1));
 
-const _: () = assert!(HEADER_BYTES == 24 && BODY == OFF_CHANGES_BEFORE + 4 && OFF_CHANGES_BEFORE == OFF_LOG_TRX + 6 && DIR_SLOTS > DIR_SLOT_COUNT + 4);
+const _: () = assert!(
+    HEADER_BYTES == 24
+        && BODY == OFF_CHANGES_BEFORE + 4
+        && OFF_CHANGES_BEFORE == OFF_LOG_TRX + 6
+        && DIR_SLOTS > DIR_SLOT_COUNT + 4
+);
 
 /// Formats an undo page: slot u32, previous page u32, last log's page u32, offset u16, transaction u48.
 pub const OP_FORMAT: u8 = 64;
