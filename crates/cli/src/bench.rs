@@ -3,6 +3,7 @@
 //! One table of `--rows` rows: an 8-byte key, a secondary index on a 4-byte number, a value of `--value` bytes. Each
 //! operation is a transaction of its own. Prints one line for each load and number of threads.
 
+use crate::out;
 use clap::ValueEnum;
 use myriad::{
     ApplyMode, Cursor, CursorOptions, Engine, EngineConfig, FlushAtCommit, IndexSpec, Isolation, Lock, Op, OpKind,
@@ -55,13 +56,13 @@ pub struct BenchArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [1usize, 2, 4, 8, 16])]
     pub threads: Vec<usize>,
     /// Rows of the table.
-    #[arg(long, default_value_t = 1_000_000)]
+    #[arg(long, default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub rows: u64,
     /// Bytes of a row's value.
     #[arg(long, default_value_t = 120)]
     pub value: usize,
     /// Buffer pool in MiB.
-    #[arg(long, default_value_t = 1024)]
+    #[arg(long, default_value_t = 1024, value_parser = clap::value_parser!(u64).range(8..=1 << 20))]
     pub pool_mib: u64,
     /// Partitions of the pool; 0 = the engine's choice.
     #[arg(long, default_value_t = 0)]
@@ -107,6 +108,9 @@ fn text(e: myriad::Error) -> String {
 /// # Errors
 /// A sentence, where the engine fails.
 pub fn run(args: &BenchArgs) -> Result<bool, String> {
+    if args.threads.contains(&0) {
+        return Err("--threads 0: at least 1".into());
+    }
     if args.dir.join("#myriad").exists() {
         return Err(format!("{} holds a data directory already", args.dir.display()));
     }
@@ -128,16 +132,16 @@ pub fn run(args: &BenchArgs) -> Result<bool, String> {
         for &threads in &args.threads {
             let line = run_load(&engine, &table, args, load, threads, &next_key);
             if args.json {
-                println!("{}", serde_json::to_string(&line).expect("plain values"));
+                out::line(&serde_json::to_string(&line).expect("plain values"))?;
             } else {
-                println!(
+                out::line(&format!(
                     "{:<12} {:>3} threads {:>12.0} ops/s {:>9.2} us/op {:>6} failed",
                     format!("{:?}", line.load),
                     line.threads,
                     line.ops_per_s,
                     line.us_per_op,
                     line.failed
-                );
+                ))?;
             }
         }
     }

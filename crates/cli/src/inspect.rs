@@ -3,6 +3,7 @@
 //! Everything is shown as the next start would see it, with the log's changes, over a view of the files that changes
 //! nothing ([`myriad::Inspection`]). A page that cannot be used is shown as it is in its file, as far as it can be read.
 
+use crate::out;
 use clap::Args;
 use myriad::Inspection;
 use myriad_base::codec::get_u32;
@@ -47,8 +48,7 @@ pub fn run(args: &InspectArgs) -> Result<bool, String> {
             one_page(&inspection, PageId::new(SpaceId(space), PageNo(page)), &args.dir, args.entries)?
         }
     };
-    print!("{text}");
-    Ok(usable)
+    out::all(&text).map(|()| usable)
 }
 
 macro_rules! line {

@@ -8,6 +8,7 @@ mod bench;
 mod check;
 mod innodb;
 mod inspect;
+mod out;
 mod prepare;
 mod report;
 mod verify;

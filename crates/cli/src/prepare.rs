@@ -1,5 +1,6 @@
 //! `myriad prepare`: recovers a backup, so that the next start has nothing to do, whatever its settings.
 
+use crate::out;
 use clap::Args;
 use myriad::{CloseMode, DuplicateCheck, Engine, EngineConfig, Level};
 use myriad_space::DIRECTORY;
@@ -28,13 +29,13 @@ pub fn run(args: &PrepareArgs) -> Result<bool, String> {
         buffer_pool_bytes: args.buffer_pool << 20,
         duplicate_check: DuplicateCheck::Off,
         report: Arc::new(|level, text| match level {
-            Level::Info => println!("{text}"),
+            // A reader that has gone does not end a recovery.
+            Level::Info => drop(out::line(text)),
             _ => eprintln!("{level:?}: {text}"),
         }),
         ..EngineConfig::new(&args.dir)
     };
     let engine = Engine::open_with(config, None).map_err(|e| e.to_string())?;
     engine.close(CloseMode::Clean).map_err(|e| e.to_string())?;
-    println!("{} is prepared", folder.display());
-    Ok(true)
+    out::line(&format!("{} is prepared", folder.display())).map(|()| true)
 }

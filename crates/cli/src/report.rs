@@ -1,5 +1,6 @@
 //! Findings, told to people or to programs.
 
+use crate::out;
 use myriad_base::Error;
 use serde::Serialize;
 
@@ -56,34 +57,34 @@ impl Report {
     }
 
     /// Prints it to standard output.
-    pub fn print(&self, json: bool) {
+    ///
+    /// # Errors
+    /// A sentence, where that cannot be written.
+    pub fn print(&self, json: bool) -> Result<(), String> {
         if json {
-            println!("{}", serde_json::to_string_pretty(self).expect("a report of plain values"));
-            return;
+            return out::line(&serde_json::to_string_pretty(self).expect("a report of plain values"));
         }
         for f in &self.findings {
             match f.page {
-                Some(page) => println!("{} page {page}: {}", f.file, f.what),
-                None => println!("{}: {}", f.file, f.what),
+                Some(page) => out::line(&format!("{} page {page}: {}", f.file, f.what))?,
+                None => out::line(&format!("{}: {}", f.file, f.what))?,
             }
         }
         if self.log_bytes > 0 {
-            println!(
+            out::line(&format!(
                 "not shut down cleanly: {} bytes of log are still to be applied; {} pages wait for that repair",
                 self.log_bytes, self.repaired
-            );
+            ))?;
         }
         let mib = self.bytes as f64 / f64::from(1 << 20);
-        println!(
-            "{} files, {} pages, {mib:.1} MiB in {:.2} s: {}",
-            self.files,
-            self.pages,
-            self.seconds,
-            match self.findings.len() {
-                0 => "clean".to_string(),
-                1 => "1 finding".to_string(),
-                n => format!("{n} findings"),
-            }
-        );
+        let found = match self.findings.len() {
+            0 => "clean".to_string(),
+            1 => "1 finding".to_string(),
+            n => format!("{n} findings"),
+        };
+        out::line(&format!(
+            "{} files, {} pages, {mib:.1} MiB in {:.2} s: {found}",
+            self.files, self.pages, self.seconds
+        ))
     }
 }

@@ -40,7 +40,7 @@ pub fn run(dir: &Path, json: bool) -> Result<bool, String> {
     Verifier::new(dir, &bar, &mut report).all(&home, &files);
     bar.finish_and_clear();
     report.seconds = start.elapsed().as_secs_f64();
-    report.print(json);
+    report.print(json)?;
     Ok(report.findings.is_empty())
 }
 

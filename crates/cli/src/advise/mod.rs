@@ -12,6 +12,7 @@ mod print;
 mod target;
 
 use crate::check;
+use crate::out;
 use crate::report::Report;
 use device::Blocks;
 use indicatif::{ProgressBar, ProgressStyle};
@@ -129,11 +130,11 @@ pub fn run(args: &AdviseArgs) -> Result<bool, String> {
         written.map_err(|e| format!("cannot write {}: {e}", path.display()))?;
     }
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&advice).expect("plain values"));
+        out::line(&serde_json::to_string_pretty(&advice).expect("plain values"))?;
     } else {
-        print!("{}", print::text(&advice));
+        out::all(&print::text(&advice))?;
         if let Some(path) = &args.chart {
-            println!("chart in {}", path.display());
+            out::line(&format!("chart in {}", path.display()))?;
         }
     }
     Ok(true)

@@ -148,7 +148,7 @@ pub fn run(args: &CheckArgs) -> Result<bool, String> {
     report.findings.sort_by(|a, b| a.file.cmp(&b.file));
     report.pages = report.files;
     report.seconds = start.elapsed().as_secs_f64();
-    report.print(args.json);
+    report.print(args.json)?;
     Ok(report.findings.is_empty())
 }
 
