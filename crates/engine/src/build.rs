@@ -53,6 +53,7 @@ impl IndexBuild {
         tmp_dir: &Path,
         memory_bytes: u64,
     ) -> Result<IndexBuild> {
+        session.check_usable(table)?;
         let engine = Arc::clone(session.engine());
         let id = engine.catalog().begin_build()?;
         let sorter = Sorter::new(engine.io(), temporary_stem(tmp_dir, id.0), memory_bytes);

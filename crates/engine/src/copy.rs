@@ -68,8 +68,8 @@ impl TableCopy {
     /// [`Error::DuplicateKey`], see [`Session::last_duplicate`], after which the row is not there; any other one leaves the
     /// table of no use. Of what is sorted duplicates are found in the end.
     pub fn apply<'a>(&mut self, session: &mut Session, ops: impl Iterator<Item = Op<'a>>) -> Result<()> {
+        session.check_usable(&self.table)?;
         let share = &self.table.share;
-        self.table.engine.check_usable(share)?;
         match &mut self.waiting {
             None => apply_now(session, &share.operations(ops)?, &mut self.places)?,
             Some(waiting) => {

@@ -1,6 +1,6 @@
 //! Cursors over an index.
 
-use crate::session::{Lock, Row, Session, Wait};
+use crate::session::{of_another_engine, Lock, Row, Session, Wait};
 use crate::share::TableShare;
 use crate::table::Table;
 use myriad_base::Result;
@@ -52,6 +52,8 @@ pub struct Cursor {
     inner: myriad_txn::Cursor,
     locks: bool,
     index_no: usize,
+    /// The table's engine, by its address.
+    engine: usize,
     /// Keeps the table open.
     share: Arc<TableShare>,
 }
@@ -62,9 +64,10 @@ impl Cursor {
     /// # Errors
     /// [`myriad_base::Error::Invalid`] when there is no such index.
     pub fn open(_session: &mut Session, table: &Table, index_no: usize, options: CursorOptions) -> Result<Cursor> {
+        let engine = Arc::as_ptr(&table.engine) as usize;
         let index = *table.share.index(index_no)?;
         let inner = myriad_txn::Cursor::new(index, options.convert());
-        Ok(Cursor { inner, locks: options.lock != Lock::None, index_no, share: Arc::clone(&table.share) })
+        Ok(Cursor { inner, locks: options.lock != Lock::None, index_no, engine, share: Arc::clone(&table.share) })
     }
 
     /// Changes how it reads from now on.
@@ -86,8 +89,11 @@ impl Cursor {
     /// Goes to a key.
     ///
     /// # Errors
-    /// Lock waits; those of reading pages.
+    /// Lock waits; those of reading pages; [`myriad_base::Error::DefinitionChanged`].
     pub fn seek(&mut self, session: &mut Session, seek: Seek, key: &[u8]) -> Result<Option<Row<'_>>> {
+        if Arc::as_ptr(session.engine()) as usize != self.engine {
+            return Err(of_another_engine(&self.share));
+        }
         session.engine().check_usable(&self.share)?;
         if !self.locks {
             self.share.check_snapshot(&session.trx, self.index_no)?;

@@ -30,7 +30,7 @@ impl Engine {
     /// # Errors
     /// [`Error::TableExists`]; [`Error::Invalid`] for an impossible specification; those of writing.
     pub fn create_table(&self, name: &str, spec: &TableSpec<'_>) -> Result<()> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         self.catalog().create_table(name, spec).map(|_| ())
     }
 
@@ -45,10 +45,14 @@ impl Engine {
 
     /// Drops a table; its space is reclaimed in the background, that of one in memory at once.
     ///
+    /// Handles that are open ([`Table`]) are refused from now on with [`Error::DefinitionChanged`]. The engine has no metadata
+    /// locks: the program sees to it that no call uses the table meanwhile, here and in the other changes of definitions, and
+    /// that no transaction that has used it is open. What such a call writes is lost, and may be in the way of a later table.
+    ///
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         self.outdate(self.catalog().drop_table(name))
     }
 
@@ -73,7 +77,7 @@ impl Engine {
         replaced: Option<&str>,
         prefix: Option<(&str, &str)>,
     ) -> Result<()> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         self.outdate(self.catalog().rename_table(from, to, replaced, prefix))?;
         self.rename_emptied(from, to);
         Ok(())
@@ -84,7 +88,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn truncate_table(&self, name: &str, auto_increment_next: u64) -> Result<()> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         self.outdate(self.catalog().truncate_table(name, auto_increment_next))
     }
 
@@ -93,7 +97,7 @@ impl Engine {
     /// # Errors
     /// Those of writing.
     pub fn drop_database(&self, db: &str) -> Result<u64> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         let dropped = self.catalog().drop_database(db)?;
         self.shares().outdate_database(db);
         self.wake_reclaimer();
@@ -108,7 +112,7 @@ impl Engine {
     /// [`Error::NoSuchTable`] if there is nothing to copy, [`Error::TableExists`] if `to` has tables, those of `judge` and
     /// of writing. Nothing has changed then.
     pub fn clone_database(&self, from: &str, to: &str, files: &[FolderFile], judge: &mut dyn Judge) -> Result<Cloned> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         self.catalog().clone_database(from, to, files, judge)
     }
 
@@ -117,7 +121,7 @@ impl Engine {
     /// # Errors
     /// Those of writing the catalog.
     pub fn finish_clone(&self, note: u32) -> Result<()> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         self.catalog().finish_clone(note)
     }
 
@@ -142,7 +146,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn adopt_image(&self, name: &str, frm: &[u8]) -> Result<()> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         self.catalog().adopt_image(name, frm)
     }
 
@@ -185,7 +189,7 @@ impl Engine {
     }
 
     fn change_tables(&self, changes: &[TableChange<'_>]) -> Result<()> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         for changed in self.catalog().alter_tables(changes)? {
             // Contents that were another table's had its definition.
             let new = changed.new.as_ref().map(|def| def.id.0);
@@ -263,7 +267,7 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of reading the catalog and the table's counters.
     pub fn open_table(self: &Arc<Self>, name: &str) -> Result<Table> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         let def = self.catalog().table(name)?;
         let share = self.shares().get(self.trx_system(), self.catalog(), &def)?;
         Ok(Table { engine: Arc::clone(self), share })

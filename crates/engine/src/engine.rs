@@ -123,7 +123,8 @@ impl Engine {
         steps.into_iter().try_fold(false, |more, step| Ok(more | step?))
     }
 
-    /// Stops. Sessions should be gone; calls of those that are not fail from now on.
+    /// Stops. Sessions should be gone; calls of those that are not fail from now on with [`Error::ShuttingDown`], commits of changes
+    /// included.
     ///
     /// # Errors
     /// Those of purging and of writing pages and log. The data directory is sound all the same: what was not written
@@ -143,18 +144,35 @@ impl Engine {
         stopped
     }
 
+    /// What cannot be purged or reclaimed now keeps nothing from being written: the next start goes on with it.
     fn stop(&self, mode: CloseMode) -> Result<()> {
-        self.parts.trx.shutdown(mode == CloseMode::Purged)?;
-        if mode == CloseMode::Purged {
-            while self.parts.catalog.reclaim_step()? {}
+        let purged = self.parts.trx.shutdown(mode == CloseMode::Purged);
+        let reclaimed = if mode == CloseMode::Purged { self.reclaim_all() } else { Ok(()) };
+        for (failed, what) in [(purged, "purge"), (reclaimed, "reclaiming dropped tables")] {
+            if let Err(e) = failed {
+                (self.parts.report)(
+                    Level::Warning,
+                    &format!("{what} has not come to its end, the next start goes on: {e}"),
+                );
+            }
         }
-        let unlogged = self.parts.pool.log().is_unlogged();
-        match mode {
-            // The log alone would not do.
-            _ if unlogged => self.set_redo_log(true).map(|()| self.punch_at_last()),
-            CloseMode::LogOnly => self.flush_log(),
-            CloseMode::Clean | CloseMode::Purged => self.parts.pool.checkpoint_now().map(|()| self.punch_at_last()),
+        // The log alone would not do while it is off.
+        let written = match mode {
+            _ if self.parts.pool.log().is_unlogged() => self.set_redo_log(true),
+            CloseMode::LogOnly => return self.flush_log(),
+            CloseMode::Clean | CloseMode::Purged => self.parts.pool.checkpoint_now(),
+        };
+        match written {
+            Ok(()) => self.punch_at_last(),
+            // What was committed is durable at least.
+            Err(_) => self.flush_log()?,
         }
+        written
+    }
+
+    fn reclaim_all(&self) -> Result<()> {
+        while self.parts.catalog.reclaim_step()? {}
+        Ok(())
     }
 
     /// See [`Setting::RedoLog`].
@@ -195,6 +213,7 @@ impl Engine {
     }
 
     /// Whether the engine has not begun to stop.
+    #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
             true => Err(Error::ShuttingDown),
@@ -327,10 +346,14 @@ impl Engine {
         &self.checker
     }
 
-    /// Whether sessions may use a table: the engine has not stopped, and no second file claims the table's tablespace.
+    /// Whether sessions may use a table: the engine has not stopped, the table is as it was when it was opened, and no second
+    /// file claims its tablespace.
     #[inline]
     pub(crate) fn check_usable(&self, share: &TableShare) -> Result<()> {
-        self.parts.pool.check_poison()?;
+        self.check_open()?;
+        if !share.is_current() {
+            return Err(Error::DefinitionChanged { name: share.def.name.to_string() });
+        }
         self.parts.spaces.check_usable(share.def.space)
     }
 

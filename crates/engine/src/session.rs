@@ -3,9 +3,7 @@
 use crate::engine::Engine;
 use crate::share::TableShare;
 use crate::table::Table;
-#[allow(unused_imports)] // named in documentation
-use myriad_base::Error;
-use myriad_base::Result;
+use myriad_base::{Error, Result};
 use myriad_buffer::Level;
 use myriad_txn::{Durability, LockWait, RowBuf, Strength, Trx, TrxHandle, TrxState};
 pub use myriad_txn::{Isolation, OpKind, Savepoint};
@@ -157,6 +155,23 @@ impl Session {
         &self.engine
     }
 
+    /// Whether this session may use the table now.
+    #[inline]
+    pub(crate) fn check_usable(&self, table: &Table) -> Result<()> {
+        if !Arc::ptr_eq(&self.engine, &table.engine) {
+            return Err(of_another_engine(&table.share));
+        }
+        self.engine.check_usable(&table.share)
+    }
+
+    /// Whether what was changed may still become durable.
+    fn check_commit(&self) -> Result<()> {
+        match self.trx.has_changes() {
+            true => self.engine.check_open(),
+            false => Ok(()),
+        }
+    }
+
     /// Begins a statement; begins a transaction where there is none. With `autocommit` the statement's snapshot ends with
     /// the statement at any isolation level.
     pub fn statement_begin(&mut self, isolation: Isolation, autocommit: bool, lock_wait: Duration) {
@@ -245,7 +260,7 @@ impl Session {
     /// failed. Then the transaction is rolled back: it must not be committed with what the session does next.
     pub fn commit(&mut self) -> Result<()> {
         self.row.trim();
-        if let Err(e) = self.store_counters().and_then(|()| self.trx.commit(Durability::Configured)) {
+        if let Err(e) = self.commit_as_configured() {
             self.forget_changed();
             if let Err(failed) = self.trx.rollback() {
                 let text =
@@ -259,11 +274,18 @@ impl Session {
         Ok(())
     }
 
+    fn commit_as_configured(&mut self) -> Result<()> {
+        self.check_commit()?;
+        self.store_counters()?;
+        self.trx.commit(Durability::Configured)
+    }
+
     /// First phase: durable, undecided.
     ///
     /// # Errors
-    /// Those of the log.
+    /// Those of the log; [`Error::ShuttingDown`].
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        self.check_commit()?;
         self.store_counters()?;
         self.trx.prepare(xid, Durability::Configured)
     }
@@ -311,6 +333,7 @@ impl Session {
     /// # Errors
     /// [`Error::LockWaitTimeout`], [`Error::Interrupted`]; those of reading undo pages.
     pub fn wait_for_prepared(&mut self, table: &Table) -> Result<()> {
+        self.check_usable(table)?;
         const PAUSE: Duration = Duration::from_millis(20);
         let index = table.share.index(0)?.id;
         let begun = Instant::now();
@@ -349,7 +372,7 @@ impl Session {
         lock: Lock,
         wait: Wait,
     ) -> Result<Option<Row<'_>>> {
-        self.engine.check_usable(&table.share)?;
+        self.check_usable(table)?;
         let index = table.share.index(index_no)?;
         if lock == Lock::None {
             table.share.check_snapshot(&self.trx, index_no)?;
@@ -364,7 +387,7 @@ impl Session {
     /// # Errors
     /// Those of reading pages; [`Error::DefinitionChanged`].
     pub fn get_head(&mut self, table: &Table, key: &[u8]) -> Result<Option<Row<'_>>> {
-        self.engine.check_usable(&table.share)?;
+        self.check_usable(table)?;
         table.share.check_snapshot(&self.trx, 0)?;
         let found = self.trx.get_head(table.share.index(0)?, key, &mut self.row)?;
         Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
@@ -381,7 +404,7 @@ impl Session {
         index_no: usize,
         keys: impl Iterator<Item = &'k [u8]>,
     ) -> Result<()> {
-        self.engine.check_usable(&table.share)?;
+        self.check_usable(table)?;
         table.share.index(index_no)?.read_together(self.engine.trx_system(), keys)
     }
 
@@ -422,7 +445,7 @@ impl Session {
         ops: impl ExactSizeIterator<Item = Op<'a>>,
         mode: ApplyMode,
     ) -> Result<()> {
-        self.engine.check_usable(&table.share)?;
+        self.check_usable(table)?;
         let converted = table.share.operations(ops)?;
         let apply = |trx: &mut Trx| match mode {
             ApplyMode { duplicate_exclusive: true } => trx.apply_duplicate_x(&converted),
@@ -474,7 +497,7 @@ impl Session {
     /// # Errors
     /// Those of reading pages.
     pub fn count_rows(&mut self, table: &Table) -> Result<u64> {
-        self.engine.check_usable(&table.share)?;
+        self.check_usable(table)?;
         table.share.check_snapshot(&self.trx, 0)?;
         self.trx.count(table.share.index(0)?)
     }
@@ -492,8 +515,9 @@ impl Session {
     /// left.
     ///
     /// # Errors
-    /// [`Error::Invalid`] without such a column.
+    /// [`Error::Invalid`] without such a column; [`Error::DefinitionChanged`].
     pub fn auto_increment_reserve(&mut self, table: &Table, offset: u64, increment: u64, count: u64) -> Result<u64> {
+        self.check_usable(table)?;
         let first = table.share.auto_increment()?.reserve(offset, increment, count);
         self.note_counter(&table.share);
         Ok(first)
@@ -501,6 +525,9 @@ impl Session {
 
     /// An explicit value was stored: the counter goes on from `next` at least. Nothing without such a column.
     pub fn auto_increment_at_least(&mut self, table: &Table, next: u64) {
+        if !Arc::ptr_eq(&self.engine, &table.engine) {
+            return;
+        }
         if let Ok(counter) = table.share.auto_increment() {
             counter.at_least(next);
             self.note_counter(&table.share);
@@ -525,6 +552,12 @@ impl Session {
         self.counters.clear();
         Ok(())
     }
+}
+
+/// A table's handle was opened in one engine, the session or cursor is of another.
+#[cold]
+pub(crate) fn of_another_engine(share: &TableShare) -> Error {
+    Error::invalid(format!("table {} was opened in another engine", share.def.name))
 }
 
 impl Drop for Session {

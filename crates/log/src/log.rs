@@ -266,6 +266,8 @@ impl Log {
         let wanted = RING_START + next.capacity;
         if self.file.len()? < wanted {
             self.file.allocate(0, wanted)?;
+            // The header that tells this size must not be on the device before it.
+            self.file_syncs.sync(&*self.file, SyncMark::START)?;
         }
         next.write(&*self.file, &self.file_syncs)?;
         if self.file.len()? > wanted {

@@ -163,9 +163,9 @@ impl TrxSystem {
     }
 
     fn purge_all(&self) -> Result<()> {
-        self.rollback_losers()?;
+        let rolled_back = self.rollback_losers();
         while self.purge_step()? {}
-        Ok(())
+        rolled_back
     }
 
     fn purge_thread(&self, no: usize) {

@@ -144,3 +144,29 @@ fn a_dropped_tablespace_is_no_warning() {
     settle(&engine);
     assert_eq!(*warnings.lock().unwrap(), [""; 0]);
 }
+
+/// What can be neither purged nor reclaimed keeps a slow shutdown from nothing else.
+#[test]
+fn a_slow_shutdown_writes_all_it_can() {
+    for unlogged in [false, true] {
+        let (io, _) = away(3);
+        let warnings = Warnings::default();
+        let config = EngineConfig { flush_at_commit: FlushAtCommit::Lazy, ..reported(&warnings) };
+        let engine = open_sim(&io, config).unwrap();
+        engine.drop_table("d/t").unwrap();
+        settle(&engine);
+        if unlogged {
+            engine.set(Setting::RedoLog(false)).unwrap();
+        }
+        let (table, mut session) = (engine.open_table("e/t").unwrap(), engine.session());
+        session.insert(&table, b"acknowledged", b"x").unwrap();
+        session.commit().unwrap();
+        drop((session, table));
+        engine.close(CloseMode::Purged).unwrap();
+        assert!(warnings.lock().unwrap().iter().any(|w| w.contains("has not come to its end")), "{warnings:?}");
+        drop(engine);
+        let engine = open_sim(&io.crash(5), sim_config()).unwrap();
+        let rows = rows(&engine, "e/t");
+        assert!(rows.iter().any(|(key, _)| key == b"acknowledged"), "unlogged {unlogged}: {rows:?}");
+    }
+}

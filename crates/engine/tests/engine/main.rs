@@ -4,6 +4,7 @@ mod backup;
 mod clones;
 mod copies;
 mod full_log;
+mod handles;
 mod indexes;
 mod losers;
 mod online;

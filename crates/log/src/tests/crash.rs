@@ -6,14 +6,15 @@ use myriad_base::Error;
 /// Runs until the power goes at call `at`, then restarts, several times over. What was acknowledged is found; what is
 /// found is a prefix of what was appended.
 fn lives(seed: u64) {
-    let config = config(256 << 10, 64 << 10);
+    let sizes = [256 << 10, 1 << 20].map(|capacity| config(capacity, 64 << 10));
     let mut random = Random::from_seed(seed);
-    let mut io = disk(seed, config);
+    let mut io = disk(seed, sizes[0]);
     // Of the frames since the checkpoint in effect: all that were appended in the last life, and how many are sure.
     let mut appended: Vec<Frame> = Vec::new();
     let mut sure = 0;
     let mut possible_checkpoints: Vec<u64> = vec![crate::log::FIRST_LSN];
     for life in 0..12 {
+        let config = sizes[random.below(2) as usize];
         if random.one_in(3) {
             // Also during recovery.
             io.power_off_after(random.below(8));
