@@ -146,6 +146,9 @@ impl Engine {
 
     /// What cannot be purged or reclaimed now keeps nothing from being written: the next start goes on with it.
     fn stop(&self, mode: CloseMode) -> Result<()> {
+        let logged = !self.parts.pool.log().is_unlogged();
+        // What was committed first of all, whatever comes then.
+        let flushed = if logged { self.flush_log() } else { Ok(()) };
         let purged = self.parts.trx.shutdown(mode == CloseMode::Purged);
         let reclaimed = if mode == CloseMode::Purged { self.reclaim_all() } else { Ok(()) };
         for (failed, what) in [(purged, "purge"), (reclaimed, "reclaiming dropped tables")] {
@@ -156,18 +159,16 @@ impl Engine {
                 );
             }
         }
-        // The log alone would not do while it is off.
         let written = match mode {
-            _ if self.parts.pool.log().is_unlogged() => self.set_redo_log(true),
-            CloseMode::LogOnly => return self.flush_log(),
+            // The log alone would not do.
+            _ if !logged => self.set_redo_log(true),
+            CloseMode::LogOnly => return flushed.and_then(|()| self.flush_log()),
             CloseMode::Clean | CloseMode::Purged => self.parts.pool.checkpoint_now(),
         };
-        match written {
-            Ok(()) => self.punch_at_last(),
-            // What was committed is durable at least.
-            Err(_) => self.flush_log()?,
+        if written.is_ok() {
+            self.punch_at_last();
         }
-        written
+        flushed.and(written)
     }
 
     fn reclaim_all(&self) -> Result<()> {
