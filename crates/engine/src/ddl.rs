@@ -2,6 +2,7 @@
 
 use crate::build::IndexBuild;
 use crate::engine::Engine;
+use crate::share::TableShare;
 use crate::table::Table;
 use myriad_base::{Error, Result};
 use myriad_catalog::{
@@ -269,7 +270,8 @@ impl Engine {
     pub fn open_table(self: &Arc<Self>, name: &str) -> Result<Table> {
         self.check_open()?;
         let def = self.catalog().table(name)?;
-        let share = self.shares().get(self.trx_system(), self.catalog(), &def)?;
+        let open = || TableShare::open(self.trx_system(), Arc::clone(&def), self.catalog().contents_since(&def));
+        let share = self.shares().get(&def, open)?;
         Ok(Table { engine: Arc::clone(self), share })
     }
 }

@@ -1,54 +1,111 @@
 //! The open tables, found by the table's id.
 
 use crate::share::TableShare;
-use myriad_base::Result;
-use myriad_catalog::{Catalog, TableRef};
-use myriad_txn::TrxSystem;
-use parking_lot::Mutex;
+use myriad_base::{Error, Result};
+use myriad_catalog::TableRef;
+use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 const SHARDS: usize = 16;
 
+enum Entry {
+    /// Somebody opens it and has read some of its counters, perhaps: who wants it waits.
+    Opening,
+    Open(Weak<TableShare>),
+}
+
+impl Entry {
+    fn share(&self) -> Option<Arc<TableShare>> {
+        match self {
+            Entry::Opening => None,
+            Entry::Open(share) => share.upgrade(),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Shard {
+    tables: Mutex<HashMap<u32, Entry>>,
+    opened: Condvar,
+}
+
 /// Open tables: as many as somebody has open, none kept beyond that.
 #[derive(Default)]
 pub(crate) struct Shares {
-    shards: [Mutex<HashMap<u32, Weak<TableShare>>>; SHARDS],
+    shards: [Shard; SHARDS],
+}
+
+/// A table being opened. Its entry goes if that fails.
+struct Opening<'a> {
+    shard: &'a Shard,
+    id: u32,
+}
+
+impl Opening<'_> {
+    fn done(&self, share: &Arc<TableShare>) {
+        let mut tables = self.shard.tables.lock();
+        if tables.len() >= 64 && tables.len().is_power_of_two() {
+            tables.retain(|_, entry| !matches!(entry, Entry::Open(share) if share.strong_count() == 0));
+        }
+        tables.insert(self.id, Entry::Open(Arc::downgrade(share)));
+    }
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut tables = self.shard.tables.lock();
+        if matches!(tables.get(&self.id), Some(Entry::Opening)) {
+            tables.remove(&self.id);
+        }
+        self.shard.opened.notify_all();
+    }
 }
 
 impl Shares {
-    fn shard(&self, id: u32) -> &Mutex<HashMap<u32, Weak<TableShare>>> {
+    fn shard(&self, id: u32) -> &Shard {
         &self.shards[id as usize % SHARDS]
     }
 
-    /// The open table with this definition, opened if nobody has it open.
-    pub(crate) fn get(&self, trx: &TrxSystem, catalog: &Catalog, def: &TableRef) -> Result<Arc<TableShare>> {
+    /// The open table with this definition, opened if nobody has it open. By one at a time: what a second one had read of its
+    /// counters could be old when it is put there, because the first has used and closed the table meanwhile.
+    ///
+    /// # Errors
+    /// Those of `open`; [`Error::DefinitionChanged`] if a newer definition is open.
+    pub(crate) fn get(&self, def: &TableRef, open: impl FnOnce() -> Result<TableShare>) -> Result<Arc<TableShare>> {
         let id = def.id.0;
-        let fits = |share: &TableShare| share.is_current() && share.def.version == def.version;
-        if let Some(share) = self.shard(id).lock().get(&id).and_then(Weak::upgrade) {
-            if fits(&share) {
-                return Ok(share);
+        let shard = self.shard(id);
+        let mut tables = shard.tables.lock();
+        while let Some(entry) = tables.get(&id) {
+            match entry.share().filter(|share| share.is_current()) {
+                Some(share) if share.def.version == def.version => return Ok(share),
+                Some(share) if share.def.version > def.version => {
+                    return Err(Error::DefinitionChanged { name: def.name.clone() });
+                }
+                // The change has been committed, word of it is on its way.
+                Some(older) => {
+                    older.set_outdated();
+                    break;
+                }
+                None if matches!(entry, Entry::Opening) => shard.opened.wait(&mut tables),
+                None => break,
             }
         }
-        // Without the latch, because it reads pages. Who comes second takes what the first has put there: two counters
-        // for one table must not be.
-        let opened = Arc::new(TableShare::open(trx, Arc::clone(def), catalog.contents_since(def))?);
-        let mut shard = self.shard(id).lock();
-        if let Some(share) = shard.get(&id).and_then(Weak::upgrade) {
-            if fits(&share) {
-                return Ok(share);
-            }
-        }
-        if shard.len() >= 64 && shard.len().is_power_of_two() {
-            shard.retain(|_, share| share.strong_count() > 0);
-        }
-        shard.insert(id, Arc::downgrade(&opened));
-        Ok(opened)
+        tables.insert(id, Entry::Opening);
+        drop(tables);
+        let opening = Opening { shard, id };
+        // Without the latch, because it reads pages.
+        let share = Arc::new(open()?);
+        opening.done(&share);
+        Ok(share)
     }
 
     /// A table was dropped or redefined: who has it open must open it again.
     pub(crate) fn outdate(&self, id: u32) {
-        if let Some(share) = self.shard(id).lock().remove(&id).and_then(|s| s.upgrade()) {
+        let mut tables = self.shard(id).tables.lock();
+        let share = tables.get(&id).and_then(Entry::share);
+        if let Some(share) = share {
+            tables.remove(&id);
             share.set_outdated();
         }
     }
@@ -66,8 +123,72 @@ impl Shares {
     pub(crate) fn all(&self) -> Vec<Arc<TableShare>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.lock().values().filter_map(Weak::upgrade));
+            all.extend(shard.tables.lock().values().filter_map(Entry::share));
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Engine, EngineConfig, IndexSpec, TableSpec};
+    use myriad_io::{Io, SimIo};
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    use std::time::Duration;
+
+    fn engine() -> Arc<Engine> {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data")).unwrap();
+        let sizes =
+            EngineConfig { buffer_pool_bytes: 4 << 20, log_capacity_bytes: 4 << 20, ..EngineConfig::new("/data") };
+        let config = EngineConfig { log_buffer_bytes: 1 << 20, background_threads: false, ..sizes };
+        let engine = Engine::open_with(config, Some(Arc::new(io))).unwrap();
+        engine.create_table("d/t", &TableSpec { indexes: &[IndexSpec::UNIQUE], ..Default::default() }).unwrap();
+        engine
+    }
+
+    #[test]
+    fn who_comes_second_waits_for_the_first() {
+        let engine = engine();
+        let def = engine.catalog().table("d/t").unwrap();
+        let shares = Shares::default();
+        let opened = AtomicU32::new(0);
+        let open = || {
+            opened.fetch_add(1, Ordering::Relaxed);
+            // Its counters are read, and the others come.
+            std::thread::sleep(Duration::from_millis(50));
+            TableShare::open(engine.trx_system(), Arc::clone(&def), engine.catalog().contents_since(&def))
+        };
+        let all: Vec<_> = std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| shares.get(&def, open).unwrap())).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert_eq!(opened.load(Ordering::Relaxed), 1);
+        assert!(all.iter().all(|share| Arc::ptr_eq(share, &all[0])));
+        // After a failure, and after the last one has closed it, the next one opens it.
+        drop(all);
+        assert!(shares.get(&def, || Err(Error::Interrupted)).is_err());
+        assert!(shares.get(&def, open).is_ok());
+    }
+
+    #[test]
+    fn a_definition_that_was_replaced_is_not_opened_again() {
+        let engine = engine();
+        let def = engine.catalog().table("d/t").unwrap();
+        let newer: TableRef = Arc::new(myriad_catalog::TableDef { version: def.version + 1, ..(*def).clone() });
+        let shares = Shares::default();
+        let open = |def: &TableRef| {
+            shares.get(def, || {
+                TableShare::open(engine.trx_system(), Arc::clone(def), engine.catalog().contents_since(def))
+            })
+        };
+        let old = open(&def).unwrap();
+        let new = open(&newer).unwrap();
+        assert_eq!((old.is_current(), new.is_current()), (false, true));
+        assert!(matches!(open(&def), Err(Error::DefinitionChanged { .. })));
+        shares.outdate(def.id.0);
+        assert!(!new.is_current());
     }
 }

@@ -77,3 +77,31 @@ fn a_closed_engine_takes_nothing_more() {
     while engine.background_step().unwrap() {}
     assert_eq!(rows(&engine, "d/t").len(), 3);
 }
+
+/// Each value is given once, however the users of a table come and go.
+#[test]
+fn counters_of_a_table_that_is_opened_and_closed_all_the_time() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &TableSpec { hidden_row_id: true, auto_increment_next: Some(1), ..spec() }).unwrap();
+    let given: Vec<Vec<u64>> = std::thread::scope(|scope| {
+        let work = || {
+            let mut given = Vec::new();
+            let begin = std::time::Instant::now();
+            while begin.elapsed() < Duration::from_secs(2) {
+                let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+                let id = table.next_row_id().unwrap();
+                given.push(session.auto_increment_reserve(&table, 1, 1, 1).unwrap());
+                session.insert(&table, &id.to_be_bytes(), b"").unwrap();
+                session.commit().unwrap();
+            }
+            given
+        };
+        let threads: Vec<_> = (0..3).map(|_| scope.spawn(work)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut given = given.concat();
+    let all = given.len();
+    given.sort_unstable();
+    given.dedup();
+    assert_eq!(given.len(), all, "values were given twice");
+}
