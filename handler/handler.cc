@@ -156,7 +156,7 @@ int ha_myriad::reset() {
   m_ds_mrr.dsmrr_close();
   m_ignore_duplicates = m_replace_duplicates = false;
   m_try_semi_consistent = false;
-  m_unique_hit = m_exact = false;
+  m_unique_hit = m_exact = m_from_entry = false;
   m_by_handler = false;
   m_locked_row.clear();
   constexpr size_t keep = 1 << 20;

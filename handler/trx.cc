@@ -459,9 +459,10 @@ bool reads_without_locks(int command) {
 }
 
 /* The server reads one of its own tables, in no statement: gtid_slave_pos at its start, before unfinished transactions
-   are rolled back. */
+   are rolled back. The expressions of IF, CASE, WHILE and DECLARE in a routine are no statements either, but lock what
+   they read. */
 bool reads_for_itself(const THD *thd, thr_lock_type type) {
-  return thd_sql_command(thd) == SQLCOM_END && type == TL_READ && !thd->slave_thread;
+  return thd_sql_command(thd) == SQLCOM_END && type == TL_READ && !thd->slave_thread && !thd->spcont;
 }
 
 /* At READ COMMITTED and below the read side of these takes no locks. */

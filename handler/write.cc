@@ -113,6 +113,7 @@ void ha_myriad::add_entry_delete(const IndexPlan &index, const uchar *record, si
 
 int ha_myriad::write_row(const uchar *record) {
   WorkFor work(handler_stats);
+  m_from_entry = false; /* the server may ask for the position of the row written */
   if (int error = begin_autonomous()) return error;
   if (table->next_number_field && record == table->record[0]) {
     int error = update_auto_increment();
@@ -170,6 +171,7 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
 
 int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
   WorkFor work(handler_stats);
+  m_from_entry = false; /* as in write_row */
   int error = begin_autonomous();
   if (error) return error;
   error = end_autonomous(enforces(old_record, new_record) ? update_checked(old_record, new_record)

@@ -16,7 +16,8 @@ A spec (specs/*.spec) holds a `setup { SQL }`, sessions with steps, and the orde
 `permutation all` means every interleaving that keeps each session's own order. A step that does not finish is reported
 as waiting, and reported again when it has finished. `u1!` in a permutation waits until u1 has finished (for time-outs).
 A step of a session that is still waiting first waits for the earlier one. In SQL, $DB is the database of the run,
-$WAIT the engine's lock wait timeout variable, and $ID(s1) the connection id of session s1.
+$WAIT the engine's lock wait timeout variable, and $ID(s1) the connection id of session s1; `\\;` ends a statement within a
+routine.
 
 A step counts as waiting when the kernel shows its server thread asleep, without a tick of CPU, in sample after sample. On
 a busy machine one that waits for the disk can look like that: outcomes that differ in nothing but who waited are looked at
@@ -101,7 +102,7 @@ class Spec:
 
 
 def statements(sql):
-    return [s.strip() for s in sql.split(";") if s.strip()]
+    return [s.strip().replace("\\;", ";") for s in re.split(r"(?<!\\);", sql) if s.strip()]
 
 
 class Session:

@@ -2,8 +2,9 @@
 //!
 //! The graph is not stored: a waiting transaction's edges are read from the one queue in which it waits. Its shard's mutex
 //! is held for that queue only, so the edges of a path may be of different moments. A cycle counts only if, at the end, all
-//! its members have been waiting since before their edges were read (the words of their waits are unchanged): a sleeping
-//! transaction releases nothing, so then all edges still stand.
+//! its members have been waiting since before the edges *to* them were read (the words of their waits are unchanged): it is
+//! an edge's target that could let it go, and a sleeping transaction releases nothing, so then all edges still stand. Who
+//! runs is not followed: he searches himself before he sleeps, and may be in his next transaction by then.
 //!
 //! Every cycle is found by somebody. An edge appears when a request is queued: its owner searches afterwards, before it
 //! sleeps. Or when a transaction is granted a lock in front of sleepers: it runs, and searches when it next waits. Or when a
@@ -22,7 +23,7 @@ use std::sync::Arc;
 /// A transaction reached by the search.
 struct Node {
     trx: Arc<TrxLocks>,
-    /// Its wait when its edges were read.
+    /// Its wait when the edge to it was read.
     word: u64,
     /// By which node it was reached; the start points to itself.
     from: usize,
@@ -35,7 +36,7 @@ impl LockTable {
         let mut search = self.search.lock();
         while start.wait.word() == word {
             *search += 1;
-            let Some(cycle) = self.find_cycle(start, *search) else { return };
+            let Some(cycle) = self.find_cycle(start, word, *search) else { return };
             let waits = self.describe(&cycle);
             let Some(pinned) = self.pin(&cycle) else { continue };
             let victim = self.choose(&cycle);
@@ -102,9 +103,9 @@ impl LockTable {
         self.last_deadlock.lock().clone()
     }
 
-    /// The shortest cycle through `start`, which comes first.
-    fn find_cycle(&self, start: &Arc<TrxLocks>, search: u64) -> Option<Vec<Node>> {
-        let mut nodes = vec![Node { trx: Arc::clone(start), word: 0, from: 0 }];
+    /// The shortest cycle through `start`, which comes first; its wait is `word`.
+    fn find_cycle(&self, start: &Arc<TrxLocks>, word: u64, search: u64) -> Option<Vec<Node>> {
+        let mut nodes = vec![Node { trx: Arc::clone(start), word, from: 0 }];
         start.visited.store(search, Ordering::Relaxed);
         let mut at = 0;
         while at < nodes.len() {
@@ -125,16 +126,19 @@ impl LockTable {
         None
     }
 
-    /// Adds the transactions for which node `at` waits, if it waits; true if `start` is among them.
+    /// Adds the sleeping transactions for which node `at` waits, if its wait goes on; true if `start` is among them.
     ///
     /// Of those that wait in the same queue for the same mode, further ahead, no edges need be followed: they wait for what
     /// this one waits for, or less, and for locks of this one. That keeps a search linear where many wait for one hot row.
     /// Only where this one is `start`, and they wait for what it holds (an upgrade), they matter.
     fn follow(&self, nodes: &mut Vec<Node>, at: usize, start: &Arc<TrxLocks>, search: u64) -> bool {
+        // Widens the window between the reading of an edge and of its target's edges.
+        #[cfg(test)]
+        if at > 0 {
+            std::thread::yield_now();
+        }
         let trx = Arc::clone(&nodes[at].trx);
-        let word = trx.wait.word();
-        nodes[at].word = word;
-        if !WaitCell::is_waiting(word) {
+        if trx.wait.word() != nodes[at].word {
             return false;
         }
         let hash = trx.waiting_on.load(Ordering::Relaxed);
@@ -147,9 +151,10 @@ impl LockTable {
         let mut closed = false;
         queue.each_blocker(&*self.order, &trx, mode, position, |l| {
             closed = Arc::ptr_eq(&l.trx, start);
-            let follow = upgrade || !l.waiting || l.mode != mode;
+            let word = l.trx.wait.word();
+            let follow = WaitCell::is_waiting(word) && (upgrade || !l.waiting || l.mode != mode);
             if !closed && l.trx.visited.swap(search, Ordering::Relaxed) != search && follow {
-                nodes.push(Node { trx: Arc::clone(&l.trx), word: 0, from: at });
+                nodes.push(Node { trx: Arc::clone(&l.trx), word, from: at });
             }
             !closed
         });

@@ -190,6 +190,34 @@ fn under_kills() {
     assert!(world.kills.load(Ordering::Relaxed) > 0);
 }
 
+/// Who asks for one lock only is in no deadlock, however quickly those whom a search comes by end and begin again.
+#[test]
+fn one_lock_each_is_no_deadlock() {
+    let table = LockTable::new(Arc::new(SystemClock::new()), true, Arc::new(Unordered));
+    let k = key_bytes(1);
+    let ids = AtomicU64::new(1);
+    std::thread::scope(|scope| {
+        for t in 0..12 {
+            let (table, ids, k) = (&table, &ids, &k);
+            scope.spawn(move || {
+                let mut random = Random::from_seed(t);
+                let locks = TrxLocks::new();
+                for _ in 0..1_000 {
+                    locks.begin(TrxId(ids.fetch_add(1, Ordering::Relaxed)), Inheritance::All);
+                    let mode = if random.one_in(2) { LockMode::S_RECORD } else { LockMode::X_RECORD };
+                    while let LockOutcome::Waiting(token) =
+                        table.request(&locks, LockKey::entry(k), mode, WaitPolicy::Wait)
+                    {
+                        assert_eq!(table.wait(&locks, token, LONG), WaitOutcome::Granted);
+                    }
+                    table.release_all(&locks);
+                }
+            });
+        }
+    });
+    assert_eq!(table.stats().deadlocks, 0);
+}
+
 /// A transaction's locks are released while others find its entries and make its implicit locks explicit.
 #[test]
 fn implicit_locks_against_commit() {
