@@ -48,8 +48,11 @@ bool store_as(THD *thd, Field *to, const KeyPart &column, const uchar *parent_re
     memcpy(to->ptr, parent_record + column.offset, column.length);
     return true;
   }
+  /* The server would cut it without a word; characters for a text, bytes for a binary string. */
+  const char *bytes = reinterpret_cast<const char *>(text);
+  if (to->charset()->numchars(bytes, bytes + length) > to->char_length()) return false;
   Quiet quiet(thd);
-  return !to->store(reinterpret_cast<const char *>(text), length, to->charset());
+  return !to->store(bytes, length, to->charset());
 }
 
 }  // namespace
