@@ -702,7 +702,7 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
   constexpr alter_table_operations named = ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY;
   if (!m_references && !(info->handler_flags & named)) return false;
   for (Create_field &column : info->alter_info->create_list)
-    if (column.field && !same_name(column.field->field_name.str, column.field_name.str)) {
+    if (column.field && strcmp(column.field->field_name.str, column.field_name.str) != 0) {
       change->old_names.push_back(column.field->field_name.str);
       change->new_names.push_back(column.field_name.str);
     }

@@ -248,7 +248,8 @@ private:
   bool finish_build(TABLE *altered, Inplace_alter *);
   bool prepare_commit(TABLE *altered, const Alter_inplace_info *, Inplace_alter *);
   void load_references();
-  void load_references_once();
+  int lock_relatives(THD *thd, const uchar *old_record, const uchar *new_record, const myriad::ForeignKey *cause,
+                     std::shared_ptr<myriad::References> *references);
   int use_references(THD *thd);
   bool enforces(const uchar *old_record, const uchar *new_record);
   int insert_checked(const uchar *record);
@@ -279,8 +280,7 @@ private:
   THD *m_user_thd = nullptr;
   std::unique_ptr<Session> m_own_session; /* sequences: changes commit at once */
   uint m_stats_version = 0;
-  std::unique_ptr<myriad::References> m_references; /* null without foreign keys in either role */
-  uint64_t m_references_statement = 0;              /* of the connection, the last that a relative was used in */
+  std::shared_ptr<myriad::References> m_references; /* null without foreign keys in either role */
   uint64_t m_references_version = 0;                /* at which these were read; 0 = not yet */
   const uint64_t m_page_size;
 

@@ -48,8 +48,11 @@ bool store_as(THD *thd, Field *to, const KeyPart &column, const uchar *parent_re
     memcpy(to->ptr, parent_record + column.offset, column.length);
     return true;
   }
+  /* The server would cut it without a word; characters for a text, bytes for a binary string. */
+  const char *bytes = reinterpret_cast<const char *>(text);
+  if (to->charset()->numchars(bytes, bytes + length) > to->char_length()) return false;
   Quiet quiet(thd);
-  return !to->store(reinterpret_cast<const char *>(text), length, to->charset());
+  return !to->store(bytes, length, to->charset());
 }
 
 }  // namespace
@@ -216,14 +219,41 @@ static bool is_changed(const Link &link, const uchar *old_record, const uchar *n
   return false;
 }
 
+static bool needs_parent(const Link &link, const uchar *old_record, const uchar *new_record, const ForeignKey *cause) {
+  return link.checked && !has_null(link, new_record) && is_changed(link, old_record, new_record) &&
+         !(cause && cause->name == link.key.name);
+}
+
+static bool concerns_child(const Link &link, const uchar *old_record, const uchar *new_record) {
+  return !has_null(link, old_record) && is_changed(link, old_record, new_record);
+}
+
+static uint32_t action_of(const Link &link, const uchar *new_record) {
+  return new_record ? link.key.on_update : link.key.on_delete;
+}
+
 bool References::concerns(const uchar *old_record, const uchar *new_record) const {
   if (new_record)
     for (const Link &link : m_parents)
-      if (link.checked && is_changed(link, old_record, new_record) && !has_null(link, new_record)) return true;
+      if (needs_parent(link, old_record, new_record, nullptr)) return true;
   if (old_record)
     for (const Link &link : m_children)
-      if (is_changed(link, old_record, new_record) && !has_null(link, old_record)) return true;
+      if (concerns_child(link, old_record, new_record)) return true;
   return false;
+}
+
+int References::lock(THD *thd, const uchar *old_record, const uchar *new_record, const ForeignKey *cause) {
+  if (new_record)
+    for (Link &link : m_parents)
+      if (needs_parent(link, old_record, new_record, cause))
+        if (int error = resolve(thd, &link, MDL_SHARED_READ)) return error;
+  if (old_record)
+    for (Link &link : m_children) {
+      if (!concerns_child(link, old_record, new_record)) continue;
+      const bool acts = action_of(link, new_record) >= MYRIAD_CASCADE;
+      if (int error = resolve(thd, &link, acts ? MDL_SHARED_WRITE : MDL_SHARED_READ)) return error;
+    }
+  return 0;
 }
 
 bool References::key_of(const Link &link, const uchar *record, Buffer *out) const {
@@ -282,10 +312,7 @@ int References::check_parents(THD *thd, const uchar *old_record, const uchar *ne
                               const ForeignKey *cause, bool is_stored) {
   Buffer key;
   for (Link &link : m_parents) {
-    if (!link.checked || !which.has(link.own_index) || has_null(link, new_record)) continue;
-    if (!is_changed(link, old_record, new_record)) continue;
-    if (cause && cause->name == link.key.name) continue;
-    if (int error = resolve(thd, &link, MDL_SHARED_READ)) return error;
+    if (!which.has(link.own_index) || !needs_parent(link, old_record, new_record, cause)) continue;
     bool found = false;
     if (link.index && !link.own.empty() && key_of(link, new_record, &key)) {
       /* An ALTER that copies keeps all who would change the parent out for as long as it lasts. */
@@ -340,12 +367,10 @@ int References::act_on_children(THD *thd, const uchar *new_record, Indexes which
   Buffer key;
   const uchar *old_record = cascade->record;
   for (Link &link : m_children) {
-    if (!which.has(link.own_index)) continue;
-    if (has_null(link, old_record) || !is_changed(link, old_record, new_record)) continue;
-    const uint32_t action = new_record ? link.key.on_update : link.key.on_delete;
+    if (!which.has(link.own_index) || !concerns_child(link, old_record, new_record)) continue;
+    const uint32_t action = action_of(link, new_record);
     const bool acts = action >= MYRIAD_CASCADE;
-    if (int error = resolve(thd, &link, acts ? MDL_SHARED_WRITE : MDL_SHARED_READ)) return error;
-    if (!link.other) continue;
+    if (!link.other) continue; /* gone with its database: a rename would have been seen */
     if (!link.index || link.own.empty()) return violated(thd, link.key, HA_ERR_ROW_IS_REFERENCED);
     if (!key_of(link, old_record, &key)) continue;
     cascade->index_no = link.own_index;
@@ -416,7 +441,7 @@ int References::may_change(THD *thd, const Link &link, bool removes, const Casca
 
 int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_length, const uchar *new_record,
                              const Cascade &cascade) {
-  const uint32_t action = new_record ? link->key.on_update : link->key.on_delete;
+  const uint32_t action = action_of(*link, new_record);
   const bool removes = !new_record && action == MYRIAD_CASCADE;
   if (int error = may_change(thd, *link, removes, cascade)) return error;
   ha_myriad *child = link->other->file();
@@ -468,12 +493,18 @@ void ha_myriad::load_references() {
     if (session->copied_table == m_name) m_references->leave_unchecked(session->kept_foreign_keys);
 }
 
-/* For a relative: it may be in the middle of a cascade, and metadata locks keep what it knows right until the statement
-   ends. */
-void ha_myriad::load_references_once() {
-  if (m_references_statement == m_session->relatives.statement) return;
-  m_references_statement = m_session->relatives.statement;
-  load_references();
+/* Before a row is changed: metadata locks on all whom the change concerns. A child that had another name when they were
+   read is met under its new one. `references`: what is known under these locks; it stays while the caller, which may be
+   in the middle of a cascade, works with it. */
+int ha_myriad::lock_relatives(THD *thd, const uchar *old_record, const uchar *new_record, const ForeignKey *cause,
+                              std::shared_ptr<References> *references) {
+  for (;;) {
+    *references = m_references;
+    if (m_references)
+      if (int error = m_references->lock(thd, old_record, new_record, cause)) return error;
+    if (m_references_version == myriad_references_version(myriad_core)) return 0;
+    load_references();
+  }
 }
 
 /* A DELETE has no need of the parents of what it deletes; tables of its triggers and functions are another matter. */
@@ -501,14 +532,16 @@ bool ha_myriad::enforces(const uchar *old_record, const uchar *new_record) {
 /* A new row whose operations are pending. */
 int ha_myriad::insert_checked(const uchar *record) {
   THD *thd = ha_thd();
+  std::shared_ptr<References> references;
+  if (int error = lock_relatives(thd, nullptr, record, nullptr, &references)) return error;
   uint64_t before = 0;
   if (!m_bulk_copy)
     if (int error = fail(myriad_savepoint(core(), &before))) return error;
   int error = apply();
   uint32_t last = UINT32_MAX;
   if (error == HA_ERR_FOUND_DUPP_KEY && duplicate_index() < MAX_KEY) last = m_plan->core_number(duplicate_index());
-  if (error && last == UINT32_MAX) return error;
-  const int violation = m_references->check_parents(thd, nullptr, record, {0, last}, nullptr, !error);
+  if (!references || (error && last == UINT32_MAX)) return error;
+  const int violation = references->check_parents(thd, nullptr, record, {0, last}, nullptr, !error);
   if (!violation || m_bulk_copy) return violation ? violation : error;
   return undo_to(before, violation);
 }
@@ -522,28 +555,33 @@ int ha_myriad::undo_to(uint64_t savepoint, int error) {
 
 int ha_myriad::update_checked(const uchar *old_record, const uchar *new_record) {
   THD *thd = ha_thd();
+  std::shared_ptr<References> references;
+  if (int error = lock_relatives(thd, old_record, new_record, nullptr, &references)) return error;
   uint64_t before = 0;
   if (int error = fail(myriad_savepoint(core(), &before))) return error;
   int error = change(old_record, new_record);
+  if (!references) return error;
   Cascade cascade{nullptr, &m_name, false, 1, old_record};
   if (error == HA_ERR_FOUND_DUPP_KEY && duplicate_index() < MAX_KEY) {
     const uint32_t last = m_plan->core_number(duplicate_index());
-    const int violation = m_references->update_failed(thd, new_record, last, &cascade);
+    const int violation = references->update_failed(thd, new_record, last, &cascade);
     return undo_to(before, violation ? violation : error);
   }
   if (error) return error;
-  error = m_references->row_updated(thd, new_record, nullptr, &cascade);
+  error = references->row_updated(thd, new_record, nullptr, &cascade);
   return error ? undo_to(before, error) : 0;
 }
 
 int ha_myriad::delete_checked(const uchar *record) {
   THD *thd = ha_thd();
+  std::shared_ptr<References> references;
+  if (int error = lock_relatives(thd, record, nullptr, nullptr, &references)) return error;
   uint64_t before = 0;
   if (int error = fail(myriad_savepoint(core(), &before))) return error;
   int error = remove(record);
-  if (error) return error;
+  if (error || !references) return error;
   Cascade cascade{nullptr, &m_name, true, 1, record};
-  error = m_references->row_deleted(thd, &cascade);
+  error = references->row_deleted(thd, &cascade);
   return error ? undo_to(before, error) : 0;
 }
 
@@ -564,19 +602,21 @@ int ha_myriad::read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, Buf
 }
 
 int ha_myriad::remove_cascading(THD *thd, const uchar *pk, size_t pk_length, Cascade *cascade) {
-  load_references_once();
+  std::shared_ptr<References> references;
+  if (int error = lock_relatives(thd, cascade->record, nullptr, nullptr, &references)) return error;
   m_pk.assign(pk, pk_length);
   int error = remove(cascade->record);
-  if (error || !m_references) return error;
-  return m_references->row_deleted(thd, cascade);
+  if (error || !references) return error;
+  return references->row_deleted(thd, cascade);
 }
 
 int ha_myriad::change_cascading(THD *thd, const uchar *new_record, const uchar *pk, size_t pk_length,
                                 const ForeignKey &cause, Cascade *cascade) {
-  load_references_once();
+  std::shared_ptr<References> references;
+  if (int error = lock_relatives(thd, cascade->record, new_record, &cause, &references)) return error;
   m_pk.assign(pk, pk_length);
   int error = change(cascade->record, new_record);
   if (error == HA_ERR_RECORD_IS_THE_SAME) return 0;
-  if (error || !m_references) return error;
-  return m_references->row_updated(thd, new_record, &cause, cascade);
+  if (error || !references) return error;
+  return references->row_updated(thd, new_record, &cause, cascade);
 }

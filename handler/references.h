@@ -94,6 +94,8 @@ public:
   /* Whether a change concerns any of the foreign keys. `old_record` null: the row is new; `new_record` null: it goes.
    */
   bool concerns(const uchar *old_record, const uchar *new_record) const;
+  /* Metadata locks on all that such a change is to look at, which must be held before it does. */
+  int lock(THD *thd, const uchar *old_record, const uchar *new_record, const ForeignKey *cause);
   /* Numbers of the table's indexes, first to last: what depends on others is left to later. */
   struct Indexes {
     uint32_t first = 0, last = UINT32_MAX;

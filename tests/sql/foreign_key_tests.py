@@ -207,6 +207,35 @@ def test_parent_renamed_meanwhile(where):
         expect("parent", code_of(c, f"DELETE FROM {table}"), 1451)
 
 
+def test_child_renamed_meanwhile(where):
+    """A child that is renamed twice while a change of its parent waits is found under its last name."""
+    c = database(where)
+    reader, owner, first, second, deleter = (where.connect(database="d") for _ in range(5))
+    for actions, answer, left in (("", 1451, 1), ("ON DELETE CASCADE", 0, 0)):
+        rows(c, "DROP TABLE IF EXISTS c3, p")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+        rows(c, f"CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p(id) {actions})")
+        rows(c, "INSERT INTO p VALUES (1)")
+        rows(c, "INSERT INTO c VALUES (1, 1)")
+        rows(reader, "BEGIN")
+        rows(reader, "SELECT * FROM c")
+        rows(owner, "BEGIN")
+        rows(owner, "SELECT * FROM p WHERE id = 1 FOR UPDATE")
+        answers = []
+        threads = [start(first, "RENAME TABLE c TO c2"),
+                   threading.Thread(target=lambda: answers.append(code_of(deleter, "DELETE FROM p WHERE id = 1")))]
+        threads[1].start()
+        time.sleep(0.4)
+        rows(reader, "COMMIT")
+        threads[0].join(10)
+        time.sleep(0.4)
+        rows(second, "RENAME TABLE c2 TO c3")
+        rows(owner, "COMMIT")
+        threads[1].join(10)
+        expect(f"delete {actions}", answers, [answer])
+        expect(f"rows {actions}", rows(c, "SELECT (SELECT COUNT(*) FROM p), COUNT(*) FROM c3"), ((left, left),))
+
+
 def test_parent_renamed_before_copy(where):
     """The same of an ALTER that copies and waits for writers before."""
     c = database(where)
