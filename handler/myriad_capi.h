@@ -69,6 +69,7 @@ typedef struct {
   uint64_t log_capacity;                /* bytes */
   uint32_t flush_log_at_trx_commit;     /* 0, 1, 2 as InnoDB */
   bool redo_log;                        /* false: nothing is logged; only a clean stop leaves a usable data directory */
+  bool force_recovery;                  /* start although undo pages cannot be read; unfinished changes may look committed */
   bool doublewrite;
   bool deadlock_detect;
   uint32_t max_open_files;

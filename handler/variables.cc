@@ -8,6 +8,7 @@ ulonglong myriad_buffer_pool_size;
 ulong myriad_fast_shutdown;
 static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_log_at_trx_commit, tablespace_per;
 static ulong io_capacity, io_capacity_max, change_buffer_max_size, max_open_files, tablespace_duplicate_check;
+static ulong force_recovery;
 static int tablespace_duplicate_check_threads;
 static ulonglong log_capacity, memory_tables_size;
 static char *background_cpus, *backup_dir;
@@ -158,6 +159,12 @@ static MYSQL_SYSVAR_BOOL(
     "if the server then ends in any way but a shutdown, the whole data directory is lost; setting it "
     "ON again waits until all is durable.",
     nullptr, set_redo_log, 1);
+static MYSQL_SYSVAR_ULONG(
+    force_recovery, force_recovery, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    "1: starts although undo pages cannot be read, of transactions of which nobody knows whether they had ended; their "
+    "changes then look committed. Default 0: such a start is refused. Set it only to dump all tables of a damaged data "
+    "directory, when there is no backup.",
+    nullptr, nullptr, 0, 0, 1, 0);
 static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_RQCMDARG,
                          "Writes changed pages twice, so that a power failure in the middle of a write cannot damage "
                          "one. Default ON. Switch it off "
@@ -242,6 +249,7 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(flush_log_at_trx_commit),
                                                       MYSQL_SYSVAR(log_capacity),
                                                       MYSQL_SYSVAR(redo_log),
+                                                      MYSQL_SYSVAR(force_recovery),
                                                       MYSQL_SYSVAR(doublewrite),
                                                       MYSQL_SYSVAR(deadlock_detect),
                                                       MYSQL_SYSVAR(max_open_files),
@@ -284,6 +292,7 @@ void myriad_fill_config(myriad_config *config) {
   config->log_capacity = log_capacity;
   config->flush_log_at_trx_commit = uint32_t(flush_log_at_trx_commit);
   config->redo_log = redo_log;
+  config->force_recovery = force_recovery > 0;
   config->doublewrite = doublewrite;
   config->deadlock_detect = deadlock_detect;
   config->max_open_files = uint32_t(max_open_files);

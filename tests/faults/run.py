@@ -608,6 +608,60 @@ def missing_system_tablespace(place):
     place.refused("system.myr")
 
 
+def damage_undo_tails(place):
+    """Damages the last page of each undo slot; their numbers."""
+    path = place.myriad + "/undo.myr"
+    with open(path, "rb") as f:
+        f.seek(PAGE)
+        directory = f.read(PAGE)
+    number = int.from_bytes(directory[52:56], "little")
+    tails = [int.from_bytes(directory[68 + 8 * slot:72 + 8 * slot], "little") for slot in range(number)]
+    tails = [tail for tail in tails if tail != 0xffffffff]
+    expect(tails, "no undo slot has a page")
+    for tail in tails:
+        change(path, tail * PAGE + 9000)
+    return tails
+
+
+@case
+def damaged_undo_pages_after_a_clean_stop(place):
+    """Every transaction had ended: nothing is missing, and nobody has to say anything."""
+    place.server.start()
+    place.server.query("UPDATE e.t SET v=CONCAT(v, 'x') WHERE id <= 100")
+    place.server.stop()
+    tails = damage_undo_tails(place)
+    status, text = place.verify()
+    expect(status != 0 and all(f"page {tail}:" in text for tail in tails) and "catalog cannot" not in text, text)
+    for _ in range(2):
+        place.server.start()
+        place.good("d")
+        place.good("e")
+        place.server.query("UPDATE e.t SET v=CONCAT(v, 'y') WHERE id <= 100")
+        expect("every transaction in it had ended" in place.log(), "the error log does not tell of the slot")
+        place.server.stop()
+
+
+@case
+def damaged_undo_pages_in_doubt(place):
+    """A transaction had not ended: refused, unless the DBA says that its changes may look committed."""
+    place.server.start()
+    connection = place.server.connect(database="e")
+    for sql in ("XA START 'x'", "INSERT INTO t VALUES (-1, 'prepared')", "XA END 'x'", "XA PREPARE 'x'"):
+        connection.cursor().execute(sql)
+    place.server.stop()
+    damage_undo_tails(place)
+    for _ in range(2):
+        place.refused("myriad_force_recovery=1", "undo slot")
+        place.server.options.append("--loose-myriad-force-recovery=1")
+        place.server.start()
+        expect("Dump all tables" in place.log(), "the error log does not say what to do")
+        expect(place.ask("XA RECOVER") == ((), None), "a transaction is listed of which nothing is known")
+        expect(place.ask("SELECT v FROM t WHERE id = -1") == ((("prepared",),), None), "what it looks like is not as told")
+        place.good("d")
+        place.server.stop()
+        place.server.options.remove("--loose-myriad-force-recovery=1")
+
+
 def inserted(place, rows=300):
     """Acknowledged single-row commits after the start, then SIGKILL."""
     place.server.start()

@@ -305,6 +305,21 @@ impl BufferPool {
         Ok(())
     }
 
+    /// Keeps `note` with the last checkpoint, durable on return, if that is at the log's end and `end` is; else does nothing. Later
+    /// checkpoints keep it too, so the note must tell where it holds.
+    ///
+    /// # Errors
+    /// Those of the log.
+    pub fn note_at_end(&self, end: Lsn, note: &[u8]) -> Result<()> {
+        let _one = self.background.checkpoint.lock();
+        let log = self.log();
+        let at_end = self.background.last_checkpoint() == end && log.end_lsn() == end && !log.is_unlogged();
+        match at_end && self.oldest_change() == end {
+            true => log.checkpoint(end, note),
+            false => Ok(()),
+        }
+    }
+
     fn oldest_dirty(&self) -> Option<Lsn> {
         self.shards.iter().filter_map(|s| s.dirty().oldest(self.frames())).min()
     }

@@ -454,6 +454,11 @@ impl BufferPool {
         self.redo.check(id, bytes)
     }
 
+    /// Whether something was found so far that is newer than the log's end.
+    pub fn has_lost_log(&self) -> bool {
+        self.short_log_reported.load(Ordering::Relaxed)
+    }
+
     /// Says, once, that the log ended before something that was written later than it.
     pub(crate) fn report_short_log(&self, what: &str, lsn: Lsn) {
         if !self.short_log_reported.swap(true, Ordering::Relaxed) {

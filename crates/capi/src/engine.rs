@@ -41,6 +41,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.log_capacity_bytes = c.log_capacity;
     config.flush_at_commit = flush_at_commit(u64::from(c.flush_log_at_trx_commit))?;
     config.redo_log = c.redo_log;
+    config.force_recovery = c.force_recovery;
     config.doublewrite = c.doublewrite;
     config.deadlock_detect = c.deadlock_detect;
     config.max_open_files = c.max_open_files as usize;

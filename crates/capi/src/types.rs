@@ -65,6 +65,7 @@ pub struct Config {
     pub log_capacity: u64,
     pub flush_log_at_trx_commit: u32,
     pub redo_log: bool,
+    pub force_recovery: bool,
     pub doublewrite: bool,
     pub deadlock_detect: bool,
     pub max_open_files: u32,

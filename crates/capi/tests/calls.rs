@@ -39,6 +39,7 @@ fn config(dir: &CStr) -> Config {
         log_capacity: 8 << 20,
         flush_log_at_trx_commit: 1,
         redo_log: true,
+        force_recovery: false,
         doublewrite: true,
         deadlock_detect: true,
         max_open_files: 100,

@@ -263,6 +263,7 @@ impl<'a> Verifier<'a> {
 mod tests {
     use super::*;
     use myriad::{CloseMode, Engine, EngineConfig, IndexSpec, TableSpec};
+    use myriad_base::codec::get_u32;
     use myriad_base::page::{seal, set_page_lsn, PageKind, OFF_KIND};
 
     const PAGE: usize = 4096;
@@ -410,6 +411,38 @@ mod tests {
         assert_eq!(check(dir.path()).findings[0].page, Some(lost as u32));
     }
 
+    /// A slot's last page cannot be read: no start opens that slot. All else is verified with the catalog, and can be looked at.
+    #[test]
+    fn a_damaged_undo_page_keeps_nothing_else_from_being_verified() {
+        for unfinished in [false, true] {
+            let (dir, path) = directory_with_history(true);
+            if unfinished {
+                let engine = engine(dir.path());
+                let table = engine.open_table("d/t").unwrap();
+                let mut session = engine.session();
+                session.insert(&table, b"never committed", b"x").unwrap();
+                session.prepare(b"x").unwrap();
+                session.detach_prepared();
+                drop((session, table));
+                engine.close(CloseMode::Clean).unwrap();
+            }
+            let mut bytes = std::fs::read(&path).unwrap();
+            let slots = get_u32(&bytes, PAGE + 52) as usize;
+            let tails: Vec<u32> = (0..slots).map(|slot| get_u32(&bytes, PAGE + 64 + 8 * slot + 4)).collect();
+            let tails: Vec<u32> = tails.into_iter().filter(|&page| page != PageNo::NONE.0).collect();
+            assert!(!tails.is_empty());
+            for &tail in &tails {
+                bytes[tail as usize * PAGE + 3000] ^= 1;
+            }
+            std::fs::write(&path, &bytes).unwrap();
+            let report = check(dir.path());
+            let found: Vec<_> = report.findings.iter().filter_map(|f| f.page).collect();
+            assert_eq!((found, report.findings.len()), (tails.clone(), tails.len()), "{:?}", report.findings);
+            let inspection = Inspection::open(dir.path()).unwrap();
+            assert_eq!(inspection.list().unwrap().len(), 4);
+        }
+    }
+
     #[test]
     fn a_cut_undo_file_is_found() {
         // Rolled back: the pages at the end are free.
@@ -451,7 +484,9 @@ mod tests {
     fn pages_newer_than_the_log_are_found_where_the_start_reads_one() {
         let dir = directory();
         let undo = dir.path().join(DIRECTORY).join("undo.myr");
-        let used = undo_pages(&std::fs::read(&undo).unwrap());
+        // The directory too: no start opens anything without it.
+        let mut used = undo_pages(&std::fs::read(&undo).unwrap());
+        used.insert(0, 1);
         make_newer(&file(dir.path(), "d"), &[3]);
         make_newer(&undo, &used);
         let report = check(dir.path());

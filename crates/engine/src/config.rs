@@ -86,6 +86,9 @@ pub struct EngineConfig {
     /// Whether changes are logged. Without, see [`Setting::RedoLog`], only a clean stop leaves a data directory that can be
     /// opened.
     pub redo_log: bool,
+    /// Opens the directory although pages cannot be read that tell which transactions had not ended: their changes may look
+    /// committed. For saving what is there, never to go on.
+    pub force_recovery: bool,
     /// Protects pages against torn writes.
     pub doublewrite: bool,
     /// Finds deadlocks at once; else they end by timeout.
@@ -144,6 +147,7 @@ impl EngineConfig {
             log_buffer_bytes: 16 << 20,
             flush_at_commit: FlushAtCommit::Sync,
             redo_log: true,
+            force_recovery: false,
             doublewrite: true,
             deadlock_detect: true,
             max_open_files: 2_000,

@@ -167,6 +167,9 @@ impl Engine {
         };
         if written.is_ok() {
             self.punch_at_last();
+            if let Err(e) = crate::all_ended::leave(&self.parts) {
+                (self.parts.report)(Level::Warning, &format!("the log's header is as it was before the stop: {e}"));
+            }
         }
         flushed.and(written)
     }

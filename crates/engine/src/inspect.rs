@@ -49,6 +49,8 @@ impl Recovered {
             buffer_pool_bytes: POOL_BYTES,
             page_size: format.page_size,
             background_threads: false,
+            // What looks committed in it is shown so; nothing is changed.
+            force_recovery: true,
             ..EngineConfig::new(data_dir)
         };
         let mut phases = Phases::begin(&config);

@@ -24,6 +24,7 @@
 //! # }
 //! ```
 
+mod all_ended;
 mod backup;
 mod build;
 mod check;

@@ -5,6 +5,7 @@
 //! background workers, tablespaces are opened when they are first used. But a crash may leave the log so full that nothing
 //! can be appended before pages are redone: then they are, between catalog and leftovers.
 
+use crate::all_ended;
 use crate::check::{Checker, EngineSpaces};
 use crate::config::{DuplicateCheck, EngineConfig, Setting};
 use crate::engine::{flush_policy, Engine, Parts};
@@ -69,6 +70,8 @@ pub(crate) fn own_uuid(directory: [u8; 16], space: SpaceId) -> [u8; 16] {
 pub(crate) struct Storage {
     pub(crate) pool: Arc<BufferPool>,
     pub(crate) spaces: Arc<SpaceRegistry>,
+    /// Whether the last stop has noted that every transaction had ended, and nothing was logged since.
+    pub(crate) all_ended: bool,
 }
 
 impl Engine {
@@ -210,7 +213,7 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
         redo_table(),
         Arc::clone(&config.report),
     )?;
-    Ok(Storage { pool, spaces })
+    Ok(Storage { pool, spaces, all_ended: false })
 }
 
 pub(crate) fn recover(
@@ -223,12 +226,18 @@ pub(crate) fn recover(
         let text = format!("the data directory keeps its page size of {} bytes", format.page_size);
         (config.report)(Level::Info, &text);
     }
-    let storage = open_storage(config, io, format)?;
+    let mut storage = open_storage(config, io, format)?;
     for (id, path) in [(SpaceId::SYSTEM, SYSTEM_FILE), (SpaceId::UNDO, UNDO_FILE)] {
         storage.spaces.register(id, path, Some(own_uuid(format.uuid, id)));
     }
     phases.end("open log and pool", 0);
+    let (_, payload) = storage.pool.log().last_checkpoint();
     let summary = storage.pool.recover()?;
+    storage.all_ended = summary.end_lsn == summary.checkpoint_lsn && all_ended::is_note(&payload, summary.end_lsn);
+    if !payload.is_empty() {
+        // Before anything is logged: a log that loses what comes now must not look as if nothing had come.
+        storage.pool.log().checkpoint(summary.checkpoint_lsn, &[])?;
+    }
     let bytes = summary.end_lsn.0 - summary.checkpoint_lsn.0;
     phases.end("log analysis", bytes);
     if summary.mtrs > 0 {
@@ -295,6 +304,8 @@ pub(crate) fn open_transactions(
             deadlock_detect: config.deadlock_detect,
             commit_order: Arc::clone(&config.commit_order),
             promote_bytes: config.promote_bytes,
+            all_ended: storage.all_ended,
+            force: config.force_recovery,
             clock: Arc::clone(&config.clock),
             reporter: Arc::clone(&config.report),
         },

@@ -10,7 +10,7 @@ use crate::purge::{PurgeControl, PurgeShare};
 use crate::snapshot::{SnapshotSlot, Snapshots};
 use crate::trx::{Isolation, Trx, TrxInfo, TrxShared, TrxState};
 use crate::undo::record::LogState;
-use crate::undo::space::{UndoLog, UndoSpace, Unfinished};
+use crate::undo::space::{Opened, UndoLog, UndoSpace, Unfinished, Unreadable};
 use crate::undo::{page, space};
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
@@ -79,6 +79,10 @@ pub struct TrxConfig {
     pub commit_order: Arc<dyn CommitOrder>,
     /// An index that has about so many bytes of leaves in its tablespace's pack tree gets a root of its own.
     pub promote_bytes: u64,
+    /// At the last stop every transaction had ended, and nothing was logged since: undo slots that cannot be read do no harm.
+    pub all_ended: bool,
+    /// Opens although an undo slot cannot be read in which a transaction may not have ended; its changes look committed then.
+    pub force: bool,
     /// Time.
     pub clock: Arc<dyn Clock>,
     /// Error log.
@@ -168,15 +172,19 @@ pub struct TrxSystem {
     index_dropped: OnceLock<IndexDropped>,
     /// Held shared by whoever follows undo records into trees that no table definition protects.
     tree_users: RwLock<()>,
+    /// A slot was set aside of which nobody knows whether its last transaction had ended.
+    undo_in_doubt: bool,
 }
 
 impl TrxSystem {
     /// Reads the undo directory; finds unfinished and prepared transactions, whose changes stay locked until they end.
     ///
     /// # Errors
-    /// Those of reading undo pages.
+    /// Those of reading undo pages, but see [`TrxConfig::all_ended`] and [`TrxConfig::force`].
     pub fn open(pool: Arc<BufferPool>, config: TrxConfig) -> Result<Arc<TrxSystem>> {
-        let (undo, limit, unfinished) = UndoSpace::open(Arc::clone(&pool))?;
+        let Opened { space: undo, limit, unfinished, unreadable } =
+            UndoSpace::open(Arc::clone(&pool), Arc::clone(&config.reporter))?;
+        let undo_in_doubt = set_aside(&pool, &config, limit, unreadable)?;
         // All ids of the last reservation may have been given out.
         let next = limit;
         let active: Vec<TrxId> = unfinished.iter().map(|u| u.log.trx).collect();
@@ -204,6 +212,7 @@ impl TrxSystem {
             index_alive: OnceLock::new(),
             index_dropped: OnceLock::new(),
             tree_users: RwLock::default(),
+            undo_in_doubt,
             config,
         });
         system.adopt_unfinished(unfinished);
@@ -296,6 +305,11 @@ impl TrxSystem {
     /// Transactions that changed something and were committed since the start.
     pub fn commit_count(&self) -> u64 {
         self.snapshots.commits()
+    }
+
+    /// Whether every transaction that has written anything has ended, as far as its undo log can tell.
+    pub fn all_ended(&self) -> bool {
+        !self.undo_in_doubt && (0..ACTIVE_SHARDS as u64).all(|shard| self.active_shard(TrxId(shard)).is_empty())
     }
 
     /// The id that the next writing transaction gets.
@@ -460,4 +474,42 @@ impl TrxSystem {
     pub(crate) fn missing_entry(page: myriad_base::PageId, index: IndexId) -> Error {
         Error::corrupt(page, format!("index {index} has no entry for a row that is to be changed"))
     }
+}
+
+/// Says what it means that these slots cannot be read; whether a transaction may be in doubt because of one.
+fn set_aside(pool: &BufferPool, config: &TrxConfig, limit: TrxId, slots: Vec<Unreadable>) -> Result<bool> {
+    // A log that has lost its end cannot tell either what came after the note.
+    let all_ended = config.all_ended && !pool.has_lost_log();
+    let mut in_doubt = false;
+    for Unreadable { slot, trx, error } in slots {
+        let whose = match trx {
+            Some(trx) => format!("transaction {trx}"),
+            None => format!("one with an id below {limit}"),
+        };
+        if all_ended {
+            let text = format!("undo slot {slot} is set aside; every transaction in it had ended: {error}");
+            (config.reporter)(Level::Warning, &text);
+        } else if config.force {
+            in_doubt = true;
+            let text = format!(
+                "undo slot {slot} is set aside. If its last transaction ({whose}) had not ended, its changes are not rolled back \
+                 and look committed, and a prepared one is not known any more. Dump all tables and load them into a new data \
+                 directory: {error}"
+            );
+            (config.reporter)(Level::Error, &text);
+        } else {
+            let hint = format!(
+                "undo slot {slot} cannot be read. If its last transaction ({whose}) had not ended, its changes would look \
+                 committed. Restore a backup, or set myriad_force_recovery=1 to start without this slot and dump the tables"
+            );
+            return Err(match error {
+                Error::CorruptPage { page, reason } => Error::CorruptPage { page, reason: format!("{reason}; {hint}") },
+                Error::Io { ref path, .. } => {
+                    Error::CorruptFile { path: path.clone(), reason: format!("{error}; {hint}") }
+                }
+                other => Error::CorruptFile { path: "undo.myr".into(), reason: format!("{other}; {hint}") },
+            });
+        }
+    }
+    Ok(in_doubt)
 }

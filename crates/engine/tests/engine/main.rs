@@ -3,6 +3,7 @@
 mod backup;
 mod clones;
 mod copies;
+mod damaged_undo;
 mod full_log;
 mod handles;
 mod indexes;

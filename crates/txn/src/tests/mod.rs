@@ -79,6 +79,8 @@ fn try_open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Result<Ar
         deadlock_detect: true,
         commit_order: Arc::new(crate::Unordered),
         promote_bytes: 16 << 10,
+        all_ended: false,
+        force: false,
         clock: Arc::new(SystemClock::new()),
         reporter,
     };

@@ -11,9 +11,9 @@ use myriad_base::codec::{get_u32, get_u64, put_u32};
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::page::PageKind;
 use myriad_base::{Error, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
-use myriad_buffer::{BufferPool, Mtr, PageRef, SharedPage};
+use myriad_buffer::{BufferPool, Level, Mtr, PageRef, Reporter, SharedPage};
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 const FREE_LISTS: usize = 16;
@@ -77,9 +77,30 @@ pub struct Unfinished {
     pub xid: Option<Vec<u8>>,
 }
 
+/// A slot that is set aside because a page of it cannot be read: nobody writes to it, and purge leaves it alone.
+pub struct Unreadable {
+    pub slot: u32,
+    /// The last transaction that wrote to it, where that can be read.
+    pub trx: Option<TrxId>,
+    /// Why.
+    pub error: Error,
+}
+
+/// What [`UndoSpace::open`] finds.
+pub struct Opened {
+    pub space: UndoSpace,
+    /// Transaction ids below may have been given out.
+    pub limit: TrxId,
+    pub unfinished: Vec<Unfinished>,
+    pub unreadable: Vec<Unreadable>,
+}
+
 /// See the module.
 pub struct UndoSpace {
     pool: Arc<BufferPool>,
+    report: Reporter,
+    /// The free page that could not be read when one was wanted last; [`PageNo::NONE`] if none.
+    unreadable_free: AtomicU32,
     /// Slots without a transaction, each in the list of the thread that used it last.
     free: [CachePadded<Mutex<Vec<Tail>>>; FREE_LISTS],
     slots: RwLock<Vec<Arc<PurgeSlot>>>,
@@ -109,8 +130,8 @@ pub fn pages_formatted(pool: &BufferPool) -> Result<u32> {
 }
 
 impl UndoSpace {
-    /// Reads the directory and each slot's tail. Returns the space, the transaction id limit and what was unfinished.
-    pub fn open(pool: Arc<BufferPool>) -> Result<(UndoSpace, TrxId, Vec<Unfinished>)> {
+    /// Reads the directory and each slot's tail. A slot that cannot be read is no error: the caller decides what that means.
+    pub fn open(pool: Arc<BufferPool>, report: Reporter) -> Result<Opened> {
         let dir = pool.fix_shared(page::DIRECTORY)?;
         if dir[page::DIR_MAGIC..page::DIR_MAGIC + 8] != page::MAGIC {
             return Err(Error::corrupt(page::DIRECTORY, "it is not an undo directory"));
@@ -130,27 +151,37 @@ impl UndoSpace {
         }
         let space = UndoSpace {
             pool,
+            report,
+            unreadable_free: AtomicU32::new(PageNo::NONE.0),
             free: Default::default(),
             slots: RwLock::default(),
             pages_in_use: AtomicU64::new(used.into()),
         };
-        let mut unfinished = Vec::new();
+        let (mut unfinished, mut unreadable) = (Vec::new(), Vec::new());
         for (no, (head, tail)) in (0..).zip(chains) {
             let position = PurgePosition { page: head, offset: page::BODY, log: None, catching_up: true };
             let pending = AtomicU64::new(u64::from(head != PageNo::NONE));
             let purge = Arc::new(PurgeSlot { no, pending, position: Mutex::new(position) });
             space.slots.write().push(Arc::clone(&purge));
             let mut tail = Tail { slot: no, purge, page: tail, end: 0 };
-            match space.open_slot(&mut tail, head)? {
-                Some(u) => unfinished.push(u),
-                None => space.release(tail),
+            let mut trx = None;
+            match space.open_slot(&mut tail, head, &mut trx) {
+                Ok(Some(u)) => unfinished.push(u),
+                Ok(None) => space.release(tail),
+                Err(error) if is_unreadable(&error) => {
+                    // For purge there is nothing in it.
+                    tail.purge.pending.store(0, Ordering::Relaxed);
+                    unreadable.push(Unreadable { slot: no, trx, error });
+                }
+                Err(error) => return Err(error),
             }
         }
-        Ok((space, limit, unfinished))
+        Ok(Opened { space, limit, unfinished, unreadable })
     }
 
-    /// Completes the tail from its page; what was unfinished there.
-    fn open_slot(&self, tail: &mut Tail, head: PageNo) -> Result<Option<Unfinished>> {
+    /// Completes the tail from its page; what was unfinished there. `last_trx` becomes the last transaction that wrote there, as
+    /// soon as it is known.
+    fn open_slot(&self, tail: &mut Tail, head: PageNo, last_trx: &mut Option<TrxId>) -> Result<Option<Unfinished>> {
         if tail.page == PageNo::NONE {
             return Ok(None);
         }
@@ -162,6 +193,7 @@ impl UndoSpace {
         let last = page::last_log(&p);
         drop(p);
         let Some((header, trx)) = last else { return Ok(None) };
+        *last_trx = Some(trx);
         if head == tail.page && header.page() != head {
             return Ok(None); // The header's page has been purged, so the transaction had committed.
         }
@@ -288,20 +320,20 @@ impl UndoSpace {
                 (get_u32(&dir, page::DIR_HIGH_WATER), PageNo(get_u32(&dir, page::DIR_FREE_HEAD)))
             };
             let mut ready = high_water;
-            if free == PageNo::NONE {
+            // Into memory, before others wait for the directory.
+            let unusable = free == PageNo::NONE || !self.is_free_page_readable(free)?;
+            if unusable {
                 // Disk space first: a full disk must be found before anything is changed.
                 ready += 1;
                 self.pool.spaces().get(SpaceId::UNDO)?.ensure_pages(ready)?;
-            } else {
-                // Into memory, before others wait for the directory.
-                let _ = self.pool.fix_shared(undo_page(free))?;
             }
+            let unusable = unusable.then_some(free);
             let mut mtr = Mtr::start(&self.pool)?;
             let dir = mtr.fix(page::DIRECTORY)?;
             let (id, at) = page::slot_position(self.pool.page_size(), tail.slot);
             let slots = mtr.fix(id)?;
             let old = if tail.page == PageNo::NONE { None } else { Some(mtr.fix(undo_page(tail.page))?) };
-            let Some((no, p)) = self.take_page(&mut mtr, dir, tail, ready)? else { continue };
+            let Some((no, p)) = self.take_page(&mut mtr, dir, tail, ready, unusable)? else { continue };
             let mut last = None;
             if let Some(old) = old {
                 last = page::last_log(mtr.page(old));
@@ -324,10 +356,35 @@ impl UndoSpace {
         }
     }
 
-    /// A page from the free list, or the first never used if it is among the `ready` ones.
-    fn take_page(&self, mtr: &mut Mtr<'_>, dir: PageRef, tail: &Tail, ready: u32) -> Result<Option<(PageNo, PageRef)>> {
+    /// Whether the page that the free list begins with can be read. The others behind it cannot be reached while it cannot: they
+    /// are of no use, but no writer fails for it.
+    fn is_free_page_readable(&self, free: PageNo) -> Result<bool> {
+        match self.pool.fix_shared(undo_page(free)) {
+            Ok(_) => Ok(true),
+            Err(error) if is_unreadable(&error) => {
+                if self.unreadable_free.swap(free.0, Ordering::Relaxed) != free.0 {
+                    let text = format!(
+                        "undo.myr grows although it has free pages, as the first of them cannot be read: {error}"
+                    );
+                    (self.report)(Level::Error, &text);
+                }
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A page from the free list, unless that begins with `unusable`, or the first never used if it is among the `ready` ones.
+    fn take_page(
+        &self,
+        mtr: &mut Mtr<'_>,
+        dir: PageRef,
+        tail: &Tail,
+        ready: u32,
+        unusable: Option<PageNo>,
+    ) -> Result<Option<(PageNo, PageRef)>> {
         let free = PageNo(get_u32(mtr.page(dir), page::DIR_FREE_HEAD));
-        if free != PageNo::NONE {
+        if free != PageNo::NONE && Some(free) != unusable {
             let p = mtr.fix(undo_page(free))?;
             let next = page::next(mtr.page(p));
             let count = get_u32(mtr.page(dir), page::DIR_FREE_COUNT);
@@ -397,6 +454,12 @@ impl UndoSpace {
         self.pages_in_use.fetch_sub(1, Ordering::Relaxed);
         Ok(next)
     }
+}
+
+/// Whether an error says that an undo page cannot be had, now or for ever: it is damaged, the device does not give it, or its redo
+/// was refused.
+fn is_unreadable(error: &Error) -> bool {
+    matches!(error, Error::CorruptPage { .. } | Error::Io { .. } | Error::CorruptLog { .. } | Error::Invalid { .. })
 }
 
 /// Records of changes on an undo page, from this offset to the page's end.
