@@ -100,7 +100,7 @@ impl Sample {
         let used = room.saturating_sub(page::free_bytes(p));
         self.pages += 1;
         self.room += room as u64;
-        // One that has less was left by deletions beside a neighbour that it could not be merged with. So that has more.
+        // One that has less was left by deletions between neighbours that it could not be merged with. So these have more.
         if used * 4 >= room {
             self.typical += 1;
             self.used += used as u64;

@@ -1,14 +1,14 @@
 //! Giving back room: merges.
 //!
-//! A merge is one mini-transaction: parent X, two neighbours under it X from left to right, bitmap. An inner root with one
-//! child takes over the child's content and level. The root of a promoted index is never merged: its neighbours are other
-//! indexes' pages.
+//! A merge is one mini-transaction: parent X, two neighbours under it X from left to right, bitmap. A page goes together with its
+//! left neighbour; where they do not fit, that one is let go and the right one latched. An inner root with one child takes over
+//! the child's content and level. The root of a promoted index is never merged: its neighbours are other indexes' pages.
 
 use crate::alloc;
 use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
 use crate::tree::{Owner, Tree};
-use myriad_base::Result;
+use myriad_base::{PageId, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef};
 
 /// Whether a page is worth a look at its neighbours.
@@ -64,28 +64,9 @@ impl Owner {
             return if parent_is_root { self.collapse_root(mtr, parent) } else { Ok(Merge::Above) };
         }
         let covering = page::route(&Latched(mtr.page(parent)), Target::At(key));
-        let mut at = covering.min(n - 1);
-        let (left_id, left, right_id, right) = loop {
-            let p = mtr.page(parent);
-            let (left_id, right_id) = (self.tree.id(page::child(p, at)), self.tree.id(page::child(p, at + 1)));
-            let (left, right) = (mtr.fix(left_id)?, mtr.fix(right_id)?);
-            if page::is_promoted_root(mtr.page(left)) {
-                return Ok(Merge::None);
-            }
-            if !page::is_promoted_root(mtr.page(right)) {
-                break (left_id, left, right_id, right);
-            }
-            if at != covering || at == 0 {
-                return Ok(Merge::None);
-            }
-            // Not with the neighbour to the right, but with the one to the left.
-            mtr.release_unchanged(right);
-            mtr.release_unchanged(left);
-            at -= 1;
-        };
-        self.tree.expect(mtr.page(left), left_id, level)?;
-        self.tree.expect(mtr.page(right), right_id, level)?;
-        let Some(plan) = Plan::new(mtr.page(parent), at, mtr.page(left), mtr.page(right)) else {
+        let Some(Pair { at, left: (left, left_id), right: (right, right_id), plan }) =
+            self.pair(&mut mtr, parent, covering, level)?
+        else {
             return Ok(Merge::None);
         };
         let freeing = alloc::prepare_free(&mut mtr, if plan.keep_right { left_id } else { right_id })?;
@@ -109,6 +90,34 @@ impl Owner {
         };
         mtr.commit()?;
         Ok(done)
+    }
+
+    /// Child number `covering` of `parent` and the neighbour that it can be merged with: the left one, which who deletes upwards
+    /// has left sparse, or else the right one.
+    fn pair(&self, mtr: &mut Mtr<'_>, parent: PageRef, covering: usize, level: u8) -> Result<Option<Pair>> {
+        let count = page::count(mtr.page(parent));
+        let mut before: Option<(PageRef, PageId)> = None;
+        for at in covering.saturating_sub(1)..=count.min(covering + 1) {
+            let id = self.tree.id(page::child(mtr.page(parent), at));
+            let child = mtr.fix(id)?;
+            // Other indexes' pages, and those of one that was promoted since the tree's owner was looked for.
+            if page::is_promoted_root(mtr.page(child)) {
+                if at >= covering {
+                    break;
+                }
+                mtr.release_unchanged(child);
+                continue;
+            }
+            self.tree.expect(mtr.page(child), id, level)?;
+            if let Some((left, left_id)) = before {
+                if let Some(plan) = Plan::new(mtr.page(parent), at - 1, mtr.page(left), mtr.page(child)) {
+                    return Ok(Some(Pair { at: at - 1, left: (left, left_id), right: (child, id), plan }));
+                }
+                mtr.release_unchanged(left);
+            }
+            before = Some((child, id));
+        }
+        Ok(None)
     }
 
     /// The root has a single child: it takes over its content, until it has more than one or is a leaf.
@@ -154,6 +163,15 @@ enum Merge {
     Done { upwards: bool },
     /// Two pages became one, which is the root's only child.
     LastTwo,
+}
+
+/// Two neighbours that can be merged, latched.
+struct Pair {
+    /// The number of the left one.
+    at: usize,
+    left: (PageRef, PageId),
+    right: (PageRef, PageId),
+    plan: Plan,
 }
 
 /// How two neighbours become one.

@@ -136,6 +136,39 @@ fn promotion_with_long_keys_against_a_model() {
     }
 }
 
+/// The pages of an index that shrinks come together up to the roots of promoted ones, to the left and to the right.
+#[test]
+fn merges_stop_at_promoted_neighbours() {
+    for ascending in [true, false] {
+        let rig = rig(4096);
+        let (pool, pack) = (&rig.pool, Tree::pack(SPACE));
+        let mut model = Model::new();
+        for id in [1, 2, 3] {
+            for n in 0..9_000 {
+                let (key, value) = (key(id, n, 0), vec![id as u8; 200]);
+                put(pool, pack, &key, &value).unwrap();
+                model.insert(key, value);
+            }
+        }
+        for id in [1, 3] {
+            assert!(pack.promote(pool, IndexId(id)).unwrap().is_some());
+        }
+        let before = check_whole(pool, pack);
+        for n in 0..9_000 {
+            let n = if ascending { n } else { 8_999 - n };
+            if n % 16 != 0 {
+                let key = key(2, n, 0);
+                assert!(take(pool, pack, &key).unwrap().is_some() && model.remove(&key).is_some());
+            }
+        }
+        assert!(is_promoted(pool, 1) && is_promoted(pool, 3) && !is_promoted(pool, 2));
+        check_all(pool, &model);
+        let after = check_whole(pool, pack);
+        let (leaves, inner) = (before.leaf_pages - after.leaf_pages, before.inner_pages - after.inner_pages);
+        assert!(leaves > 400 && inner >= 2, "ascending {ascending}: {before:?}, then {after:?}");
+    }
+}
+
 #[test]
 fn a_split_tells_when_an_index_is_large() {
     let rig = rig(512);
