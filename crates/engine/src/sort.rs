@@ -1,7 +1,9 @@
 //! External merge sort of index entries in bounded memory.
 //!
-//! Entries are collected in one buffer; when it is full they are sorted and written to a temporary file as a *run*. At the
-//! end the runs are merged. An entry in a run: key length, unique length, value length (LEB128), key, value.
+//! Entries are collected in one buffer; when it is full they are sorted and written behind one another to a temporary file, as
+//! a *run*. At the end the runs are merged. An entry in a run: key length, unique length, value length (LEB128), key, value.
+//!
+//! A sorter has one file, however many runs, and the file has no name: a process that is killed leaves nothing behind.
 
 use myriad_base::codec::{push_varint, Reader};
 use myriad_base::{Error, Result};
@@ -45,11 +47,14 @@ fn head_of(key: &[u8]) -> u64 {
 /// Collects entries in any order.
 pub(crate) struct Sorter {
     io: Arc<dyn Io>,
-    /// Path of the temporary files but for their number.
+    /// Path of the temporary file but for its number.
     stem: PathBuf,
     memory_bytes: usize,
     bytes: Vec<u8>,
     entries: Vec<Entry>,
+    /// Opened for the first run.
+    file: Option<Arc<dyn File>>,
+    /// In the order in which they lie in the file.
     runs: Vec<Run>,
 }
 
@@ -61,7 +66,7 @@ const WRITE_BYTES: usize = 1 << 20;
 const MERGE_WIDTH: usize = 64;
 
 impl Sorter {
-    /// Temporary files are called `stem` with a number behind it.
+    /// A temporary file is called `stem` with a number behind it, for the moment that it has a name.
     pub(crate) fn new(io: &Arc<dyn Io>, stem: PathBuf, memory_bytes: u64) -> Sorter {
         let mut sorter = Sorter {
             io: Arc::clone(io),
@@ -69,6 +74,7 @@ impl Sorter {
             memory_bytes: 0,
             bytes: Vec::new(),
             entries: Vec::new(),
+            file: None,
             runs: Vec::new(),
         };
         sorter.set_memory(memory_bytes);
@@ -115,7 +121,7 @@ impl Sorter {
 
     fn spill(&mut self) -> Result<()> {
         self.sort();
-        let mut out = RunWriter::create(&self.io, self.next_path())?;
+        let mut out = self.begin_run()?;
         for e in &self.entries {
             out.push(&entry(&self.bytes, e))?;
         }
@@ -125,10 +131,14 @@ impl Sorter {
         Ok(())
     }
 
-    fn next_path(&self) -> PathBuf {
-        let mut name = self.stem.clone().into_os_string();
-        name.push(format!(".{}", NEXT_FILE.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
-        name.into()
+    /// A run behind the last one.
+    fn begin_run(&mut self) -> Result<RunWriter> {
+        let file = match &self.file {
+            Some(file) => file,
+            None => self.file.insert(open_unnamed(&*self.io, &self.stem)?),
+        };
+        let at = self.runs.last().map_or(0, |run| run.end);
+        Ok(RunWriter { file: Arc::clone(file), run: Run { start: at, end: at }, buffer: Vec::new() })
     }
 
     /// Bytes of all entries added, if they are still in memory.
@@ -138,26 +148,28 @@ impl Sorter {
 
     /// Gives all entries in key order, as often as it is called.
     pub(crate) fn finish(&mut self, visit: &mut dyn FnMut(&SortedEntry<'_>) -> Result<()>) -> Result<()> {
-        if self.runs.is_empty() {
+        if !self.runs.is_empty() && !self.entries.is_empty() {
+            self.spill()?;
+        }
+        let Some(file) = self.file.clone().filter(|_| !self.runs.is_empty()) else {
             self.sort();
             for e in &self.entries {
                 visit(&entry(&self.bytes, e))?;
             }
             return Ok(());
-        }
-        if !self.entries.is_empty() {
-            self.spill()?;
-        }
+        };
         self.bytes = Vec::new();
         self.entries = Vec::new();
         while self.runs.len() > MERGE_WIDTH {
-            let rest = self.runs.split_off(MERGE_WIDTH);
-            let first = std::mem::replace(&mut self.runs, rest);
-            let mut out = RunWriter::create(&self.io, self.next_path())?;
-            merge(&first, self.memory_bytes, &mut |e| out.push(e))?;
+            let mut out = self.begin_run()?;
+            let first: Vec<Run> = self.runs.drain(..MERGE_WIDTH).collect();
+            merge(&*file, &first, self.memory_bytes, &mut |e| out.push(e))?;
             self.runs.push(out.finish()?);
+            let (start, end) = (first[0].start, first[MERGE_WIDTH - 1].end);
+            // Where it fails their room stays taken until the end.
+            let _ = file.punch_hole(start, end - start);
         }
-        merge(&self.runs, self.memory_bytes, visit)
+        merge(&*file, &self.runs, self.memory_bytes, visit)
     }
 
     /// Hands the entries to `push` in key order, as frozen ones of `index` with its id in front of the key.
@@ -199,34 +211,32 @@ fn entry<'a>(bytes: &'a [u8], e: &Entry) -> SortedEntry<'a> {
     SortedEntry { key: &bytes[e.at..key_end], unique_len: e.unique_len as usize, value: &bytes[key_end..end] }
 }
 
-/// A sorted temporary file, removed when dropped.
-struct Run {
-    io: Arc<dyn Io>,
-    file: Arc<dyn File>,
-    path: PathBuf,
-    len: u64,
+/// A new file without a name: it goes with the last who has it open.
+fn open_unnamed(io: &dyn Io, stem: &Path) -> Result<Arc<dyn File>> {
+    let mut path = stem.as_os_str().to_owned();
+    path.push(format!(".{}", NEXT_FILE.fetch_add(1, std::sync::atomic::Ordering::Relaxed)));
+    let path = PathBuf::from(path);
+    // What a process of the same number left that was killed before it had taken the name away.
+    io.remove_file(&path)?;
+    let file = io.open(&path, OpenMode::NEW)?;
+    io.remove_file(&path)?;
+    Ok(file)
 }
 
-impl Drop for Run {
-    fn drop(&mut self) {
-        // A file left behind in the temporary folder is the operating system's to clean.
-        let _ = self.io.remove_file(&self.path);
-    }
+/// A sorted part of the file.
+#[derive(Clone, Copy)]
+struct Run {
+    start: u64,
+    end: u64,
 }
 
 struct RunWriter {
+    file: Arc<dyn File>,
     run: Run,
     buffer: Vec<u8>,
 }
 
 impl RunWriter {
-    fn create(io: &Arc<dyn Io>, path: PathBuf) -> Result<RunWriter> {
-        let mode = OpenMode { create: myriad_io::Create::IfMissing, ..OpenMode::NEW };
-        let file = io.open(&path, mode)?;
-        file.set_len(0)?;
-        Ok(RunWriter { run: Run { io: Arc::clone(io), file, path, len: 0 }, buffer: Vec::new() })
-    }
-
     fn push(&mut self, e: &SortedEntry<'_>) -> Result<()> {
         for n in [e.key.len(), e.unique_len, e.value.len()] {
             push_varint(&mut self.buffer, n as u64);
@@ -240,8 +250,8 @@ impl RunWriter {
     }
 
     fn write(&mut self) -> Result<()> {
-        self.run.file.write_at(&self.buffer, self.run.len)?;
-        self.run.len += self.buffer.len() as u64;
+        self.file.write_at(&self.buffer, self.run.end)?;
+        self.run.end += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
     }
@@ -254,20 +264,20 @@ impl RunWriter {
 
 /// Reads a run from start to end; holds the present entry.
 struct RunReader<'a> {
-    run: &'a Run,
+    file: &'a dyn File,
     buffer: Vec<u8>,
     /// Start of the unread part of the buffer.
     at: usize,
-    /// File offset of the buffer's end.
-    read_to: u64,
+    /// What of the run is behind the buffer's end.
+    rest: Run,
     chunk: usize,
     entry: Entry,
 }
 
 impl<'a> RunReader<'a> {
-    fn new(run: &'a Run, chunk: usize) -> RunReader<'a> {
+    fn new(file: &'a dyn File, run: Run, chunk: usize) -> RunReader<'a> {
         let entry = Entry { head: 0, at: 0, key_len: 0, unique_len: 0, value_len: 0 };
-        RunReader { run, buffer: Vec::new(), at: 0, read_to: 0, chunk, entry }
+        RunReader { file, buffer: Vec::new(), at: 0, rest: run, chunk, entry }
     }
 
     fn parse(&self) -> Option<(Entry, usize)> {
@@ -289,7 +299,7 @@ impl<'a> RunReader<'a> {
                 self.at = end;
                 return Ok(true);
             }
-            if self.read_to == self.run.len {
+            if self.rest.start == self.rest.end {
                 let whole = self.at == self.buffer.len();
                 return if whole { Ok(false) } else { Err(self.damaged()) };
             }
@@ -302,17 +312,17 @@ impl<'a> RunReader<'a> {
         self.buffer.drain(..self.at);
         self.at = 0;
         let kept = self.buffer.len();
-        let wanted = (self.chunk.max(kept) as u64).min(self.run.len - self.read_to) as usize;
+        let wanted = (self.chunk.max(kept) as u64).min(self.rest.end - self.rest.start) as usize;
         self.buffer.resize(kept + wanted, 0);
-        if self.run.file.read_at(&mut self.buffer[kept..], self.read_to)? != wanted {
+        if self.file.read_at(&mut self.buffer[kept..], self.rest.start)? != wanted {
             return Err(self.damaged());
         }
-        self.read_to += wanted as u64;
+        self.rest.start += wanted as u64;
         Ok(())
     }
 
     fn damaged(&self) -> Error {
-        Error::CorruptFile { path: self.run.path.display().to_string(), reason: "sorted run is cut short".into() }
+        Error::CorruptFile { path: self.file.path().display().to_string(), reason: "sorted run is cut short".into() }
     }
 
     fn get(&self) -> SortedEntry<'_> {
@@ -341,11 +351,16 @@ impl Ord for ByKey<'_> {
     }
 }
 
-fn merge(runs: &[Run], memory_bytes: usize, visit: &mut dyn FnMut(&SortedEntry<'_>) -> Result<()>) -> Result<()> {
+fn merge(
+    file: &dyn File,
+    runs: &[Run],
+    memory_bytes: usize,
+    visit: &mut dyn FnMut(&SortedEntry<'_>) -> Result<()>,
+) -> Result<()> {
     let chunk = (memory_bytes / runs.len().max(1)).clamp(64 << 10, 4 << 20);
     let mut heap = BinaryHeap::new();
-    for run in runs {
-        let mut reader = RunReader::new(run, chunk);
+    for &run in runs {
+        let mut reader = RunReader::new(file, run, chunk);
         if reader.advance()? {
             heap.push(Reverse(ByKey(reader)));
         }
@@ -368,6 +383,7 @@ pub(crate) fn temporary_stem(dir: &Path, id: u32) -> PathBuf {
 mod tests {
     use super::*;
     use myriad_base::random::Random;
+    use myriad_io::{CallKind, SimIo};
 
     fn sorts(memory: u64, count: u64, seed: u64) {
         let dir = tempfile::tempdir().expect("folder");
@@ -382,6 +398,7 @@ mod tests {
             sorter.add(&key, 1, &value).expect("add");
             expected.push((key, value));
         }
+        assert_eq!(std::fs::read_dir(dir.path()).expect("folder").count(), 0, "files with names");
         expected.sort();
         let mut got = Vec::new();
         sorter
@@ -392,8 +409,6 @@ mod tests {
             })
             .expect("finish");
         assert_eq!(got, expected);
-        drop(sorter);
-        assert_eq!(std::fs::read_dir(dir.path()).expect("folder").count(), 0, "temporary files stay");
     }
 
     #[test]
@@ -403,5 +418,46 @@ mod tests {
         // More runs than are merged at once.
         sorts(1000, 2000, 3);
         sorts(1000, 0, 4);
+    }
+
+    #[test]
+    fn many_runs_have_one_file() {
+        let disk = SimIo::new(1);
+        let io: Arc<dyn Io> = Arc::new(disk.clone());
+        let mut sorter = Sorter::new(&io, temporary_stem(Path::new("/tmp"), 1), 0);
+        sorter.memory_bytes = 100;
+        for i in (0..1000_u64).rev() {
+            sorter.add(&i.to_be_bytes(), 8, &[1; 90]).expect("add");
+        }
+        assert_eq!((sorter.runs.len(), disk.calls(CallKind::Open)), (999, 1));
+        // What follows a table's changes reads them twice.
+        for _ in 0..2 {
+            let mut next = 0_u64;
+            let visited = sorter.finish(&mut |e| {
+                assert_eq!(e.key, next.to_be_bytes());
+                next += 1;
+                Ok(())
+            });
+            visited.expect("finish");
+            assert_eq!(next, 1000);
+        }
+        assert_eq!(disk.calls(CallKind::Open), 1);
+        // 64 become one, fifteen times.
+        assert_eq!((sorter.runs.len(), disk.calls(CallKind::Punch)), (55, 15));
+        assert!(disk.list_dir(Path::new("/tmp")).expect("list").is_empty());
+    }
+
+    #[test]
+    fn takes_the_place_of_a_file_left_behind() {
+        let io: Arc<dyn Io> = Arc::new(SimIo::new(1));
+        let stem = temporary_stem(Path::new("/tmp"), 7);
+        let next = NEXT_FILE.load(std::sync::atomic::Ordering::Relaxed);
+        for no in next..next + 100 {
+            io.open(Path::new(&format!("{}.{no}", stem.display())), OpenMode::NEW).expect("open");
+        }
+        let file = open_unnamed(&*io, &stem).expect("open");
+        file.write_at(b"x", 0).expect("write");
+        assert_eq!(file.len().expect("length"), 1);
+        assert_eq!(io.list_dir(Path::new("/tmp")).expect("list").len(), 99);
     }
 }
