@@ -55,6 +55,12 @@ impl BufferPool {
         self.heed_log(self.log().reserve_check())
     }
 
+    /// As [`BufferPool::before_mtr`], for one that ends a transaction: it waits for nobody's pages.
+    pub(crate) fn before_end_mtr(&self) -> Result<Admission<'_>> {
+        self.check_poison()?;
+        self.heed_log(self.log().reserve_end())
+    }
+
     #[cold]
     fn age_pressure(&self) -> Result<()> {
         if self.background.has_threads() {

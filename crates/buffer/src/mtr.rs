@@ -65,6 +65,15 @@ impl<'p> Mtr<'p> {
         Ok(Mtr::admitted(pool, admission))
     }
 
+    /// Begins one that logs a transaction's end and nothing else: it does not wait for room in the log, some is kept for it.
+    ///
+    /// # Errors
+    /// When the engine is poisoned.
+    pub fn start_end(pool: &'p BufferPool) -> Result<Mtr<'p>> {
+        let admission = pool.before_end_mtr()?;
+        Ok(Mtr::admitted(pool, admission))
+    }
+
     /// Begins one that logs nothing: pages of in-memory tables alone. Never waits for room in the log.
     ///
     /// # Errors

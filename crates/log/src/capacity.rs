@@ -148,14 +148,42 @@ impl Log {
         }
     }
 
+    /// As [`Log::reserve_check`], for the few bytes that end a transaction. Its end may have been decided elsewhere (in the
+    /// binary log) and cannot be refused, so it does not wait for others' pages: there is room kept for it. Should that be used
+    /// up, too, it waits for a checkpoint, without a limit.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`].
+    #[inline]
+    pub fn reserve_end(&self) -> Result<Admission<'_>> {
+        while self.slots.end_relaxed() >= self.throttle_at.load(Ordering::Relaxed) {
+            self.check_poison()?;
+            // The other half is for those who look at the same time.
+            if self.is_off() || self.age() < self.room() + self.kept() / 2 {
+                break;
+            }
+            self.ask_for_room(Duration::from_millis(20));
+        }
+        Ok(Admission(None))
+    }
+
+    /// Bytes of the ring that only ends of transactions may use.
+    fn kept(&self) -> u64 {
+        self.file_capacity.load(Ordering::Relaxed) / 64
+    }
+
+    /// Bytes of the ring for all others. The checkpoint's block is never overwritten.
+    fn room(&self) -> u64 {
+        self.file_capacity.load(Ordering::Relaxed) - BLOCK - self.kept()
+    }
+
     /// Counts one in, if the file has room for all who are.
     pub(crate) fn admit(&self) -> Option<Admission<'_>> {
         let others = self.admitted.fetch_add(1, Ordering::AcqRel);
         let admission = Admission(Some(self));
         // Looked at after the count: whoever is no longer in it has appended.
         let age = self.age();
-        let room = self.file_capacity.load(Ordering::Relaxed) - BLOCK;
-        let fits = age < self.capacity() && age + (others + 1) * self.share() <= room;
+        let fits = age < self.capacity() && age + (others + 1) * self.share() <= self.room();
         fits.then_some(admission)
     }
 

@@ -421,7 +421,7 @@ impl TrxSystem {
         if log.header.is_none() {
             return Ok(Lsn(0));
         }
-        let mut mtr = Mtr::start(&self.pool)?;
+        let mut mtr = Mtr::start_end(&self.pool)?;
         log.set_state(&mut mtr, state)?;
         mtr.commit()
     }

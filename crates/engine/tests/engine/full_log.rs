@@ -54,6 +54,66 @@ fn crashed() -> (SimIo, Rows) {
     })
 }
 
+/// What was decided elsewhere is not refused because pages cannot be written for a while, and nobody has to stop the engine for it.
+#[test]
+fn transactions_end_in_a_full_log() {
+    let io = SimIo::new(3);
+    let engine = open_sim(&io, EngineConfig { buffer_pool_bytes: 32 << 20, ..config("/data") }).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    engine.create_table("e/t", &spec()).unwrap();
+    let table = engine.open_table("e/t").unwrap();
+    let mut sessions: Vec<_> = (0..100).map(|_| engine.session()).collect();
+    for (i, session) in (0u8..).zip(&mut sessions) {
+        session.insert(&table, &[i], b"a row").unwrap();
+        if i % 4 != 0 {
+            session.prepare(&[i]).unwrap();
+        }
+    }
+    engine.checkpoint_now().unwrap();
+    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let filling = scope.spawn(|| {
+            let table = engine.open_table("d/t").unwrap();
+            let mut session = engine.session();
+            for i in (0u32..).take_while(|_| !done.load(Ordering::Acquire)) {
+                session.insert(&table, &i.to_be_bytes(), &[7; 3000]).unwrap();
+                session.commit().unwrap();
+            }
+        });
+        while metric(&engine, "log_age_bytes") < metric(&engine, "log_capacity_bytes") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let begun = std::time::Instant::now();
+        for (i, session) in sessions.iter_mut().enumerate() {
+            match i % 4 {
+                0 => session.commit().unwrap(),
+                1 => session.detach_prepared(),
+                _ => {
+                    session.commit_ordered();
+                    session.commit_finish(i % 4 == 2).unwrap();
+                }
+            }
+            if i % 4 == 1 {
+                assert!(engine.commit_by_xid(&[i as u8]).unwrap());
+            }
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "they waited for room");
+        assert!(metric(&engine, "log_age_bytes") >= metric(&engine, "log_capacity_bytes"), "it is not full");
+        let crashed = io.crash(1);
+        done.store(true, Ordering::Release);
+        io.clear_faults();
+        filling.join().unwrap();
+        assert_eq!(rows(&engine, "e/t").len(), 100);
+        let restarted = open_sim(&crashed, sim_config()).unwrap();
+        // Those that nobody waited for may be prepared still.
+        let left = restarted.prepared();
+        assert!(left.iter().all(|xid| xid[0] % 4 == 3), "{left:?}");
+        left.iter().for_each(|xid| assert!(restarted.commit_by_xid(xid).unwrap()));
+        assert_eq!(rows(&restarted, "e/t").len(), 100);
+    });
+}
+
 /// Whoever meets a log that fails tells the error log at once: nobody may come after, and a DBA would see an engine that refuses
 /// everything and says nothing.
 #[test]

@@ -138,3 +138,43 @@ fn large_pages_have_room_for_all_who_are_let_in() {
         log.checkpoint(end, b"").unwrap();
     }
 }
+
+/// Ends of transactions wait for no checkpoint: some room is kept for them, however many others were let in before.
+#[test]
+fn ends_of_transactions_have_room_of_their_own() {
+    for capacity in [256 << 10, 4 << 20] {
+        let c = config(capacity, 64 << 10);
+        let io = disk(6, c);
+        let (log, _) = open(&io, c);
+        let log = &log;
+        while let Some(_admission) = log.admit() {
+            append(log, &[1; 1000]);
+        }
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| drop(log.reserve_check().unwrap()));
+            for _ in 0..capacity / 64 / 2 / 48 {
+                let _admission = log.reserve_end().unwrap();
+                append(log, &[2; 40]);
+            }
+            assert!(log.end_lsn() <= log.writable_end(), "{} beyond {}", log.end_lsn(), log.writable_end());
+            let end = log.end_lsn();
+            log.flush_to(end).unwrap();
+            assert!(!waiter.is_finished());
+            // Beyond that they wait, too, rather than be refused or fill the file.
+            let many = scope.spawn(|| {
+                for _ in 0..capacity / 48 {
+                    let _admission = log.reserve_end().unwrap();
+                    append(log, &[2; 40]);
+                }
+            });
+            while log.writable_end().0 - log.end_lsn().0 > capacity / 64 / 2 + 4096 {
+                std::thread::yield_now();
+            }
+            std::thread::sleep(Duration::from_millis(60));
+            assert!(log.end_lsn() <= log.writable_end() && !many.is_finished());
+            while !many.is_finished() || !waiter.is_finished() {
+                log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+            }
+        });
+    }
+}
