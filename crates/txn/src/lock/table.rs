@@ -447,37 +447,49 @@ impl LockTable {
         }
     }
 
-    /// All locks and requests, shard by shard (not one moment's picture of the whole). `f` is called without any mutex.
-    pub fn list(&self, f: &mut dyn FnMut(&LockInfo)) {
+    /// All locks and requests, shard by shard (not one moment's picture of the whole), until `f` gives false. `f` is called
+    /// without any mutex.
+    pub fn list(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        self.each_shard(f, |queues, infos| queues.each(|queue| self.add_infos(queue, false, infos)));
+    }
+
+    /// As [`LockTable::list`], the requests that wait alone.
+    pub fn list_waits(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        self.each_shard(f, |queues, infos| queues.each_apart(|queue| self.add_infos(queue, true, infos)));
+    }
+
+    fn each_shard(&self, f: &mut dyn FnMut(&LockInfo) -> bool, mut add: impl FnMut(&Groups, &mut Vec<LockInfo>)) {
         let mut infos = Vec::new();
         for no in 0..SHARDS {
-            let queues = self.lock_shard(no);
-            queues.each(|queue| {
-                for (at, l) in queue.locks.iter().enumerate() {
-                    let mut blockers = Vec::new();
-                    if l.waiting {
-                        queue.each_blocker(&*self.order, &l.trx, l.mode, at, |b| {
-                            let id = b.trx.shown_id();
-                            if !blockers.contains(&id) {
-                                blockers.push(id);
-                            }
-                            true
-                        });
+            add(&self.lock_shard(no), &mut infos);
+            if !infos.drain(..).all(|info| f(&info)) {
+                return;
+            }
+        }
+    }
+
+    fn add_infos(&self, queue: &Queue, waiting_only: bool, infos: &mut Vec<LockInfo>) {
+        for (at, l) in queue.locks.iter().enumerate().filter(|(_, l)| l.waiting || !waiting_only) {
+            let mut blockers = Vec::new();
+            if l.waiting {
+                queue.each_blocker(&*self.order, &l.trx, l.mode, at, |b| {
+                    let id = b.trx.shown_id();
+                    if !blockers.contains(&id) {
+                        blockers.push(id);
                     }
-                    let ShownKey { index, supremum, ref bytes, .. } = queue.key;
-                    infos.push(LockInfo {
-                        trx_id: l.trx.shown_id(),
-                        mode: l.mode,
-                        granted: !l.waiting,
-                        index,
-                        key: bytes.to_vec(),
-                        supremum,
-                        blockers,
-                    });
-                }
+                    true
+                });
+            }
+            let ShownKey { index, supremum, ref bytes, .. } = queue.key;
+            infos.push(LockInfo {
+                trx_id: l.trx.shown_id(),
+                mode: l.mode,
+                granted: !l.waiting,
+                index,
+                key: bytes.to_vec(),
+                supremum,
+                blockers,
             });
-            drop(queues);
-            infos.drain(..).for_each(|info| f(&info));
         }
     }
 
@@ -503,7 +515,7 @@ impl LockTable {
         let mut wake = WakeList::new();
         for no in 0..SHARDS {
             let queues = self.lock_shard(no);
-            queues.each(|queue| {
+            queues.each_apart(|queue| {
                 for l in queue.locks.iter().filter(|l| l.waiting) {
                     l.trx.wait.poke();
                     wake.push(Arc::clone(&l.trx));

@@ -472,8 +472,23 @@ fn the_list_names_blockers() {
     assert!(try_lock(&table, &a, 1, LockMode::X_NEXT_KEY));
     let tb = queue(&table, &b, 1, LockMode::S_RECORD);
     let tc = queue(&table, &c, 1, LockMode::X_RECORD);
-    let mut rows = Vec::new();
-    table.list(&mut |l| rows.push(l.clone()));
+    let listed = |waits_only: bool, most: usize| {
+        let mut rows = Vec::new();
+        let mut add = |l: &LockInfo| {
+            rows.push(l.clone());
+            rows.len() < most
+        };
+        if waits_only {
+            table.list_waits(&mut add);
+        } else {
+            table.list(&mut add);
+        }
+        rows
+    };
+    let waits = listed(true, 9);
+    assert!(waits.len() == 2 && waits.iter().all(|l| !l.granted));
+    assert_eq!(listed(false, 1).len(), 1);
+    let mut rows = listed(false, 9);
     rows.sort_by_key(|l| l.trx_id);
     assert_eq!(rows.len(), 3);
     assert!(rows[0].granted && rows[0].blockers.is_empty());
