@@ -42,7 +42,8 @@ typedef enum {
   MYRIAD_ERR_SHUTTING_DOWN,
   MYRIAD_ERR_XA_UNKNOWN,       /* no prepared transaction of that id */
   MYRIAD_ERR_RECORD_CHANGED,
-  MYRIAD_ERR_MEMORY_FULL       /* in-memory tables hold all that they may */
+  MYRIAD_ERR_MEMORY_FULL,      /* in-memory tables hold all that they may */
+  MYRIAD_ERR_LOCK_TABLE_FULL   /* row locks hold all the memory that they may */
 } myriad_status;
 
 typedef struct myriad_engine myriad_engine;
