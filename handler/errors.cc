@@ -24,6 +24,7 @@ int myriad_error(myriad_status status) {
   case MYRIAD_ERR_POISONED: return MYRIAD_HA_ERR_POISONED;
   case MYRIAD_ERR_NOT_SUPPORTED: return HA_ERR_UNSUPPORTED;
   case MYRIAD_ERR_RECORD_CHANGED: return HA_ERR_RECORD_CHANGED;
+  case MYRIAD_ERR_LOCK_TABLE_FULL: return HA_ERR_LOCK_TABLE_FULL;
   case MYRIAD_ERR_DIRECTORY_LOCKED:
   case MYRIAD_ERR_INVALID:
   case MYRIAD_ERR_SHUTTING_DOWN:
@@ -49,7 +50,8 @@ int myriad_error_noted(myriad_status status, THD *thd) {
 
 int Session::fail(myriad_status status, THD *thd) {
   int error = myriad_error_noted(status, thd);
-  const bool whole = status == MYRIAD_ERR_DEADLOCK || status == MYRIAD_ERR_RECORD_CHANGED;
+  const bool whole =
+      status == MYRIAD_ERR_DEADLOCK || status == MYRIAD_ERR_RECORD_CHANGED || status == MYRIAD_ERR_LOCK_TABLE_FULL;
   /* Also after a time-out no handler in a function or trigger may go on: its statement is undone as a whole. */
   if (thd && (whole || status == MYRIAD_ERR_LOCK_WAIT_TIMEOUT))
     thd->mark_transaction_to_rollback(whole || thd->transaction_rollback_request);

@@ -137,15 +137,42 @@ ST_FIELD_INFO lock_fields[] = {Show::Column("LOCK_TRX_ID", Show::ULonglong(21), 
                                Show::Column("LOCK_KEY", Show::Varchar(1024), NULLABLE),
                                Show::CEnd()};
 
-void add_lock(void *arg, const myriad_lock_info *lock) {
-  rows_of(arg)->push_back({number(lock->trx_id), text(lock->mode), text(lock->granted ? "YES" : "NO"),
-                           text(lock->table), number(lock->index_no), text(lock->index_name),
-                           lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
+/* There can be as many row locks as rows: what is shown of them has an end. */
+constexpr size_t LOCKS_SHOWN_MAX = 100000;
+
+struct Locks {
+  THD *thd;
+  Rows *rows;
+  bool too_many;
+};
+
+/* Whether there is room for one more. */
+bool has_room(void *arg) {
+  auto *locks = static_cast<Locks *>(arg);
+  locks->too_many = locks->rows->size() == LOCKS_SHOWN_MAX;
+  return !locks->too_many && thd_kill_level(locks->thd) == THD_IS_NOT_KILLED;
 }
 
-int fill_locks(THD *thd, TABLE_LIST *tables, COND *) {
-  return fill(thd, tables, [](Rows *rows) { myriad_list_locks(myriad_core, add_lock, rows); });
+bool add_lock(void *arg, const myriad_lock_info *lock) {
+  if (!has_room(arg)) return false;
+  static_cast<Locks *>(arg)->rows->push_back({number(lock->trx_id), text(lock->mode),
+                                              text(lock->granted ? "YES" : "NO"), text(lock->table),
+                                              number(lock->index_no), text(lock->index_name),
+                                              lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
+  return true;
 }
+
+int fill_with_locks(THD *thd, TABLE_LIST *tables, bool waits_only, bool (*add)(void *, const myriad_lock_info *)) {
+  return fill(thd, tables, [&](Rows *rows) {
+    Locks locks = {thd, rows, false};
+    myriad_list_locks(myriad_core, waits_only, add, &locks);
+    if (locks.too_many)
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
+                          "MYRIAD: there are more row locks than the %zu shown", LOCKS_SHOWN_MAX);
+  });
+}
+
+int fill_locks(THD *thd, TABLE_LIST *tables, COND *) { return fill_with_locks(thd, tables, false, add_lock); }
 
 ST_FIELD_INFO wait_fields[] = {Show::Column("REQUESTING_TRX_ID", Show::ULonglong(21), NOT_NULL),
                                Show::Column("BLOCKING_TRX_ID", Show::ULonglong(21), NOT_NULL),
@@ -156,16 +183,16 @@ ST_FIELD_INFO wait_fields[] = {Show::Column("REQUESTING_TRX_ID", Show::ULonglong
                                Show::Column("LOCK_KEY", Show::Varchar(1024), NULLABLE),
                                Show::CEnd()};
 
-void add_wait(void *arg, const myriad_lock_info *lock) {
-  if (!lock->waiting_for_trx_id) return;
-  rows_of(arg)->push_back({number(lock->trx_id), number(lock->waiting_for_trx_id), text(lock->mode), text(lock->table),
-                           number(lock->index_no), text(lock->index_name),
-                           lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
+bool add_wait(void *arg, const myriad_lock_info *lock) {
+  if (!lock->waiting_for_trx_id) return true;
+  if (!has_room(arg)) return false;
+  static_cast<Locks *>(arg)->rows->push_back({number(lock->trx_id), number(lock->waiting_for_trx_id), text(lock->mode),
+                                              text(lock->table), number(lock->index_no), text(lock->index_name),
+                                              lock->key ? text(hex(lock->key, lock->key_len).c_str()) : Cell()});
+  return true;
 }
 
-int fill_waits(THD *thd, TABLE_LIST *tables, COND *) {
-  return fill(thd, tables, [](Rows *rows) { myriad_list_locks(myriad_core, add_wait, rows); });
-}
+int fill_waits(THD *thd, TABLE_LIST *tables, COND *) { return fill_with_locks(thd, tables, true, add_wait); }
 
 ST_FIELD_INFO latch_fields[] = {Show::Column("LATCH", Show::Varchar(64), NOT_NULL),
                                 Show::Column("ACQUIRED", Show::ULonglong(21), NOT_NULL),

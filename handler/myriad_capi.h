@@ -42,7 +42,8 @@ typedef enum {
   MYRIAD_ERR_SHUTTING_DOWN,
   MYRIAD_ERR_XA_UNKNOWN,       /* no prepared transaction of that id */
   MYRIAD_ERR_RECORD_CHANGED,
-  MYRIAD_ERR_MEMORY_FULL       /* in-memory tables hold all that they may */
+  MYRIAD_ERR_MEMORY_FULL,      /* in-memory tables hold all that they may */
+  MYRIAD_ERR_LOCK_TABLE_FULL   /* row locks hold all the memory that they may */
 } myriad_status;
 
 typedef struct myriad_engine myriad_engine;
@@ -143,7 +144,8 @@ typedef struct {
   const char *table; uint32_t index_no; const char *index_name /* null: not known */;
   const uint8_t *key; size_t key_len; uint64_t waiting_for_trx_id /* 0: none */;
 } myriad_lock_info;
-void myriad_list_locks(myriad_engine *, void (*)(void *arg, const myriad_lock_info *), void *arg);
+/* Until the callback gives false. */
+void myriad_list_locks(myriad_engine *, bool waits_only, bool (*)(void *arg, const myriad_lock_info *), void *arg);
 typedef struct {
   const char *name; uint64_t acquired, contended, wait_ns; double contended_percent, hottest_percent; uint32_t hottest;
 } myriad_latch_info;

@@ -547,8 +547,8 @@ int ha_myriad::insert_checked(const uchar *record) {
 }
 
 int ha_myriad::undo_to(uint64_t savepoint, int error) {
-  /* A deadlock's victim is rolled back whole. */
-  if (error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED) return error;
+  /* After these the transaction is rolled back whole. */
+  if (error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED || error == HA_ERR_LOCK_TABLE_FULL) return error;
   const int failed = fail(myriad_rollback_to(core(), savepoint));
   return failed ? failed : error;
 }

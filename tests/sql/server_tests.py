@@ -147,6 +147,27 @@ def test_kill_waiting(where):
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
 
 
+def test_many_locks(where):
+    """Row locks are limited, and so is what is shown of them."""
+    c = database(where)
+    rows(c, "CREATE TABLE few (a INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE many (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO many SELECT seq * 16 FROM seq_1_to_1400000")
+    rows(c, "BEGIN")
+    rows(c, "INSERT INTO few VALUES (1)")
+    rows(c, "SELECT COUNT(*) FROM many WHERE a <= 110000 * 16 FOR UPDATE")
+    other = where.connect(database="d")
+    shown = "SELECT COUNT(*) FROM information_schema.MYRIAD_"
+    expect("locks shown", rows(other, shown + "LOCKS"), ((100000,),))
+    expect("a warning", rows(other, "SHOW WARNINGS")[0][:2], ("Warning", 1105))
+    expect("waits shown", rows(other, shown + "LOCK_WAITS"), ((0,),))
+    expect("too many", code_of(c, "SELECT COUNT(*) FROM many FOR UPDATE"), 1206)
+    expect("rolled back whole", (rows(c, "SELECT * FROM few"), rows(other, shown + "TRX WHERE TRX_LOCKS_HELD > 0")), ((), ((0,),)))
+    for sql in ("UPDATE many SET a = a + 1 WHERE a < 1600", "DELETE FROM many WHERE a < 1600"):
+        expect(sql, code_of(c, sql), 0)
+    rows(c, "DROP TABLE many")
+
+
 def test_kill_check(where):
     """CHECK TABLE ends when it is killed, or has no more time, and says that it has not been done."""
     c, other = database(where), where.connect(database="d")

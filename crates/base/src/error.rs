@@ -110,6 +110,11 @@ pub enum Error {
         /// The limit in bytes.
         limit_bytes: u64,
     },
+    /// Row locks hold all the memory that they may; the transaction, which has many of them, must be rolled back whole.
+    LockTableFull {
+        /// The limit in bytes.
+        limit_bytes: u64,
+    },
     /// The engine refuses further work after a failure it cannot survive (log write, caught panic).
     Poisoned {
         /// The first cause.
@@ -182,6 +187,9 @@ impl fmt::Display for Error {
             Error::BufferPoolExhausted => write!(f, "buffer pool has no free frame"),
             Error::MemoryFull { limit_bytes } => {
                 write!(f, "in-memory tables are limited to {limit_bytes} bytes (myriad_memory_tables_size)")
+            }
+            Error::LockTableFull { limit_bytes } => {
+                write!(f, "row locks are limited to {limit_bytes} bytes (a quarter of myriad_buffer_pool_size)")
             }
             Error::Poisoned { reason } => write!(f, "engine is stopped after a failure: {reason}"),
             Error::NotSupported { what } => write!(f, "not supported: {what}"),

@@ -41,6 +41,7 @@ pub(crate) fn status_of(e: &Error) -> Status {
         Error::DirectoryLocked { .. } => Status::DirectoryLocked,
         Error::BufferPoolExhausted => Status::BufferPool,
         Error::MemoryFull { .. } => Status::MemoryFull,
+        Error::LockTableFull { .. } => Status::LockTableFull,
         Error::Poisoned { .. } => Status::Poisoned,
         Error::NotSupported { .. } => Status::NotSupported,
         Error::Invalid { .. } => Status::Invalid,

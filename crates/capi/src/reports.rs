@@ -73,18 +73,19 @@ pub unsafe extern "C" fn myriad_list_trx(
     });
 }
 
-/// Locks.
+/// Locks, until the callback gives false.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_list_locks(
     e: *mut EngineHandle,
-    visit: Option<unsafe extern "C" fn(*mut c_void, *const CLockInfo)>,
+    waits_only: bool,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const CLockInfo) -> bool>,
     arg: *mut c_void,
 ) {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
     guard_value(Some(&e.engine), (), || {
         let Some(visit) = visit else { return };
-        for l in e.engine.locks() {
+        e.engine.each_lock(waits_only, &mut |l| {
             let (mode, table) = (c_string(l.mode), c_string(&l.table));
             let index_name = l.index_name.as_deref().map(c_string);
             let info = CLockInfo {
@@ -99,8 +100,8 @@ pub unsafe extern "C" fn myriad_list_locks(
                 waiting_for_trx_id: l.waiting_for_trx_id,
             };
             // SAFETY: the callback is the caller's.
-            unsafe { visit(arg, &info) };
-        }
+            unsafe { visit(arg, &info) }
+        });
     });
 }
 

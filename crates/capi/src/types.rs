@@ -34,6 +34,7 @@ pub enum Status {
     XaUnknown,
     RecordChanged,
     MemoryFull,
+    LockTableFull,
 }
 
 /// `myriad_engine`.

@@ -15,13 +15,14 @@ unsafe extern "C" fn collect_name(arg: *mut c_void, name: *const std::ffi::c_cha
     true
 }
 
-unsafe extern "C" fn collect_index(arg: *mut c_void, lock: *const CLockInfo) {
+unsafe extern "C" fn collect_index(arg: *mut c_void, lock: *const CLockInfo) -> bool {
     // SAFETY: as above; a lock's name is null or NUL-terminated.
     unsafe {
         let name = (*lock).index_name;
         let name = if name.is_null() { "unknown".into() } else { CStr::from_ptr(name).to_str().unwrap().into() };
         (*arg.cast::<Vec<String>>()).push(name);
     }
+    true
 }
 
 fn config(dir: &CStr) -> Config {
@@ -150,7 +151,9 @@ fn a_tables_life() {
         assert_eq!(myriad_get(session, table, 5, b"c".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::Invalid);
         assert_eq!(myriad_get(session, table, 0, b"c".as_ptr(), 1, false, 2, 0, &mut row, null_mut()), Status::Ok);
         let mut indexes: Vec<String> = Vec::new();
-        myriad_list_locks(engine, Some(collect_index), (&raw mut indexes).cast());
+        myriad_list_locks(engine, true, Some(collect_index), (&raw mut indexes).cast());
+        assert!(indexes.is_empty(), "nobody waits");
+        myriad_list_locks(engine, false, Some(collect_index), (&raw mut indexes).cast());
         assert_eq!(indexes, ["PRIMARY"]);
         myriad_statement_end(session);
         assert_eq!(myriad_commit(session), Status::Ok);

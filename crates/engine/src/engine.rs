@@ -2,6 +2,7 @@
 
 use crate::check::Checker;
 use crate::config::{CloseMode, EngineConfig, FlushAtCommit, Setting};
+use crate::open::lock_memory_max;
 use crate::rates::Marks;
 use crate::reclaimer::Reclaimer;
 use crate::reports::StartupPhase;
@@ -250,7 +251,8 @@ impl Engine {
             Setting::ChangeBufferMaxSize(percent) => self.parts.pool.set_change_buffer(percent),
             Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
             Setting::BufferPoolBytes(bytes) => {
-                return self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX));
+                self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX))?;
+                self.parts.trx.locks().set_memory_max(lock_memory_max(bytes));
             }
             Setting::BufferPoolBytesCheck(bytes) => {
                 return self.parts.pool.check_size(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ());

@@ -288,6 +288,12 @@ fn lay_out(io: &Arc<dyn Io>, folder: &Path, storage: &Storage, format: Format) -
     format::end_creation(io, folder, format)
 }
 
+/// What row locks may take of memory, beside a buffer pool of so many bytes.
+pub(crate) fn lock_memory_max(buffer_pool_bytes: u64) -> u64 {
+    const AT_LEAST: u64 = 256 << 20;
+    (buffer_pool_bytes / 4).max(AT_LEAST)
+}
+
 pub(crate) fn open_transactions(
     config: &EngineConfig,
     storage: &Storage,
@@ -310,6 +316,7 @@ pub(crate) fn open_transactions(
             reporter: Arc::clone(&config.report),
         },
     )?;
+    trx.locks().set_memory_max(lock_memory_max(config.buffer_pool_bytes));
     phases.end("transactions", 0);
     let resolver = Arc::downgrade(&trx);
     storage.spaces.set_resolver(Box::new(move |space| match resolver.upgrade() {

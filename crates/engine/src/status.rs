@@ -478,18 +478,31 @@ impl Engine {
 
     /// Locks held and waited for; one row for each transaction that a wait is for.
     pub fn locks(&self) -> Vec<LockInfo> {
-        let shares = self.shares().all();
-        let indexes = open_indexes(&shares);
         let mut all = Vec::new();
-        self.trx_system().locks().list(&mut |l| {
-            let row = lock_row(&indexes, l);
-            if l.granted || l.blockers.is_empty() {
-                all.push(row);
-            } else {
-                all.extend(l.blockers.iter().map(|&b| LockInfo { waiting_for_trx_id: b, ..row.clone() }));
-            }
+        self.each_lock(false, &mut |row| {
+            all.push(row);
+            true
         });
         all
+    }
+
+    /// As [`Engine::locks`], one by one until `visit` gives false; there can be very many. `waits_only`: those waited for.
+    pub fn each_lock(&self, waits_only: bool, visit: &mut dyn FnMut(LockInfo) -> bool) {
+        let shares = self.shares().all();
+        let indexes = open_indexes(&shares);
+        let mut show = |l: &myriad_txn::LockInfo| {
+            let row = lock_row(&indexes, l);
+            if l.granted || l.blockers.is_empty() {
+                return visit(row);
+            }
+            l.blockers.iter().all(|&b| visit(LockInfo { waiting_for_trx_id: b, ..row.clone() }))
+        };
+        let locks = self.trx_system().locks();
+        if waits_only {
+            locks.list_waits(&mut show);
+        } else {
+            locks.list(&mut show);
+        }
     }
 
     /// Latch classes.

@@ -218,6 +218,7 @@ impl Trx {
     ) -> Result<bool> {
         set_full_key(&mut self.scratch.key, index, key);
         let gaps = self.isolation().locks_gaps();
+        self.sys.locks().check_room(&self.locks)?;
         loop {
             let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id() };
             let full = &self.scratch.key[..];

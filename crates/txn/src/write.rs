@@ -199,7 +199,7 @@ impl Trx {
     ///
     /// # Errors
     /// [`Error::DuplicateKey`] (the duplicate's key: [`Trx::duplicate_key`]), lock wait errors, those of the tree.
-    /// After [`Error::Deadlock`] the caller must roll back the transaction.
+    /// After [`Error::Deadlock`] and [`Error::LockTableFull`] the caller must roll back the transaction.
     pub fn apply(&mut self, ops: &[Op<'_>]) -> std::result::Result<(), ApplyError> {
         self.apply_ops(ops, Strength::S)
     }
@@ -222,7 +222,9 @@ impl Trx {
     }
 
     fn apply_ops(&mut self, ops: &[Op<'_>], strength: Strength) -> std::result::Result<(), ApplyError> {
-        self.start_writing().map_err(|error| ApplyError { op: 0, error })?;
+        self.start_writing()
+            .and_then(|()| self.sys.locks().check_room(&self.locks))
+            .map_err(|error| ApplyError { op: 0, error })?;
         let before = self.savepoint();
         let mut row = RowKeys { old: None, new: None, settled: true };
         for (i, op) in ops.iter().enumerate() {

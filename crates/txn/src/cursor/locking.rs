@@ -47,6 +47,7 @@ impl Cursor {
         }
         let sys = std::sync::Arc::clone(&trx.sys);
         loop {
+            sys.locks().check_room(&trx.locks)?;
             self.read_ahead(&sys)?;
             let (leaf, slot) = self.locate_in(&sys, trx.place, direction)?;
             let looked = if direction == Direction::Forward {

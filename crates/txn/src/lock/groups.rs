@@ -268,6 +268,15 @@ impl Groups {
         }
     }
 
+    /// Calls `f` with each queue in which anybody may wait.
+    pub(super) fn each_apart(&self, mut f: impl FnMut(&Queue)) {
+        for group in self.map.values() {
+            if let Group::Apart(queues) = group {
+                queues.iter().for_each(|(_, q)| f(q));
+            }
+        }
+    }
+
     /// Number of groups.
     pub(super) fn len(&self) -> usize {
         self.map.len()

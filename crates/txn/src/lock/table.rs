@@ -12,10 +12,10 @@ use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
 use myriad_base::ids::mix;
 use myriad_base::latch::{lock_counted, LatchClass};
-use myriad_base::{IndexId, TrxId};
+use myriad_base::{Error, IndexId, Result, TrxId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 const SHARDS: usize = 256;
@@ -26,6 +26,9 @@ const FILTER_BITS: u32 = 16;
 const KEEP_GROUPS: usize = 4096;
 /// Most locks released while a shard's mutex is held.
 const RELEASE_RUN: usize = 64;
+/// What a group takes in memory, about: its place in the map, its queue, a key of some 40 bytes, its place in the
+/// transaction's list.
+const GROUP_BYTES: u64 = 200;
 /// More sleepers than these are woken before all locks are released.
 const WAKE_AT_ONCE: usize = 64;
 
@@ -41,6 +44,9 @@ pub struct LockTable {
     filter: Box<[AtomicU32]>,
     /// Transactions that have, had or want locks in an index, by hash of its id.
     by_index: Box<[AtomicU32]>,
+    /// Groups in the hands of transactions that have many, and how many there may be.
+    counted: AtomicUsize,
+    counted_max: AtomicUsize,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) order: Arc<dyn CommitOrder>,
     pub(super) detect: AtomicBool,
@@ -85,6 +91,8 @@ impl LockTable {
             shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Groups::default()))).collect(),
             filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
             by_index: (0..INDEX_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            counted: AtomicUsize::new(0),
+            counted_max: AtomicUsize::new(usize::MAX),
             clock,
             order,
             detect: AtomicBool::new(deadlock_detect),
@@ -110,6 +118,32 @@ impl LockTable {
     /// counts from before then on, so it is counted for all who come to a leaf's frame after it.
     pub fn may_have_locks_in(&self, index: IndexId) -> bool {
         self.by_index[index_counter(index) as usize].load(Ordering::Acquire) != 0
+    }
+
+    /// Limits what row locks may take of memory. No limit at first.
+    pub fn set_memory_max(&self, bytes: u64) {
+        let groups = usize::try_from(bytes / GROUP_BYTES).unwrap_or(usize::MAX);
+        self.counted_max.store(groups, Ordering::Relaxed);
+    }
+
+    /// Refuses more locks to a transaction that has many, once there are as many as there may be. Others go on. To be asked
+    /// before each step that locks, as the requests do not look.
+    ///
+    /// # Errors
+    /// [`Error::LockTableFull`].
+    #[inline]
+    pub fn check_room(&self, trx: &TrxLocks) -> Result<()> {
+        let max = self.counted_max.load(Ordering::Relaxed);
+        if trx.counted() == 0 || self.counted.load(Ordering::Relaxed) < max {
+            return Ok(());
+        }
+        Err(Error::LockTableFull { limit_bytes: (max as u64).saturating_mul(GROUP_BYTES) })
+    }
+
+    fn count(&self, more: usize) {
+        if more > 0 {
+            self.counted.fetch_add(more, Ordering::Relaxed);
+        }
     }
 
     fn count_index(&self, counter: u16) {
@@ -197,7 +231,7 @@ impl LockTable {
             }
             Quick::Begun => {
                 self.filter_slot(hash).fetch_add(1, Ordering::Relaxed);
-                trx.add_held(hash);
+                self.count(trx.add_held(hash));
                 trx.note_exclusive(hash, mode);
                 return LockOutcome::Granted { new: true };
             }
@@ -228,7 +262,7 @@ impl LockTable {
         }
         if store {
             queue.push_granted(order, trx, mode);
-            trx.add_held(hash);
+            self.count(trx.add_held(hash));
             trx.note_exclusive(hash, mode);
         }
         LockOutcome::Granted { new: store }
@@ -337,8 +371,22 @@ impl LockTable {
         for (trx, strength) in heirs {
             let mode = LockMode::new(strength, Extent::Gap);
             let covered = queues.queue_mut(heir.hash()).is_some_and(|q| q.covers(&trx, mode));
-            if !covered && trx.add_inherited(heir.hash()) {
-                self.queue_of(queues, heir).push_granted_foreign(&*self.order, &trx, mode, &mut wake);
+            if covered {
+                continue;
+            }
+            let mut quick = Quick::Queue;
+            let added = trx.add_inherited(heir.hash(), || {
+                quick = queues.quick(&trx, heir, mode, true);
+                matches!(quick, Quick::Joined)
+            });
+            let Some(more) = added else { continue };
+            self.count(more);
+            match quick {
+                Quick::Begun => {
+                    self.filter_slot(heir.hash()).fetch_add(1, Ordering::Relaxed);
+                }
+                Quick::Joined => {}
+                _ => self.queue_of(queues, heir).push_granted_foreign(&*self.order, &trx, mode, &mut wake),
             }
         }
         // Last, while the donor's shard is still held: a waiter let go earlier could be in its next transaction by now.
@@ -403,7 +451,10 @@ impl LockTable {
         for counter in trx.take_indexes() {
             self.by_index[usize::from(counter)].fetch_sub(1, Ordering::AcqRel);
         }
-        trx.closed(hashes);
+        let counted = trx.closed(hashes);
+        if counted > 0 {
+            self.counted.fetch_sub(counted, Ordering::Relaxed);
+        }
         wake_all(&mut wake);
     }
 
@@ -447,37 +498,49 @@ impl LockTable {
         }
     }
 
-    /// All locks and requests, shard by shard (not one moment's picture of the whole). `f` is called without any mutex.
-    pub fn list(&self, f: &mut dyn FnMut(&LockInfo)) {
+    /// All locks and requests, shard by shard (not one moment's picture of the whole), until `f` gives false. `f` is called
+    /// without any mutex.
+    pub fn list(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        self.each_shard(f, |queues, infos| queues.each(|queue| self.add_infos(queue, false, infos)));
+    }
+
+    /// As [`LockTable::list`], the requests that wait alone.
+    pub fn list_waits(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        self.each_shard(f, |queues, infos| queues.each_apart(|queue| self.add_infos(queue, true, infos)));
+    }
+
+    fn each_shard(&self, f: &mut dyn FnMut(&LockInfo) -> bool, mut add: impl FnMut(&Groups, &mut Vec<LockInfo>)) {
         let mut infos = Vec::new();
         for no in 0..SHARDS {
-            let queues = self.lock_shard(no);
-            queues.each(|queue| {
-                for (at, l) in queue.locks.iter().enumerate() {
-                    let mut blockers = Vec::new();
-                    if l.waiting {
-                        queue.each_blocker(&*self.order, &l.trx, l.mode, at, |b| {
-                            let id = b.trx.shown_id();
-                            if !blockers.contains(&id) {
-                                blockers.push(id);
-                            }
-                            true
-                        });
+            add(&self.lock_shard(no), &mut infos);
+            if !infos.drain(..).all(|info| f(&info)) {
+                return;
+            }
+        }
+    }
+
+    fn add_infos(&self, queue: &Queue, waiting_only: bool, infos: &mut Vec<LockInfo>) {
+        for (at, l) in queue.locks.iter().enumerate().filter(|(_, l)| l.waiting || !waiting_only) {
+            let mut blockers = Vec::new();
+            if l.waiting {
+                queue.each_blocker(&*self.order, &l.trx, l.mode, at, |b| {
+                    let id = b.trx.shown_id();
+                    if !blockers.contains(&id) {
+                        blockers.push(id);
                     }
-                    let ShownKey { index, supremum, ref bytes, .. } = queue.key;
-                    infos.push(LockInfo {
-                        trx_id: l.trx.shown_id(),
-                        mode: l.mode,
-                        granted: !l.waiting,
-                        index,
-                        key: bytes.to_vec(),
-                        supremum,
-                        blockers,
-                    });
-                }
+                    true
+                });
+            }
+            let ShownKey { index, supremum, ref bytes, .. } = queue.key;
+            infos.push(LockInfo {
+                trx_id: l.trx.shown_id(),
+                mode: l.mode,
+                granted: !l.waiting,
+                index,
+                key: bytes.to_vec(),
+                supremum,
+                blockers,
             });
-            drop(queues);
-            infos.drain(..).for_each(|info| f(&info));
         }
     }
 
@@ -503,7 +566,7 @@ impl LockTable {
         let mut wake = WakeList::new();
         for no in 0..SHARDS {
             let queues = self.lock_shard(no);
-            queues.each(|queue| {
+            queues.each_apart(|queue| {
                 for l in queue.locks.iter().filter(|l| l.waiting) {
                     l.trx.wait.poke();
                     wake.push(Arc::clone(&l.trx));

@@ -70,6 +70,7 @@ fn granted_modes(table: &LockTable, key: u32) -> Vec<(u64, &'static str)> {
         if l.key == key_bytes(key) && l.granted {
             found.push((l.trx_id, l.mode.name()));
         }
+        true
     });
     found.sort_unstable();
     found

@@ -31,6 +31,9 @@ pub struct TrxLocks {
     inheritance: AtomicU8,
     /// One more than the counter of the index that it asked in last; 0 = none.
     last_index: AtomicU32,
+    /// How many of its groups of locks [`super::LockTable`] counts, in steps of [`COUNTED_STEP`]: few of a transaction's are
+    /// not counted. Written under the mutex of `held`.
+    counted: AtomicUsize,
     /// Whether there is anything to release: an id or a lock.
     used: AtomicBool,
     held: Mutex<Held>,
@@ -62,6 +65,9 @@ impl Held {
 /// Longer lists are not kept for the next transaction.
 const KEEP_GROUPS: usize = 4096;
 
+/// Groups of locks that a transaction gets before they count.
+pub(super) const COUNTED_STEP: usize = 256;
+
 impl TrxLocks {
     /// Of no transaction yet.
     pub fn new() -> Arc<TrxLocks> {
@@ -76,6 +82,7 @@ impl TrxLocks {
             exclusive: AtomicU64::new(0),
             inheritance: AtomicU8::new(Inheritance::All as u8),
             last_index: AtomicU32::new(0),
+            counted: AtomicUsize::new(0),
             used: AtomicBool::new(false),
             held: Mutex::new(Held::default()),
         })
@@ -188,11 +195,28 @@ impl TrxLocks {
         hash != 0 && self.exclusive.load(Ordering::Relaxed) == hash
     }
 
-    /// Remembers a granted lock. The caller holds its shard's mutex; the transaction has a lock or request in that shard, or
-    /// is the caller's own.
-    pub(super) fn add_held(&self, hash: u64) {
+    /// Remembers a granted lock; gives by how many groups more the transaction counts (mostly 0; the next call gives it if
+    /// this one's answer is not used). The caller holds its shard's mutex; the transaction has a lock or request in that shard,
+    /// or is the caller's own.
+    pub(super) fn add_held(&self, hash: u64) -> usize {
         self.used.store(true, Ordering::Relaxed);
-        self.held.lock().add(hash);
+        let mut held = self.held.lock();
+        held.add(hash);
+        self.count(&held)
+    }
+
+    fn count(&self, held: &Held) -> usize {
+        let (before, now) = (self.counted.load(Ordering::Relaxed), held.groups.len());
+        if now < before + COUNTED_STEP {
+            return 0;
+        }
+        self.counted.store(now, Ordering::Relaxed);
+        now - before
+    }
+
+    /// How many of its groups of locks are counted.
+    pub(super) fn counted(&self) -> usize {
+        self.counted.load(Ordering::Relaxed)
     }
 
     /// Remembers that it has, or will ask for, locks in the index with this counter; whether that is new. The caller is the
@@ -238,16 +262,21 @@ impl TrxLocks {
         }
     }
 
-    /// Remembers a granted lock unless the transaction is releasing its locks. The caller holds the shard mutex of the lock,
-    /// and of another of the same transaction.
-    pub(super) fn add_inherited(&self, hash: u64) -> bool {
+    /// As [`TrxLocks::add_held`], but `None` if the transaction is releasing its locks. `joins` tells whether the lock has
+    /// joined a run, which is remembered. The caller holds the shard mutex of the lock, and of another of the same transaction.
+    pub(super) fn add_inherited(&self, hash: u64, joins: impl FnOnce() -> bool) -> Option<usize> {
         let mut held = self.held.lock();
-        if !held.closing {
-            // It may have had nothing but the request that it waits with.
-            self.used.store(true, Ordering::Relaxed);
+        if held.closing {
+            return None;
+        }
+        // It may have had nothing but the request that it waits with.
+        self.used.store(true, Ordering::Relaxed);
+        if joins() {
+            held.count += 1;
+        } else {
             held.add(hash);
         }
-        !held.closing
+        Some(self.count(&held))
     }
 
     /// Calls `add` and remembers its lock and index (calls `new_index` if that is new), unless the transaction is no longer
@@ -309,16 +338,18 @@ impl TrxLocks {
         Some(std::mem::take(&mut held.groups))
     }
 
-    /// All locks are gone; the list's memory may serve the next transaction.
-    pub(super) fn closed(&self, mut groups: Vec<u64>) {
+    /// All locks are gone; the list's memory may serve the next transaction. Gives how many groups were counted.
+    pub(super) fn closed(&self, mut groups: Vec<u64>) -> usize {
         groups.clear();
         groups.shrink_to(KEEP_GROUPS);
         let mut held = self.held.lock();
         debug_assert!(held.closing && held.groups.is_empty());
         held.groups = groups;
         held.closing = false;
+        let counted = self.counted.swap(0, Ordering::Relaxed);
         drop(held);
         self.trx_id.store(0, Ordering::Relaxed);
         self.used.store(false, Ordering::Relaxed);
+        counted
     }
 }

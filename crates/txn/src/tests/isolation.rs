@@ -464,3 +464,30 @@ fn overtake(isolation: Isolation) {
     a.commit(Durability::Configured).unwrap();
     assert_eq!(names(&mut a), ["y1", "y21", "y321"]);
 }
+
+#[test]
+fn too_many_row_locks_are_refused() {
+    let rig = filled(2_000);
+    rig.sys.locks().set_memory_max(800 * 200);
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    let scan = |t: &mut Trx| {
+        let mut cursor = Cursor::new(rig.rows, locking(Strength::X));
+        let mut found = cursor.seek(t, Seek::First, &[])?;
+        let mut rows = 0;
+        while found {
+            rows += 1;
+            found = cursor.next(t)?;
+        }
+        Ok(rows)
+    };
+    let full = Error::LockTableFull { limit_bytes: 800 * 200 };
+    assert_eq!(scan(&mut a), Err(full.clone()));
+    assert!(a.locks.locks_held() < 1_800);
+    assert_eq!(rig.lock(&mut a, &key(5), Strength::S), Err(full.clone()));
+    assert_eq!(rig.insert(&mut a, &key(5), b"a"), Err(full));
+    rig.insert(&mut b, &key(19_999), b"b").unwrap();
+    a.rollback().unwrap();
+    b.rollback().unwrap();
+    rig.sys.locks().set_memory_max(u64::MAX);
+    assert_eq!(scan(&mut a), Ok(2_000));
+}

@@ -1,6 +1,7 @@
 //! Conflicts, queue order, upgrades, deadlocks, time-outs, kills, implicit locks, inheritance, listing.
 
 use super::*;
+use myriad_base::Error;
 
 const ALL: [LockMode; 7] = [
     LockMode::S_RECORD,
@@ -408,6 +409,62 @@ fn an_insert_splits_the_gap_for_its_lockers() {
     done(&table, &[&a, &b, &c]);
 }
 
+/// A transaction that fills a gap that it has locked has a lock on each of its rows.
+#[test]
+fn inherited_locks_of_neighbours_are_one_run() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    assert!(try_lock(&table, &a, 1000, LockMode::X_NEXT_KEY));
+    for key in 0..64 {
+        table.inherit_on_insert(LockKey::entry(&key_bytes(key)), LockKey::entry(&key_bytes(1000)));
+    }
+    assert_eq!((table.queues(), a.locks_held()), (5, 65));
+    for key in 0..64 {
+        assert_eq!(granted_modes(&table, key), [(1, "X,GAP")]);
+    }
+    let waits = queue(&table, &b, 5, LockMode::INSERT_INTENTION);
+    table.release_all(&a);
+    assert_eq!(table.wait(&b, waits, LONG), WaitOutcome::Granted);
+    done(&table, &[&a, &b]);
+}
+
+#[test]
+fn who_has_many_locks_gets_no_more_when_the_memory_is_full() {
+    let table = table();
+    table.set_memory_max(1_000 * 200);
+    let (a, b, c) = (trx(1), trx(2), trx(3));
+    let full = Err(Error::LockTableFull { limit_bytes: 1_000 * 200 });
+    for key in 0..900 {
+        assert!(try_lock(&table, &a, key * 16, LockMode::X_RECORD));
+        assert_eq!(table.check_room(&a), Ok(()));
+    }
+    for key in 2_000..2_050 {
+        assert!(try_lock(&table, &b, key * 16, LockMode::X_RECORD));
+    }
+    // A run of neighbours counts once.
+    for key in 100_000..101_000 {
+        assert!(try_lock(&table, &c, key, LockMode::X_RECORD));
+    }
+    assert_eq!(table.check_room(&a), Ok(()));
+    assert!(try_lock(&table, &a, 50_000, LockMode::X_NEXT_KEY));
+    for key in 1_000..1_255 {
+        table.inherit_on_insert(LockKey::entry(&key_bytes(key * 16)), LockKey::entry(&key_bytes(50_000)));
+    }
+    assert_eq!(table.check_room(&a), full, "inherited ones count");
+    assert_eq!((table.check_room(&b), table.check_room(&c)), (Ok(()), Ok(())), "few locks are always to be had");
+    table.release_all(&a);
+    for key in 3_000..3_300 {
+        assert!(try_lock(&table, &b, key * 16, LockMode::X_RECORD));
+    }
+    assert_eq!(table.check_room(&b), Ok(()));
+    table.set_memory_max(100 * 200);
+    assert!(table.check_room(&b).is_err());
+    done(&table, &[&a, &b, &c]);
+    a.begin(TrxId(4), Inheritance::All);
+    assert_eq!(table.check_room(&a), Ok(()));
+    done(&table, &[&a]);
+}
+
 #[test]
 fn a_prepared_transaction_keeps_its_exclusive_records_alone() {
     let table = table();
@@ -472,8 +529,23 @@ fn the_list_names_blockers() {
     assert!(try_lock(&table, &a, 1, LockMode::X_NEXT_KEY));
     let tb = queue(&table, &b, 1, LockMode::S_RECORD);
     let tc = queue(&table, &c, 1, LockMode::X_RECORD);
-    let mut rows = Vec::new();
-    table.list(&mut |l| rows.push(l.clone()));
+    let listed = |waits_only: bool, most: usize| {
+        let mut rows = Vec::new();
+        let mut add = |l: &LockInfo| {
+            rows.push(l.clone());
+            rows.len() < most
+        };
+        if waits_only {
+            table.list_waits(&mut add);
+        } else {
+            table.list(&mut add);
+        }
+        rows
+    };
+    let waits = listed(true, 9);
+    assert!(waits.len() == 2 && waits.iter().all(|l| !l.granted));
+    assert_eq!(listed(false, 1).len(), 1);
+    let mut rows = listed(false, 9);
     rows.sort_by_key(|l| l.trx_id);
     assert_eq!(rows.len(), 3);
     assert!(rows[0].granted && rows[0].blockers.is_empty());
