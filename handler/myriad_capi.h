@@ -61,6 +61,7 @@ typedef struct {
   const char *data_dir;                 /* the server's data directory; files go under data_dir/#myriad/ */
   uint64_t buffer_pool_size;            /* bytes */
   uint64_t memory_tables_size;          /* most of it for in-memory tables, bytes; 0 = a quarter */
+  uint64_t row_locks_size;              /* most memory of row locks beside it, bytes; 0 = half as much, 1 GiB at least */
   uint32_t buffer_pool_instances;
   uint32_t page_cleaners;
   uint32_t io_capacity, io_capacity_max;/* pages a second */
@@ -111,7 +112,8 @@ typedef enum {
   MYRIAD_SET_BUFFER_POOL_SIZE_CHECK,    /* changes nothing: would MYRIAD_SET_BUFFER_POOL_SIZE be refused now? */
   MYRIAD_SET_MEMORY_TABLES_SIZE,
   MYRIAD_SET_REDO_LOG,                  /* on: waits until every changed page is written */
-  MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE
+  MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE,
+  MYRIAD_SET_ROW_LOCKS_SIZE
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */

@@ -10,7 +10,7 @@ static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_l
 static ulong io_capacity, io_capacity_max, change_buffer_max_size, max_open_files, tablespace_duplicate_check;
 static ulong force_recovery;
 static int tablespace_duplicate_check_threads;
-static ulonglong log_capacity, memory_tables_size;
+static ulonglong log_capacity, memory_tables_size, row_locks_size;
 static char *background_cpus, *backup_dir;
 static my_bool buffer_pool_warm_up;
 static const ulonglong pool_size_min = 5ULL << 20, pool_size_step = 1ULL << 20;
@@ -45,6 +45,7 @@ static bool apply_setting(myriad_setting setting, ulonglong value) {
   }
 MYRIAD_SETTER(buffer_pool_size, ulonglong, MYRIAD_SET_BUFFER_POOL_SIZE)
 MYRIAD_SETTER(memory_tables_size, ulonglong, MYRIAD_SET_MEMORY_TABLES_SIZE)
+MYRIAD_SETTER(row_locks_size, ulonglong, MYRIAD_SET_ROW_LOCKS_SIZE)
 MYRIAD_SETTER(io_capacity, ulong, MYRIAD_SET_IO_CAPACITY)
 MYRIAD_SETTER(io_capacity_max, ulong, MYRIAD_SET_IO_CAPACITY_MAX)
 MYRIAD_SETTER(change_buffer_max_size, ulong, MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE)
@@ -108,6 +109,11 @@ static MYSQL_SYSVAR_ULONGLONG(memory_tables_size, memory_tables_size, PLUGIN_VAR
                               "quarter. More than three quarters "
                               "count as three quarters. Raise it if statements fail with error 1114 (table is full).",
                               nullptr, set_memory_tables_size, 0, 0, ULONGLONG_MAX / 2, 0);
+static MYSQL_SYSVAR_ULONGLONG(row_locks_size, row_locks_size, PLUGIN_VAR_RQCMDARG,
+                              "What row locks may take of memory beside the buffer pool, in bytes. Default 0: half as "
+                              "much as the pool, 1 GiB at least. Raise it if statements fail with error 1206 (too many "
+                              "locks).",
+                              nullptr, set_row_locks_size, 0, 0, ULONGLONG_MAX / 2, 0);
 static MYSQL_SYSVAR_ULONG(buffer_pool_instances, buffer_pool_instances, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                           "Partitions of the buffer pool, each with its own latches. Default 0: one for each 4096 "
                           "pages, at most 16. Raise it if "
@@ -239,6 +245,7 @@ static MYSQL_THDVAR_ULONGLONG(sort_buffer_size, PLUGIN_VAR_RQCMDARG,
 
 struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),
                                                       MYSQL_SYSVAR(memory_tables_size),
+                                                      MYSQL_SYSVAR(row_locks_size),
                                                       MYSQL_SYSVAR(buffer_pool_instances),
                                                       MYSQL_SYSVAR(page_cleaners),
                                                       MYSQL_SYSVAR(io_capacity),
@@ -282,6 +289,7 @@ void myriad_fill_config(myriad_config *config) {
   config->data_dir = mysql_real_data_home;
   config->buffer_pool_size = myriad_buffer_pool_size;
   config->memory_tables_size = memory_tables_size;
+  config->row_locks_size = row_locks_size;
   config->buffer_pool_instances = uint32_t(buffer_pool_instances);
   config->page_cleaners = uint32_t(page_cleaners);
   config->io_capacity = uint32_t(io_capacity);

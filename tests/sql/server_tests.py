@@ -150,9 +150,10 @@ def test_kill_waiting(where):
 def test_many_locks(where):
     """Row locks are limited, and so is what is shown of them."""
     c = database(where)
+    rows(c, "SET GLOBAL myriad_row_locks_size = 30000000")
     rows(c, "CREATE TABLE few (a INT PRIMARY KEY)")
     rows(c, "CREATE TABLE many (a INT PRIMARY KEY)")
-    rows(c, "INSERT INTO many SELECT seq * 16 FROM seq_1_to_1400000")
+    rows(c, "INSERT INTO many SELECT seq * 16 FROM seq_1_to_160000")
     rows(c, "BEGIN")
     rows(c, "INSERT INTO few VALUES (1)")
     rows(c, "SELECT COUNT(*) FROM many WHERE a <= 110000 * 16 FOR UPDATE")
@@ -166,6 +167,7 @@ def test_many_locks(where):
     for sql in ("UPDATE many SET a = a + 1 WHERE a < 1600", "DELETE FROM many WHERE a < 1600"):
         expect(sql, code_of(c, sql), 0)
     rows(c, "DROP TABLE many")
+    rows(c, "SET GLOBAL myriad_row_locks_size = DEFAULT")
 
 
 def test_kill_check(where):

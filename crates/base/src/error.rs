@@ -189,7 +189,7 @@ impl fmt::Display for Error {
                 write!(f, "in-memory tables are limited to {limit_bytes} bytes (myriad_memory_tables_size)")
             }
             Error::LockTableFull { limit_bytes } => {
-                write!(f, "row locks are limited to {limit_bytes} bytes (a quarter of myriad_buffer_pool_size)")
+                write!(f, "row locks are limited to {limit_bytes} bytes (myriad_row_locks_size)")
             }
             Error::Poisoned { reason } => write!(f, "engine is stopped after a failure: {reason}"),
             Error::NotSupported { what } => write!(f, "not supported: {what}"),

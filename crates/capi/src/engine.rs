@@ -26,6 +26,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     let mut config = EngineConfig::new(unsafe { name(c.data_dir) }?);
     config.buffer_pool_bytes = c.buffer_pool_size;
     config.memory_tables_bytes = c.memory_tables_size;
+    config.row_locks_bytes = c.row_locks_size;
     config.buffer_pool_instances = c.buffer_pool_instances as usize;
     config.page_cleaners = c.page_cleaners.max(1) as usize;
     config.io_capacity = c.io_capacity;
@@ -129,6 +130,7 @@ pub unsafe extern "C" fn myriad_engine_set(e: *mut EngineHandle, setting: u32, v
             9 => Setting::MemoryTablesBytes(value),
             10 => Setting::RedoLog(value != 0),
             11 => Setting::ChangeBufferMaxSize(small(value)),
+            12 => Setting::RowLocksBytes(value),
             other => return Err(Error::invalid(format!("setting {other}"))),
         };
         e.engine.set(setting).map(|()| Status::Ok)

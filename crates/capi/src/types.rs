@@ -56,6 +56,7 @@ pub struct Config {
     pub data_dir: *const c_char,
     pub buffer_pool_size: u64,
     pub memory_tables_size: u64,
+    pub row_locks_size: u64,
     pub buffer_pool_instances: u32,
     pub page_cleaners: u32,
     pub io_capacity: u32,

@@ -30,6 +30,7 @@ fn config(dir: &CStr) -> Config {
         data_dir: dir.as_ptr(),
         buffer_pool_size: 8 << 20,
         memory_tables_size: 0,
+        row_locks_size: 0,
         buffer_pool_instances: 0,
         page_cleaners: 1,
         io_capacity: 1000,

@@ -63,6 +63,8 @@ pub struct EngineConfig {
     pub buffer_pool_bytes: u64,
     /// What in-memory tables may take of the buffer pool, in bytes, at most three quarters of it; 0 = a quarter.
     pub memory_tables_bytes: u64,
+    /// What row locks may take of memory beside the pool, in bytes; 0 = half as much as the pool, 1 GiB at least.
+    pub row_locks_bytes: u64,
     /// Partitions of the pool; 0 = a number that fits the machine.
     pub buffer_pool_instances: usize,
     /// Threads that write pages.
@@ -136,6 +138,7 @@ impl EngineConfig {
             data_dir: data_dir.into(),
             buffer_pool_bytes: 128 << 20,
             memory_tables_bytes: 0,
+            row_locks_bytes: 0,
             buffer_pool_instances: 0,
             page_cleaners: 1,
             io_capacity: 2_000,
@@ -189,6 +192,8 @@ pub enum Setting {
     BufferPoolBytesCheck(u64),
     /// Bytes; see [`EngineConfig::memory_tables_bytes`].
     MemoryTablesBytes(u64),
+    /// Bytes; see [`EngineConfig::row_locks_bytes`].
+    RowLocksBytes(u64),
     /// Files.
     MaxOpenFiles(usize),
     /// For tables created from now on.
@@ -198,4 +203,13 @@ pub enum Setting {
     /// Off: nothing is written to the log and no commit waits for it; a crash leaves a data directory that cannot be opened.
     /// On: every changed page is written first, so that a crash is survived from the return of [`crate::Engine::set`] on.
     RedoLog(bool),
+}
+
+/// What [`EngineConfig::row_locks_bytes`] means beside such a pool.
+pub(crate) fn row_locks_max(row_locks_bytes: u64, buffer_pool_bytes: u64) -> u64 {
+    const AT_LEAST: u64 = 1 << 30;
+    match row_locks_bytes {
+        0 => (buffer_pool_bytes / 2).max(AT_LEAST),
+        bytes => bytes,
+    }
 }

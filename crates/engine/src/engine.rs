@@ -1,8 +1,7 @@
 //! The engine object: settings, closing, and what its parts share.
 
 use crate::check::Checker;
-use crate::config::{CloseMode, EngineConfig, FlushAtCommit, Setting};
-use crate::open::lock_memory_max;
+use crate::config::{row_locks_max, CloseMode, EngineConfig, FlushAtCommit, Setting};
 use crate::rates::Marks;
 use crate::reclaimer::Reclaimer;
 use crate::reports::StartupPhase;
@@ -35,6 +34,8 @@ pub struct Engine {
     emptied_told: Mutex<HashSet<String>>,
     reclaimer: Reclaimer,
     closed: AtomicBool,
+    /// The pool's size and [`EngineConfig::row_locks_bytes`](crate::EngineConfig::row_locks_bytes), as they were set last.
+    row_locks: Mutex<(u64, u64)>,
     io_capacity: AtomicU64,
     io_capacity_max: AtomicU64,
     /// Counters at the last reports.
@@ -84,6 +85,7 @@ impl Engine {
         Engine {
             io_capacity: AtomicU64::new(u64::from(parts.config.io_capacity)),
             io_capacity_max: AtomicU64::new(u64::from(parts.config.io_capacity_max)),
+            row_locks: Mutex::new((parts.config.buffer_pool_bytes, parts.config.row_locks_bytes)),
             marks: Marks::default(),
             parts,
             startup,
@@ -252,12 +254,17 @@ impl Engine {
             Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
             Setting::BufferPoolBytes(bytes) => {
                 self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-                self.parts.trx.locks().set_memory_max(lock_memory_max(bytes));
+                self.row_locks.lock().0 = bytes;
+                self.limit_row_locks();
             }
             Setting::BufferPoolBytesCheck(bytes) => {
                 return self.parts.pool.check_size(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ());
             }
             Setting::MemoryTablesBytes(bytes) => self.parts.pool.set_memory_limit(bytes),
+            Setting::RowLocksBytes(bytes) => {
+                self.row_locks.lock().1 = bytes;
+                self.limit_row_locks();
+            }
             Setting::MaxOpenFiles(files) => self.parts.spaces.set_max_open_files(files),
             Setting::Placement(placement) => self.parts.catalog.set_placement(placement),
             Setting::Doublewrite(on) => {
@@ -273,6 +280,11 @@ impl Engine {
             self.parts.pool.set_io_capacity(normal, max.max(normal));
         }
         Ok(())
+    }
+
+    fn limit_row_locks(&self) {
+        let sizes = self.row_locks.lock();
+        self.parts.trx.locks().set_memory_max(row_locks_max(sizes.1, sizes.0));
     }
 
     /// Makes all that is in the log durable; nothing while the log is off.

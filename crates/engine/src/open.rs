@@ -7,7 +7,7 @@
 
 use crate::all_ended;
 use crate::check::{Checker, EngineSpaces};
-use crate::config::{DuplicateCheck, EngineConfig, Setting};
+use crate::config::{row_locks_max, DuplicateCheck, EngineConfig, Setting};
 use crate::engine::{flush_policy, Engine, Parts};
 use crate::format::{self, Format, Found};
 use crate::reports::StartupPhase;
@@ -288,12 +288,6 @@ fn lay_out(io: &Arc<dyn Io>, folder: &Path, storage: &Storage, format: Format) -
     format::end_creation(io, folder, format)
 }
 
-/// What row locks may take of memory, beside a buffer pool of so many bytes.
-pub(crate) fn lock_memory_max(buffer_pool_bytes: u64) -> u64 {
-    const AT_LEAST: u64 = 256 << 20;
-    (buffer_pool_bytes / 4).max(AT_LEAST)
-}
-
 pub(crate) fn open_transactions(
     config: &EngineConfig,
     storage: &Storage,
@@ -316,7 +310,7 @@ pub(crate) fn open_transactions(
             reporter: Arc::clone(&config.report),
         },
     )?;
-    trx.locks().set_memory_max(lock_memory_max(config.buffer_pool_bytes));
+    trx.locks().set_memory_max(row_locks_max(config.row_locks_bytes, config.buffer_pool_bytes));
     phases.end("transactions", 0);
     let resolver = Arc::downgrade(&trx);
     storage.spaces.set_resolver(Box::new(move |space| match resolver.upgrade() {
