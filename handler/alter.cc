@@ -524,8 +524,8 @@ bool ha_myriad::prepare_commit(TABLE *altered, const Alter_inplace_info *info, I
   close_cursor();
   if (alter->build && finish_build(altered, alter)) return true;
   if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
-  /* Not before: until now others may have inserted. */
-  const int error = find_auto_increment_floor();
+  /* Not before: until now others may have inserted. Nor later: a statement that has changed the table must not fail. */
+  const int error = set_auto_increment_at_least(altered, info->create_info->auto_increment_value, *alter);
   if (error) print_error(error, MYF(0));
   return error;
 }
@@ -561,22 +561,13 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   }
   for (Inplace_alter *one : group)
     if (one->build) one->build->adopted();
-  if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
-  for (Inplace_alter *one : group)
-    if (one->table->set_auto_increment_at_least(altered, info)) return true;
   return false;
 }
 
-/* ALTER TABLE ... AUTO_INCREMENT = n: never below what the rows need. */
-bool ha_myriad::set_auto_increment_at_least(TABLE *, Alter_inplace_info *info) {
-  ulonglong wanted = info->create_info->auto_increment_value;
-  if (!table->found_next_number_field || table->s->next_number_keypart) return false;
-  if (!wanted) wanted = 1;
-  myriad_table *fresh = nullptr;
-  myriad_status status = myriad_table_open(myriad_core, m_name.c_str(), &fresh);
-  if (status == MYRIAD_OK) status = myriad_auto_increment_set(fresh, std::max(wanted, m_auto_increment_floor));
-  if (fresh) myriad_table_close(fresh);
-  if (status == MYRIAD_OK) return false;
-  print_error(myriad_error_noted(status, ha_thd()), MYF(0));
-  return true;
+/* ALTER TABLE ... AUTO_INCREMENT = n: never below what the rows need. A handler error, or 0. */
+int ha_myriad::set_auto_increment_at_least(const TABLE *altered, ulonglong wanted, const Inplace_alter &alter) {
+  if (!table->found_next_number_field || !altered->found_next_number_field || altered->s->next_number_keypart) return 0;
+  if (int error = find_auto_increment_floor()) return error;
+  myriad_table *counting = alter.build ? alter.build->counting_table() : m_table;
+  return myriad_error_noted(myriad_auto_increment_set(counting, std::max(wanted, m_auto_increment_floor)), ha_thd());
 }

@@ -24,6 +24,8 @@ public:
   virtual void give_to(myriad_alteration *) const = 0;
   /* It is in use. */
   virtual void adopted() {}
+  /* Whose AUTO_INCREMENT counter the altered table will have. */
+  virtual myriad_table *counting_table() const { return m_table; }
 
   /* After HA_ERR_FOUND_DUPP_KEY: the server's number of its index, and the row that has it, or one of several, into the
      altered table's record; false if there is none. */

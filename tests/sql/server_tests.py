@@ -355,6 +355,18 @@ def test_auto_increment_floor(where):
     rows(c, "ALTER TABLE t AUTO_INCREMENT = 1, ALGORITHM=INSTANT")
     rows(c, "INSERT INTO t (a) VALUES (7)")
     expect("lower again", rows(c, "SELECT MAX(id) FROM t"), ((4,),))
+    rows(c, "BEGIN")
+    rows(c, "INSERT INTO t (a) VALUES (8)")
+    thread = start(altering, "ALTER TABLE t FORCE, AUTO_INCREMENT = 1, LOCK=NONE")
+    rows(c, "INSERT INTO t (a) VALUES (9)")
+    rows(c, "COMMIT")
+    thread.join(10)
+    rows(c, "INSERT INTO t (a) VALUES (10)")
+    expect("built anew", rows(c, "SELECT MAX(id) FROM t"), ((7,),))
+    rows(c, "DELETE FROM t WHERE id > 3")
+    rows(c, "ALTER TABLE t FORCE, AUTO_INCREMENT = 1, LOCK=NONE")
+    rows(c, "INSERT INTO t (a) VALUES (11)")
+    expect("lower in the new one", rows(c, "SELECT MAX(id) FROM t"), ((4,),))
 
 
 def test_auto_increment_key(where):
