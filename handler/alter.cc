@@ -393,7 +393,7 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
-/* One more than the largest value in the AUTO_INCREMENT column. A handler error, or 0. */
+/* One more than the largest value in the AUTO_INCREMENT column, if there is one more. A handler error, or 0. */
 int ha_myriad::find_auto_increment_floor() {
   m_auto_increment_floor = 1;
   Field *field = table->found_next_number_field;
@@ -405,8 +405,9 @@ int ha_myriad::find_auto_increment_floor() {
   if (!error) {
     error = descending ? index_first(table->record[0]) : index_last(table->record[0]);
     if (!error) {
-      longlong largest = field->val_int();
-      if ((field->flags & UNSIGNED_FLAG) || largest > 0) m_auto_increment_floor = ulonglong(largest) + 1;
+      const auto largest = ulonglong(field->val_int());
+      const bool positive = field->flags & UNSIGNED_FLAG || longlong(largest) > 0;
+      if (positive) m_auto_increment_floor = largest == ULONGLONG_MAX ? largest : largest + 1;
     }
     index_end();
   }
