@@ -205,8 +205,11 @@ bool is_added(const Alter_inplace_info *info, const KEY &key) {
 /* The old table's key that a kept one was; MAX_KEY if there is none. */
 uint old_key_of(const TABLE *old, const Alter_inplace_info *info, const KEY &key) {
   const char *name = key.name.str;
-  for (const auto &pair : info->rename_keys)
-    if (!my_strcasecmp(system_charset_info, pair.new_key->name.str, name)) name = pair.old_key->name.str;
+  for (const auto &pair : info->rename_keys) {
+    if (my_strcasecmp(system_charset_info, pair.new_key->name.str, name)) continue;
+    name = pair.old_key->name.str;
+    break; /* another key may have got the old name */
+  }
   for (uint no = 0; no < old->s->keys; no++)
     if (!my_strcasecmp(system_charset_info, old->key_info[no].name.str, name)) return no;
   return MAX_KEY;
