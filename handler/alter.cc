@@ -267,7 +267,8 @@ std::vector<Inplace_alter *> group_of(const Alter_inplace_info *info) {
 /* What the core is told about one of them. Points at it and into itself. */
 class CoreAlteration {
 public:
-  /* `image` is null for a partition: the server keeps the table's in a file, under `definition_id`. */
+  /* `image` is null for a partition: the server keeps the table's in a file, under `definition_id`. And for a temporary
+     table: it keeps that to itself. */
   CoreAlteration(const std::string &name, const Inplace_alter &alter, const LEX_CUSTRING *image,
                  const LEX_CUSTRING &definition_id)
       : m_name(name), m_alter(alter), m_added(alter.foreign_keys.added),
@@ -549,7 +550,7 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     if (one->table->prepare_commit(altered, info, one)) return true;
   const bool rebuilt = rebuilds(table, altered, info);
   const bool changes_indexes = !rebuilt && info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
-  const LEX_CUSTRING *image = table->s->partition_info_str ? nullptr : table->s->frm_image;
+  const LEX_CUSTRING *image = table->s->partition_info_str || table->s->tmp_table ? nullptr : table->s->frm_image;
   std::list<CoreAlteration> owned;
   std::vector<myriad_alteration> alterations;
   for (Inplace_alter *one : group) {

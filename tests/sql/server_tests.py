@@ -615,6 +615,31 @@ def test_temporary_not_logged(_where):
         expect("events about temporary tables in row format", events, [])
 
 
+def test_temporary_definitions(where):
+    """Definitions of temporary tables, of which each may be another, leave nothing behind."""
+    c = database(where)
+    file = os.path.join(where.datadir, "#myriad", "system.myr")
+    before = os.stat(file).st_size
+    for i in range(1500):
+        rows(c, f"CREATE TEMPORARY TABLE t (a{i} INT PRIMARY KEY) COMMENT='{i:2000}'")
+        rows(c, f"ALTER TABLE t COMMENT='{i + 5000:2000}'")
+        rows(c, "DROP TEMPORARY TABLE t")
+    grown = os.stat(file).st_size - before
+    expect(f"grown little: {grown} bytes", grown < 2 << 20, True)
+    rows(c, "CREATE TEMPORARY SEQUENCE s")
+    rows(c, "CREATE TEMPORARY TABLE t (a INT AUTO_INCREMENT PRIMARY KEY, b VARCHAR(10), KEY (b))")
+    rows(c, "INSERT INTO t (b) VALUES ('x'), ('y')")
+    for change in "ADD KEY ab (a, b)", "RENAME COLUMN b TO d", "ADD COLUMN c INT DEFAULT 3", "FORCE", "RENAME TO u":
+        rows(c, f"ALTER TABLE t {change}")
+    rows(c, "TRUNCATE u")
+    rows(c, "INSERT INTO u (d) VALUES ('z')")
+    expect("rows", rows(c, "SELECT a, d, c, NEXTVAL(s) FROM u FORCE INDEX (ab)"), ((1, "z", 3, 1),))
+    rows(c, "DROP TEMPORARY SEQUENCE s")
+    rows(c, "DROP TEMPORARY TABLE u")
+    with open(where.log, errors="replace") as log:
+        expect("no warning", [line for line in log if "Could not remove" in line], [])
+
+
 def test_drop_database_beside_readers(where):
     """A DROP DATABASE that waits lets nobody open a table that was not in the server's cache."""
     c = database(where)
