@@ -205,8 +205,11 @@ bool is_added(const Alter_inplace_info *info, const KEY &key) {
 /* The old table's key that a kept one was; MAX_KEY if there is none. */
 uint old_key_of(const TABLE *old, const Alter_inplace_info *info, const KEY &key) {
   const char *name = key.name.str;
-  for (const auto &pair : info->rename_keys)
-    if (!my_strcasecmp(system_charset_info, pair.new_key->name.str, name)) name = pair.old_key->name.str;
+  for (const auto &pair : info->rename_keys) {
+    if (my_strcasecmp(system_charset_info, pair.new_key->name.str, name)) continue;
+    name = pair.old_key->name.str;
+    break; /* another key may have got the old name */
+  }
   for (uint no = 0; no < old->s->keys; no++)
     if (!my_strcasecmp(system_charset_info, old->key_info[no].name.str, name)) return no;
   return MAX_KEY;
@@ -264,7 +267,8 @@ std::vector<Inplace_alter *> group_of(const Alter_inplace_info *info) {
 /* What the core is told about one of them. Points at it and into itself. */
 class CoreAlteration {
 public:
-  /* `image` is null for a partition: the server keeps the table's in a file, under `definition_id`. */
+  /* `image` is null for a partition: the server keeps the table's in a file, under `definition_id`. And for a temporary
+     table: it keeps that to itself. */
   CoreAlteration(const std::string &name, const Inplace_alter &alter, const LEX_CUSTRING *image,
                  const LEX_CUSTRING &definition_id)
       : m_name(name), m_alter(alter), m_added(alter.foreign_keys.added),
@@ -393,7 +397,7 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   return HA_ALTER_INPLACE_NOCOPY_NO_LOCK;
 }
 
-/* One more than the largest value in the AUTO_INCREMENT column. A handler error, or 0. */
+/* One more than the largest value in the AUTO_INCREMENT column, if there is one more. A handler error, or 0. */
 int ha_myriad::find_auto_increment_floor() {
   m_auto_increment_floor = 1;
   Field *field = table->found_next_number_field;
@@ -405,8 +409,9 @@ int ha_myriad::find_auto_increment_floor() {
   if (!error) {
     error = descending ? index_first(table->record[0]) : index_last(table->record[0]);
     if (!error) {
-      longlong largest = field->val_int();
-      if ((field->flags & UNSIGNED_FLAG) || largest > 0) m_auto_increment_floor = ulonglong(largest) + 1;
+      const auto largest = ulonglong(field->val_int());
+      const bool positive = field->flags & UNSIGNED_FLAG || longlong(largest) > 0;
+      if (positive) m_auto_increment_floor = largest == ULONGLONG_MAX ? largest : largest + 1;
     }
     index_end();
   }
@@ -524,8 +529,8 @@ bool ha_myriad::prepare_commit(TABLE *altered, const Alter_inplace_info *info, I
   close_cursor();
   if (alter->build && finish_build(altered, alter)) return true;
   if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
-  /* Not before: until now others may have inserted. */
-  const int error = find_auto_increment_floor();
+  /* Not before: until now others may have inserted. Nor later: a statement that has changed the table must not fail. */
+  const int error = set_auto_increment_at_least(altered, info->create_info->auto_increment_value, *alter);
   if (error) print_error(error, MYF(0));
   return error;
 }
@@ -545,7 +550,7 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
     if (one->table->prepare_commit(altered, info, one)) return true;
   const bool rebuilt = rebuilds(table, altered, info);
   const bool changes_indexes = !rebuilt && info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
-  const LEX_CUSTRING *image = table->s->partition_info_str ? nullptr : table->s->frm_image;
+  const LEX_CUSTRING *image = table->s->partition_info_str || table->s->tmp_table ? nullptr : table->s->frm_image;
   std::list<CoreAlteration> owned;
   std::vector<myriad_alteration> alterations;
   for (Inplace_alter *one : group) {
@@ -561,22 +566,13 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   }
   for (Inplace_alter *one : group)
     if (one->build) one->build->adopted();
-  if (!(info->create_info->used_fields & HA_CREATE_USED_AUTO)) return false;
-  for (Inplace_alter *one : group)
-    if (one->table->set_auto_increment_at_least(altered, info)) return true;
   return false;
 }
 
-/* ALTER TABLE ... AUTO_INCREMENT = n: never below what the rows need. */
-bool ha_myriad::set_auto_increment_at_least(TABLE *, Alter_inplace_info *info) {
-  ulonglong wanted = info->create_info->auto_increment_value;
-  if (!table->found_next_number_field || table->s->next_number_keypart) return false;
-  if (!wanted) wanted = 1;
-  myriad_table *fresh = nullptr;
-  myriad_status status = myriad_table_open(myriad_core, m_name.c_str(), &fresh);
-  if (status == MYRIAD_OK) status = myriad_auto_increment_set(fresh, std::max(wanted, m_auto_increment_floor));
-  if (fresh) myriad_table_close(fresh);
-  if (status == MYRIAD_OK) return false;
-  print_error(myriad_error_noted(status, ha_thd()), MYF(0));
-  return true;
+/* ALTER TABLE ... AUTO_INCREMENT = n: never below what the rows need. A handler error, or 0. */
+int ha_myriad::set_auto_increment_at_least(const TABLE *altered, ulonglong wanted, const Inplace_alter &alter) {
+  if (!table->found_next_number_field || !altered->found_next_number_field || altered->s->next_number_keypart) return 0;
+  if (int error = find_auto_increment_floor()) return error;
+  myriad_table *counting = alter.build ? alter.build->counting_table() : m_table;
+  return myriad_error_noted(myriad_auto_increment_set(counting, std::max(wanted, m_auto_increment_floor)), ha_thd());
 }

@@ -169,11 +169,13 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
 
   const uchar *image = nullptr;
   size_t image_length = 0;
-  const bool partition = is_partition(myriad_name(path));
-  /* The server's own image stays with it: it opens temporary tables by that, and takes one that it has to discover
-     instead for a table whose creation the binary log knows, so that it would log the DROP in row format too. */
-  const LEX_CUSTRING *own_image = partition ? nullptr : form->s->frm_image;
-  const bool read = !partition && !own_image && !form->s->read_frm_image(&image, &image_length) && image;
+  const bool temporary = create_info->options & HA_LEX_CREATE_TMP_TABLE;
+  const bool has_image = !temporary && !is_partition(myriad_name(path));
+  /* The server's own image stays with it: it opens temporary tables by that, which need none of ours, and takes one
+     that it has to discover instead for a table whose creation the binary log knows, so that it would log the DROP in
+     row format too. */
+  const LEX_CUSTRING *own_image = has_image ? form->s->frm_image : nullptr;
+  const bool read = has_image && !own_image && !form->s->read_frm_image(&image, &image_length) && image;
   if (own_image) {
     image = own_image->str;
     image_length = own_image->length;
@@ -188,7 +190,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   spec.hidden_row_id = plan.hidden_row_id();
   spec.has_auto_increment = form->found_next_number_field != nullptr;
   spec.auto_increment_next = create_info->auto_increment_value;
-  spec.temporary = create_info->options & HA_LEX_CREATE_TMP_TABLE;
+  spec.temporary = temporary;
   spec.in_memory = form->s->option_struct && form->s->option_struct->in_memory;
   spec.tablespace_per = form->s->option_struct ? int32_t(form->s->option_struct->tablespace_per) - 1 : -1;
   spec.foreign_keys = foreign_key_specs.data();

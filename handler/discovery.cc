@@ -96,8 +96,9 @@ int discover_table_existence(handlerton *, const char *db, const char *table) {
 int drop_table(handlerton *, const char *path) {
   std::string name = myriad_name(path);
   THD *thd = current_thd;
-  /* Without a .frm file the server cannot tell a sequence from a table. */
-  if (thd && thd_sql_command(thd) == SQLCOM_DROP_SEQUENCE && !is_sequence(name.c_str())) return HA_ERR_NO_SUCH_TABLE;
+  /* Without a .frm file the server cannot tell a sequence from a table; of its temporary ones it knows. */
+  const bool unknown = thd && thd_sql_command(thd) == SQLCOM_DROP_SEQUENCE && !myriad_is_temporary_path(path);
+  if (unknown && !is_sequence(name.c_str())) return HA_ERR_NO_SUCH_TABLE;
   return myriad_drop(name, thd);
 }
 

@@ -148,7 +148,7 @@ public:
   uint duplicate_index() const { return m_session->duplicate_key; }
   bool is_bulk_copy() const { return m_bulk_copy; }
 
-  bool set_auto_increment_at_least(TABLE *altered, Alter_inplace_info *info);
+  int set_auto_increment_at_least(const TABLE *altered, ulonglong wanted, const Inplace_alter &alter);
   bool get_error_message(int error, String *text) override;
 
   myriad_table *core_table() { return m_table; }

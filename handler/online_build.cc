@@ -52,11 +52,15 @@ int OnlineBuild::begin(myriad_session *builder) {
   return status == MYRIAD_OK ? 0 : failed(status);
 }
 
+bool OnlineBuild::compute_virtual_columns() {
+  for (Field *column : m_virtual)
+    if (m_altered->update_virtual_field(column, false)) return false;
+  return true;
+}
+
 int OnlineBuild::read_row(const myriad_row &row) {
   if (!m_plan.unpack_row(m_all, row, m_altered->record[0], &m_blobs)) return HA_ERR_CRASHED;
-  for (Field *column : m_virtual)
-    if (m_altered->update_virtual_field(column, false)) return HA_ERR_GENERIC;
-  return 0;
+  return compute_virtual_columns() ? 0 : HA_ERR_GENERIC;
 }
 
 /* One pass over the rows for all that is built. */
@@ -114,7 +118,8 @@ int OnlineBuild::finish() {
 }
 
 bool OnlineBuild::read_duplicate(myriad_session *session, myriad_table *table, const TablePlan &plan) {
-  return myriad::read_duplicate(session, table, m_altered, *m_duplicate_index, plan, m_duplicate, &m_blobs);
+  return myriad::read_duplicate(session, table, m_altered, *m_duplicate_index, plan, m_duplicate, &m_blobs) &&
+         compute_virtual_columns();
 }
 
 bool read_duplicate(myriad_session *session, myriad_table *table, TABLE *into, const IndexPlan &index,

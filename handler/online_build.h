@@ -24,6 +24,8 @@ public:
   virtual void give_to(myriad_alteration *) const = 0;
   /* It is in use. */
   virtual void adopted() {}
+  /* Whose AUTO_INCREMENT counter the altered table will have. */
+  virtual myriad_table *counting_table() const { return m_table; }
 
   /* After HA_ERR_FOUND_DUPP_KEY: the server's number of its index, and the row that has it, or one of several, into the
      altered table's record; false if there is none. */
@@ -45,7 +47,7 @@ protected:
   OnlineBuild(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan, bool apart);
   /* That of which virtual columns entries are made. */
   void need_columns(const IndexPlan &);
-  /* Into the altered table's record. */
+  /* Into the altered table's record, with the virtual columns that entries are made of. */
   int read_row(const myriad_row &);
   bool is_killed();
   int failed(myriad_status status);
@@ -71,6 +73,7 @@ protected:
 private:
   myriad_status open_session(SessionPointer *session);
   int read_rows(ulonglong rows);
+  bool compute_virtual_columns();
   /* Repeats what has happened since the last time; how many rows may have changed. */
   int repeat(uint64_t *rows);
 

@@ -115,8 +115,11 @@ int ha_myriad::info(uint flag) {
   /* A partitioned table takes the one of its first partition's with CONST. */
   if (flag & (HA_STATUS_TIME | HA_STATUS_CONST)) stats.create_time = time_t(core_stats.create_time_s);
   if (flag & HA_STATUS_TIME) stats.update_time = time_t(core_stats.update_time_s);
-  if (flag & HA_STATUS_AUTO)
-    stats.auto_increment_value = core_stats.auto_increment_next ? core_stats.auto_increment_next : 1;
+  if (flag & HA_STATUS_AUTO) {
+    /* A column that is AUTO_INCREMENT no more leaves its counter. */
+    const ulonglong next = table->found_next_number_field ? core_stats.auto_increment_next : 0;
+    stats.auto_increment_value = next ? next : 1;
+  }
   if (flag & HA_STATUS_CONST) stats.block_size = uint(m_page_size);
   if (flag & HA_STATUS_VARIABLE) {
     stats.records = core_stats.rows;

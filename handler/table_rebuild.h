@@ -18,6 +18,7 @@ public:
   int finish() override;
   void give_to(myriad_alteration *alteration) const override { alteration->contents = m_name.c_str(); }
   void adopted() override { m_created = false; }
+  myriad_table *counting_table() const override { return m_new.get(); }
   bool read_duplicate() override;
 
 private:

@@ -240,7 +240,7 @@ static MYSQL_THDVAR_ULONG(
     nullptr, 50, 0, 1024 * 1024 * 1024, 0);
 static MYSQL_THDVAR_ULONGLONG(sort_buffer_size, PLUGIN_VAR_RQCMDARG,
                               "Memory for sorting the indexes that ALTER TABLE or CREATE TABLE ... SELECT builds, in "
-                              "bytes. Default 64 MiB. More memory means fewer temporary files.",
+                              "bytes. Default 64 MiB. More memory means fewer merges.",
                               nullptr, nullptr, 64ULL << 20, 1ULL << 20, 1ULL << 40, 0);
 
 struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_size),

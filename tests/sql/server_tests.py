@@ -378,6 +378,18 @@ def test_auto_increment_floor(where):
     rows(c, "ALTER TABLE t AUTO_INCREMENT = 1, ALGORITHM=INSTANT")
     rows(c, "INSERT INTO t (a) VALUES (7)")
     expect("lower again", rows(c, "SELECT MAX(id) FROM t"), ((4,),))
+    rows(c, "BEGIN")
+    rows(c, "INSERT INTO t (a) VALUES (8)")
+    thread = start(altering, "ALTER TABLE t FORCE, AUTO_INCREMENT = 1, LOCK=NONE")
+    rows(c, "INSERT INTO t (a) VALUES (9)")
+    rows(c, "COMMIT")
+    thread.join(10)
+    rows(c, "INSERT INTO t (a) VALUES (10)")
+    expect("built anew", rows(c, "SELECT MAX(id) FROM t"), ((7,),))
+    rows(c, "DELETE FROM t WHERE id > 3")
+    rows(c, "ALTER TABLE t FORCE, AUTO_INCREMENT = 1, LOCK=NONE")
+    rows(c, "INSERT INTO t (a) VALUES (11)")
+    expect("lower in the new one", rows(c, "SELECT MAX(id) FROM t"), ((4,),))
 
 
 def test_auto_increment_key(where):
@@ -624,6 +636,31 @@ def test_temporary_not_logged(_where):
         rows(c, "DROP TEMPORARY TABLE b")
         events = [e for e in rows(c, "SHOW BINLOG EVENTS") if e[2] not in ("Format_desc", "Gtid_list", "Binlog_checkpoint")]
         expect("events about temporary tables in row format", events, [])
+
+
+def test_temporary_definitions(where):
+    """Definitions of temporary tables, of which each may be another, leave nothing behind."""
+    c = database(where)
+    file = os.path.join(where.datadir, "#myriad", "system.myr")
+    before = os.stat(file).st_size
+    for i in range(1500):
+        rows(c, f"CREATE TEMPORARY TABLE t (a{i} INT PRIMARY KEY) COMMENT='{i:2000}'")
+        rows(c, f"ALTER TABLE t COMMENT='{i + 5000:2000}'")
+        rows(c, "DROP TEMPORARY TABLE t")
+    grown = os.stat(file).st_size - before
+    expect(f"grown little: {grown} bytes", grown < 2 << 20, True)
+    rows(c, "CREATE TEMPORARY SEQUENCE s")
+    rows(c, "CREATE TEMPORARY TABLE t (a INT AUTO_INCREMENT PRIMARY KEY, b VARCHAR(10), KEY (b))")
+    rows(c, "INSERT INTO t (b) VALUES ('x'), ('y')")
+    for change in "ADD KEY ab (a, b)", "RENAME COLUMN b TO d", "ADD COLUMN c INT DEFAULT 3", "FORCE", "RENAME TO u":
+        rows(c, f"ALTER TABLE t {change}")
+    rows(c, "TRUNCATE u")
+    rows(c, "INSERT INTO u (d) VALUES ('z')")
+    expect("rows", rows(c, "SELECT a, d, c, NEXTVAL(s) FROM u FORCE INDEX (ab)"), ((1, "z", 3, 1),))
+    rows(c, "DROP TEMPORARY SEQUENCE s")
+    rows(c, "DROP TEMPORARY TABLE u")
+    with open(where.log, errors="replace") as log:
+        expect("no warning", [line for line in log if "Could not remove" in line], [])
 
 
 def test_drop_database_beside_readers(where):

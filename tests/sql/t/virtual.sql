@@ -25,3 +25,17 @@ SELECT COUNT(*), SUM(id), COUNT(pad) FROM merged FORCE INDEX (v, k) WHERE v < 3 
 SELECT COUNT(*), SUM(id), COUNT(pad) FROM merged FORCE INDEX (v, k) WHERE v IN (33, 13, 43, 20) AND k IN (47, 5, 10);
 SET optimizer_switch = DEFAULT;
 DROP TABLE merged;
+
+# A duplicate in an index of virtual columns that is built.
+CREATE TABLE twice (id INT PRIMARY KEY, a INT, b INT, v INT AS (a + 1) VIRTUAL, s VARCHAR(20) AS (CONCAT('x', a)) VIRTUAL);
+INSERT INTO twice (id, a, b) VALUES (1, 7, 1), (2, 404, 1), (3, 404, 1), (4, NULL, 1), (5, NULL, 1);
+ALTER TABLE twice ADD UNIQUE u (v);
+ALTER TABLE twice ADD UNIQUE u (b, s);
+ALTER TABLE twice ADD UNIQUE u (s(2), b);
+-- code
+ALTER TABLE twice ADD w INT AS (v * 2) VIRTUAL, ADD UNIQUE u (w);
+ALTER TABLE twice ADD UNIQUE u (v), FORCE;
+DELETE FROM twice WHERE id = 3;
+ALTER TABLE twice ADD UNIQUE u (v);
+SELECT id, v FROM twice FORCE INDEX (u) WHERE v > 0;
+DROP TABLE twice;
