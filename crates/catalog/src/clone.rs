@@ -86,6 +86,7 @@ impl Catalog {
         if let Some(table) = self.first_table(to)? {
             return Err(Error::TableExists { name: format!("{to}/{table}") });
         }
+        let _defining = self.defining.read();
         let (mut defs, first_rows) = self.template(from, judge)?;
         if defs.is_empty() {
             return Err(Error::NoSuchTable { name: format!("{from}/*") });
@@ -144,6 +145,7 @@ impl Catalog {
         let mut verdicts: HashMap<ShapeId, ShapeVerdict> = HashMap::new();
         let mut rows = Vec::new();
         for (no, def) in defs.iter_mut().enumerate() {
+            self.sweeps.keep(def.shape);
             let table = def.name.split_once('/').map_or("", |(_, table)| table);
             let known = verdicts.get(&def.shape).copied().filter(|_| def.frm_len > 0);
             let verdict = match known {

@@ -96,6 +96,7 @@ impl Catalog {
         if self.find_table(name)?.is_some() {
             return Err(Error::TableExists { name: name.into() });
         }
+        let _defining = self.defining.read();
         let (shape, frm_patch) = self.intern(spec.frm)?;
         let mut def = TableDef {
             name: name.into(),
@@ -240,6 +241,7 @@ impl Catalog {
         });
         self.forget(name);
         self.note_if(changed.as_ref().is_ok_and(|c| !c.old.foreign_keys.is_empty()));
+        self.sweeps.note_change();
         changed
     }
 
@@ -378,12 +380,14 @@ impl Catalog {
     /// [`Error::NoSuchTable`]; [`Error::Invalid`] for a list that does not fit its table; those of writing.
     pub fn alter_tables(&self, changes: &[TableChange<'_>]) -> Result<Vec<Changed>> {
         let first = changes.first().ok_or_else(|| Error::invalid("no table to change"))?;
+        let _defining = self.defining.read();
         let images = changes.iter().map(|c| self.intern(c.to.frm)).collect::<Result<Vec<_>>>()?;
         let changed = self.change_of(first.name, |trx| {
             let one = |(change, &image)| self.alter_one(trx, change, image);
             changes.iter().zip(&images).map(one).collect::<Result<Vec<_>>>()
         });
         changes.iter().flat_map(|c| [Some(c.name), c.contents]).flatten().for_each(|name| self.forget(name));
+        self.sweeps.note_change();
         let changed = changed?;
         for change in changes {
             self.foreign_keys_changed(change.name, change.to.keys)?;
@@ -403,6 +407,7 @@ impl Catalog {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn adopt_image(&self, name: &str, frm: &[u8]) -> Result<()> {
+        let _defining = self.defining.read();
         let image = self.intern(frm)?;
         let key = table_key(name)?;
         let adopted = self.change_of(name, |trx| {
@@ -563,6 +568,9 @@ impl Catalog {
         self.forget_all();
         let dropped = dropped?;
         self.note_if(dropped.references);
+        if dropped.count > 0 {
+            self.sweeps.note_change();
+        }
         // What fails is tried again, and told, in the background.
         dropped.in_memory.iter().for_each(|def| drop(self.reclaim_memory(def)));
         Ok(dropped.count)

@@ -3,7 +3,7 @@
 //! Holds the catalog's indexes in the pack tree of tablespace 0 (rows: [`rows`]), a cache of definitions with a byte
 //! budget, interned images, the placement of tables in tablespaces, DDL as transactions, and the background removal of
 //! what was dropped. Knows nothing of sessions or open tables, and never loops over all tables or tablespaces but in
-//! listings.
+//! listings and where it looks for shapes that no table has.
 //!
 //! Invariants:
 //! - A definition in the cache was committed; it is immutable, a change makes a new one under a new version.
@@ -25,6 +25,7 @@ pub mod rows;
 mod shapes;
 mod spaces;
 mod store;
+mod unused;
 
 pub use clone::{Cloned, Judge, Verdict};
 pub use ddl::{Changed, IndexSource, TableChange, INDEXES_MAX};

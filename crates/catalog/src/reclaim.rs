@@ -124,7 +124,7 @@ impl Catalog {
         let pending = match self.next_pending()? {
             Next::Work(pending) => pending,
             Next::Look => return Ok(true),
-            Next::Nothing if self.punch_step()? => return Ok(true),
+            Next::Nothing if self.punch_step()? || self.sweep_if_due()? => return Ok(true),
             Next::Nothing => return std::mem::take(&mut *self.round.lock()).error.map_or(Ok(false), Err),
         };
         let done = match pending {

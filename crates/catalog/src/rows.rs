@@ -559,6 +559,24 @@ pub fn decode_shape(value: &[u8]) -> Result<&[u8]> {
     Ok(versioned(value, "shape")?.rest())
 }
 
+/// The key of a row of [`SHAPE_HASHES`].
+pub fn shape_hash_key(hash: u64, id: ShapeId) -> [u8; 12] {
+    let mut key = [0; 12];
+    key[..8].copy_from_slice(&hash.to_be_bytes());
+    key[8..].copy_from_slice(&id.0.to_be_bytes());
+    key
+}
+
+/// Reverse of [`shape_hash_key`].
+///
+/// # Errors
+/// [`Error::Invalid`] for a key of another length.
+pub fn parse_shape_hash(key: &[u8]) -> Result<(u64, ShapeId)> {
+    let parts = key.split_first_chunk::<8>().and_then(|(hash, id)| Some((hash, <[u8; 4]>::try_from(id).ok()?)));
+    let (hash, id) = parts.ok_or_else(|| Error::invalid("shape key"))?;
+    Ok((u64::from_be_bytes(*hash), ShapeId(u32::from_be_bytes(id))))
+}
+
 /// A 64-bit hash of an image. On disk: must never change.
 pub fn content_hash(image: &[u8]) -> u64 {
     let mut h = image.len() as u64;

@@ -1,7 +1,7 @@
 //! Interned images.
 //!
 //! A shape is stored once, by its content, outside of transactions: one that nobody uses after a failed CREATE is found
-//! again by the next. Shapes are never removed.
+//! again by the next. Those that no table has are removed some time (`unused.rs`).
 
 use crate::rows;
 use crate::store::{index, Catalog, Counter};
@@ -9,7 +9,7 @@ use myriad_base::{Error, Result, ShapeId};
 use std::sync::Arc;
 
 impl Catalog {
-    /// The shape of this image, stored if it is new; and the image's patch.
+    /// The shape of this image, stored if it is new; and the image's patch. The caller holds [`Catalog::defining`].
     pub(crate) fn intern(&self, frm: &[u8]) -> Result<(ShapeId, [u8; 16])> {
         if frm.is_empty() {
             return Ok((ShapeId(0), [0; 16]));
@@ -17,7 +17,10 @@ impl Catalog {
         let (image, patch) = rows::split_image(frm);
         let hash = rows::content_hash(&image);
         let epoch = match self.shape_ids.get(&hash) {
-            Ok(id) if *self.shape(id)? == *image => return Ok((id, patch)),
+            Ok(id) if *self.shape(id)? == *image => {
+                self.sweeps.keep(id);
+                return Ok((id, patch));
+            }
             Ok(_) => None,
             Err(epoch) => Some(epoch),
         };
@@ -26,6 +29,7 @@ impl Catalog {
             Some(id) => id,
             None => self.store_shape(hash, &image)?,
         };
+        self.sweeps.keep(id);
         if let Some(epoch) = epoch {
             self.shape_ids.insert(hash, id, 32, epoch);
         }
@@ -36,8 +40,7 @@ impl Catalog {
     fn find_shape(&self, hash: u64, image: &[u8]) -> Result<Option<ShapeId>> {
         let mut candidates = Vec::new();
         self.scan(rows::SHAPE_HASHES, &hash.to_be_bytes(), &mut |key, _| {
-            let id = key.get(8..).and_then(|id| <[u8; 4]>::try_from(id).ok());
-            candidates.push(ShapeId(u32::from_be_bytes(id.ok_or_else(|| Error::invalid("shape key"))?)));
+            candidates.push(rows::parse_shape_hash(key)?.1);
             Ok(true)
         })?;
         for id in candidates {
@@ -50,12 +53,10 @@ impl Catalog {
 
     fn store_shape(&self, hash: u64, image: &[u8]) -> Result<ShapeId> {
         let id = ShapeId(self.allocate(Counter::Shape, 1)?);
-        let mut hash_key = [0; 12];
-        hash_key[..8].copy_from_slice(&hash.to_be_bytes());
-        hash_key[8..].copy_from_slice(&id.0.to_be_bytes());
         // The shape before the way to it: a crash in between costs the space, nothing else.
         self.trx.put_unversioned(&index(rows::SHAPES), &id.0.to_be_bytes(), &rows::encode_shape(image))?;
-        self.trx.put_unversioned(&index(rows::SHAPE_HASHES), &hash_key, &[])?;
+        self.trx.put_unversioned(&index(rows::SHAPE_HASHES), &rows::shape_hash_key(hash, id), &[])?;
+        self.sweeps.note_stored();
         Ok(id)
     }
 

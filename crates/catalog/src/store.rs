@@ -6,6 +6,7 @@ use crate::punch::Punching;
 use crate::reclaim::Round;
 use crate::rows::{self, SpaceRow};
 use crate::spaces::Turns;
+use crate::unused::Sweeps;
 use myriad_base::clock::Clock;
 use myriad_base::random::Random;
 use myriad_base::{Csn, Error, IndexId, Result, ShapeId, SpaceId};
@@ -13,7 +14,7 @@ use myriad_btree::Tree;
 use myriad_buffer::BufferPool;
 use myriad_space::SpaceRegistry;
 use myriad_txn::{Durability, Index, Isolation, LockWait, RowBuf, Strength, Trx, TrxSystem};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, Ordering};
 use std::sync::Arc;
@@ -91,6 +92,10 @@ pub struct Catalog {
     pub(crate) shapes: Cache<u32, Arc<[u8]>>,
     pub(crate) shape_ids: Cache<u64, ShapeId>,
     pub(crate) interning: Mutex<()>,
+    /// Held shared by who interns a shape, or copies rows that have one, until the row that gets it is committed; alone, and
+    /// tried for a moment only, by who removes shapes.
+    pub(crate) defining: RwLock<()>,
+    pub(crate) sweeps: Sweeps,
     pub(crate) creating_space: Turns,
     pub(crate) random: Mutex<Random>,
     batches: [Mutex<Batch>; 3],
@@ -137,6 +142,8 @@ impl Catalog {
             shapes: Cache::new(config.cache_bytes / 4),
             shape_ids: Cache::new(64 << 10),
             interning: Mutex::new(()),
+            defining: RwLock::new(()),
+            sweeps: Sweeps::default(),
             creating_space: Turns::default(),
             random: Mutex::new(config.random),
             batches: Default::default(),

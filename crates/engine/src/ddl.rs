@@ -222,8 +222,14 @@ impl Engine {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of reading the catalog.
     pub fn frm(&self, name: &str) -> Result<Vec<u8>> {
-        let def = self.catalog().table(name)?;
-        self.catalog().frm(&def)
+        loop {
+            let def = self.catalog().table(name)?;
+            match self.catalog().frm(&def) {
+                // Changed meanwhile: the image that it had may be gone.
+                Err(_) if self.catalog().table(name)?.version != def.version => {}
+                result => return result,
+            }
+        }
     }
 
     /// A table's foreign keys, in order of their names; none if there is no such table.
@@ -273,5 +279,228 @@ impl Engine {
         let open = || TableShare::open(self.trx_system(), Arc::clone(&def), self.catalog().contents_since(&def));
         let share = self.shares().get(&def, open)?;
         Ok(Table { engine: Arc::clone(self), share })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{CloseMode, EngineConfig};
+    use crate::session::{ApplyMode, Op, OpKind};
+    use myriad_base::random::Random;
+    use myriad_catalog::Verdict;
+    use myriad_io::{Io, SimIo};
+    use std::collections::BTreeMap;
+    use std::path::Path;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    fn open(io: &SimIo, background_threads: bool) -> Arc<Engine> {
+        io.create_dir(Path::new("/data")).unwrap();
+        let config = EngineConfig {
+            buffer_pool_bytes: 8 << 20,
+            log_capacity_bytes: 4 << 20,
+            background_threads,
+            seed: Some(1),
+            ..EngineConfig::new("/data")
+        };
+        Engine::open_with(config, Some(Arc::new(io.clone()))).unwrap()
+    }
+
+    fn spec(frm: &[u8]) -> TableSpec<'_> {
+        TableSpec { indexes: &[IndexSpec::UNIQUE], frm, ..Default::default() }
+    }
+
+    struct AsItIs;
+
+    impl Judge for AsItIs {
+        fn table(&mut self, _: &str, _: Option<&[u8]>) -> Result<Verdict> {
+            Ok(Verdict::default())
+        }
+        fn first_row(&mut self, _: &str, _: &mut [u8]) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// An image; those of one number have one shape.
+    fn image(no: u64) -> Vec<u8> {
+        (0..200).map(|i| (no >> (i % 3 * 8)) as u8).collect()
+    }
+
+    /// What one client's tables are to be: name and number of the image.
+    type Tables = BTreeMap<String, u64>;
+
+    /// Creates, drops, renames, redefines and copies tables, few images of which are new.
+    fn work(engine: &Engine, client: u64, steps: u64) -> Tables {
+        let mut random = Random::from_seed(client);
+        let mut tables = Tables::new();
+        let mut databases = 0;
+        for step in 0..steps {
+            let some = tables.keys().nth(random.below(tables.len().max(1) as u64) as usize).cloned();
+            let name = format!("d{client}/t{step}");
+            let no = if random.one_in(4) { 1000 + client * steps + step } else { random.below(6) };
+            match (random.below(7), some) {
+                (0 | 1, Some(from)) => {
+                    engine.drop_table(&from).unwrap();
+                    tables.remove(&from);
+                }
+                (2, Some(from)) => {
+                    engine.rename_table(&from, &name).unwrap();
+                    let was = tables.remove(&from).unwrap();
+                    tables.insert(name, was);
+                }
+                (3, Some(of)) => {
+                    engine.redefine(&of, &NewDefinition { frm: &image(no), ..Default::default() }).unwrap();
+                    tables.insert(of, no);
+                }
+                (4, Some(of)) if databases < 12 => {
+                    databases += 1;
+                    let (from, to) = (of.split_once('/').unwrap().0, format!("c{client}_{step}"));
+                    let note = engine.clone_database(from, &to, &[], &mut AsItIs).unwrap().note;
+                    engine.finish_clone(note).unwrap();
+                    let of_it = |name: &String| name.strip_prefix(from).is_some_and(|rest| rest.starts_with('/'));
+                    let copied: Vec<_> = tables.iter().filter(|t| of_it(t.0)).map(|(n, &i)| (n.clone(), i)).collect();
+                    tables.extend(copied.into_iter().map(|(n, i)| (n.replacen(from, &to, 1), i)));
+                }
+                _ => {
+                    engine.create_table(&name, &spec(&image(no))).unwrap();
+                    tables.insert(name, no);
+                }
+            }
+        }
+        tables
+    }
+
+    fn verify(engine: &Engine, tables: &Tables) {
+        for (name, &no) in tables {
+            // The patch is the table's own.
+            let (mut frm, mut wanted) = (engine.frm(name).unwrap(), image(no));
+            frm[66..82].fill(0);
+            wanted[66..82].fill(0);
+            assert_eq!(frm, wanted, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_sweep_takes_no_shape_that_somebody_needs() {
+        let io = SimIo::new(7);
+        let engine = open(&io, true);
+        let done = AtomicBool::new(false);
+        let all: Vec<Tables> = std::thread::scope(|scope| {
+            let sweeps = scope.spawn(|| {
+                let mut sweeps = 0;
+                while !done.load(Ordering::Acquire) {
+                    engine.catalog().remove_unused_shapes().unwrap();
+                    sweeps += 1;
+                }
+                sweeps
+            });
+            let clients: Vec<_> = (0..4)
+                .map(|client| {
+                    scope.spawn({
+                        let engine = &engine;
+                        move || work(engine, client, 250)
+                    })
+                })
+                .collect();
+            let all: Vec<_> = clients.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            done.store(true, Ordering::Release);
+            assert!(sweeps.join().unwrap() > 10);
+            all.into_iter().map(|tables| tables.expect("no panic")).collect()
+        });
+        all.iter().for_each(|tables| verify(&engine, tables));
+        engine.catalog().remove_unused_shapes().unwrap();
+        let io = io.crash(8);
+        let engine = open(&io, false);
+        all.iter().for_each(|tables| verify(&engine, tables));
+        engine.close(CloseMode::Purged).unwrap();
+        drop(engine);
+        let engine = open(&io, false);
+        all.iter().for_each(|tables| verify(&engine, tables));
+    }
+
+    /// A crash at any point of a sweep leaves every table its definition, and a way to no shape that is gone.
+    #[test]
+    fn a_sweep_may_be_interrupted_anywhere() {
+        for seed in 0..150 {
+            let io = SimIo::new(seed);
+            let engine = open(&io, false);
+            let mut tables = Tables::new();
+            for no in 0..90 {
+                let name = format!("d/t{no}");
+                engine.create_table(&name, &spec(&image(no))).unwrap();
+                tables.insert(name, no);
+            }
+            for no in (0..90).filter(|no| no % 3 != 0) {
+                let name = format!("d/t{no}");
+                engine.drop_table(&name).unwrap();
+                tables.remove(&name);
+            }
+            engine.checkpoint_now().unwrap();
+            io.power_off_after(seed % 3);
+            let _ = engine.catalog().remove_unused_shapes().and_then(|()| engine.flush_log());
+            let io = io.crash(seed);
+            let engine = open(&io, false);
+            verify(&engine, &tables);
+            for no in 0..90 {
+                let name = format!("e/t{no}");
+                engine.create_table(&name, &spec(&image(no))).unwrap();
+                tables.insert(name, no);
+            }
+            verify(&engine, &tables);
+        }
+    }
+
+    /// The note that an index had a root of its own and is gone stays as long as an undo record names it.
+    #[test]
+    fn destroyed_indexes_are_forgotten_when_no_undo_record_names_them() {
+        let io = SimIo::new(9);
+        let fill = |engine: &Arc<Engine>, name: &str, n: u32| {
+            engine.create_table(name, &spec(&[])).unwrap();
+            let (table, mut session) = (engine.open_table(name).unwrap(), engine.session());
+            (0..n).for_each(|i| session.insert(&table, &i.to_be_bytes(), &[7; 40]).unwrap());
+            session.commit().unwrap();
+        };
+        let settle = |engine: &Arc<Engine>| while engine.background_step().unwrap() {};
+        let is_noted = |engine: &Engine, id| !engine.parts.catalog.index_alive()(id);
+        let engine = open(&io, false);
+        fill(&engine, "d/t", 100);
+        let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+        let mut build = IndexBuild::begin(&mut session, &table, false, Path::new("/data"), 1 << 20).unwrap();
+        for i in 0..60_000u32 {
+            build.add(&[&i.to_be_bytes()[..], &[1; 40]].concat(), 0, b"").unwrap();
+        }
+        session.commit().unwrap();
+        build.finish().unwrap();
+        let indexes = [(IndexSpec::UNIQUE, Some(0)), (IndexSpec::PLAIN, None)];
+        let (name, to, contents) = ("d/t", NewDefinition::default(), None);
+        engine
+            .alter_tables(&mut [Alteration { name, to, indexes: &indexes, builds: vec![&mut build], contents }])
+            .unwrap();
+        drop((table, build));
+        let table = engine.open_table("d/t").unwrap();
+        let key = [0xff; 20];
+        let op = |index_no| Op { kind: OpKind::Insert, index_no, key: &key, unique_len: 0, value: b"", head_len: 0 };
+        session.apply(&table, [op(0), op(1)].into_iter(), ApplyMode::default()).unwrap();
+        session.commit().unwrap();
+        drop((table, session));
+        let id = engine.catalog().table("d/t").unwrap().indexes[1].id;
+        engine.drop_table("d/t").unwrap();
+        settle(&engine);
+        assert!(is_noted(&engine, id), "it had a root of its own");
+        engine.close(CloseMode::Purged).unwrap();
+        drop(engine);
+        let engine = open(&io, false);
+        assert!(is_noted(&engine, id), "the last undo page names it");
+        // Undo pages enough for purge to leave that one behind.
+        fill(&engine, "d/other", 1500);
+        engine.close(CloseMode::Clean).unwrap();
+        drop(engine);
+        let engine = open(&io, false);
+        assert!(is_noted(&engine, id), "no slow stop");
+        engine.close(CloseMode::Purged).unwrap();
+        drop(engine);
+        let engine = open(&io, false);
+        assert!(!is_noted(&engine, id));
+        settle(&engine);
     }
 }

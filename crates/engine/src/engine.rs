@@ -137,6 +137,7 @@ impl Engine {
             return Ok(());
         }
         self.checker.stop();
+        self.parts.catalog.end_sweeps();
         self.reclaimer.stop();
         self.parts.pool.stop_warm_up();
         let stopped = self.stop(mode);
@@ -179,7 +180,8 @@ impl Engine {
 
     fn reclaim_all(&self) -> Result<()> {
         while self.parts.catalog.reclaim_step()? {}
-        Ok(())
+        self.parts.catalog.remove_unused_shapes()?;
+        self.parts.catalog.forget_destroyed()
     }
 
     /// See [`Setting::RedoLog`].

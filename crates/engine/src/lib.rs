@@ -6,7 +6,8 @@
 //!
 //! Invariants:
 //! - A data directory is used by one engine at a time (lock file).
-//! - Nothing loops over all tables or tablespaces at open or close, but the check of [`DuplicateCheck::Blocking`].
+//! - Nothing loops over all tables or tablespaces at open or close, but the check of [`DuplicateCheck::Blocking`], and
+//!   [`CloseMode::Purged`] after definitions were changed.
 //! - An AUTO_INCREMENT counter is in the log before the commit that moved it.
 //!
 //! ```no_run

@@ -4,11 +4,11 @@
 //! build something from a table's rows, or to empty it, asks here first whether one of them has changed it.
 
 use crate::rollback::index_of;
-use crate::system::{TrxSystem, Work};
+use crate::system::{undo_pages_wanted, TrxSystem, Work};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, LogState};
 use crate::undo::space::UndoLog;
-use myriad_base::{Error, IndexId, Result};
+use myriad_base::{Error, IndexId, PageNo, Result};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
@@ -133,6 +133,39 @@ impl TrxSystem {
             }
         }
         Ok(false)
+    }
+
+    /// The indexes that the records in all undo logs are about, finished ones included that purge may read again; `None` if a slot
+    /// was set aside, of which that is not known. Where purge is through it reads a page for each slot.
+    ///
+    /// # Errors
+    /// Those of reading undo pages.
+    pub fn indexes_in_undo(&self) -> Result<Option<HashSet<IndexId>>> {
+        if self.undo.has_set_aside() {
+            return Ok(None);
+        }
+        let mut found = HashSet::new();
+        // A damaged link must not lead round for ever.
+        let mut pages = undo_pages_wanted(self.pool())?;
+        for slot in self.undo.purge_slots() {
+            // While it is held, purge frees no page of the slot.
+            let position = slot.position.lock();
+            let mut no = position.page;
+            while no != PageNo::NONE {
+                let id = undo_page(no);
+                pages = pages.checked_sub(1).ok_or_else(|| Error::corrupt(id, "more undo pages than there are"))?;
+                let page = self.pool().fix_shared(id)?;
+                let (end, mut at) = (page::end(&page)?, page::BODY);
+                while at < end {
+                    let (_, body) = record::frame_at(&page, at, end)
+                        .ok_or_else(|| Error::corrupt(id, format!("no undo record at {at}")))?;
+                    found.extend(record::parse_change(body).and_then(|change| index_of(change.key)));
+                    at += body.len() + record::FRAME_BYTES;
+                }
+                no = page::next(&page);
+            }
+        }
+        Ok(Some(found))
     }
 
     /// The indexes that the records of a log are about, which nobody appends to or truncates meanwhile.

@@ -11,6 +11,7 @@ mod losers;
 mod online;
 mod space;
 mod statements;
+mod unused;
 
 use myriad::*;
 use myriad_base::{PageId, PageNo, SpaceId};

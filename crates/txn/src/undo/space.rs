@@ -105,6 +105,7 @@ pub struct UndoSpace {
     free: [CachePadded<Mutex<Vec<Tail>>>; FREE_LISTS],
     slots: RwLock<Vec<Arc<PurgeSlot>>>,
     pages_in_use: AtomicU64,
+    has_set_aside: bool,
 }
 
 /// Formats the directory of a new undo tablespace.
@@ -149,13 +150,14 @@ impl UndoSpace {
             let dir = pool.fix_shared(id)?;
             chains.push((PageNo(get_u32(&dir, at)), PageNo(get_u32(&dir, at + 4))));
         }
-        let space = UndoSpace {
+        let mut space = UndoSpace {
             pool,
             report,
             unreadable_free: AtomicU32::new(PageNo::NONE.0),
             free: Default::default(),
             slots: RwLock::default(),
             pages_in_use: AtomicU64::new(used.into()),
+            has_set_aside: false,
         };
         let (mut unfinished, mut unreadable) = (Vec::new(), Vec::new());
         for (no, (head, tail)) in (0..).zip(chains) {
@@ -176,6 +178,7 @@ impl UndoSpace {
                 Err(error) => return Err(error),
             }
         }
+        space.has_set_aside = !unreadable.is_empty();
         Ok(Opened { space, limit, unfinished, unreadable })
     }
 
@@ -244,6 +247,11 @@ impl UndoSpace {
             Some((_, [kind, xid @ ..])) if *kind == record::Kind::Xid as u8 => Ok(xid.to_vec()),
             _ => Err(Error::corrupt(p.id(), format!("no transaction name at {}", at.offset()))),
         }
+    }
+
+    /// Whether a slot was set aside when the space was opened.
+    pub fn has_set_aside(&self) -> bool {
+        self.has_set_aside
     }
 
     /// Undo pages in use.
