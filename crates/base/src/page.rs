@@ -12,7 +12,7 @@
 //!
 //! All integers are little endian. The checksum is computed when a page is written and verified when it is read.
 
-use crate::codec::{get_u32, get_u64, put_u32, put_u64};
+use crate::codec::{get_u16, get_u32, get_u64, put_u16, put_u32, put_u64};
 use crate::{crc32c, Error, Lsn, PageId, PageNo, Result, SpaceId};
 
 /// Offset of the checksum.
@@ -46,6 +46,8 @@ pub enum PageKind {
     Undo = 5,
     /// Directory of undo slots.
     UndoDirectory = 6,
+    /// A page that could not be brought back: changes up to its LSN are lost, see [`format_lost`].
+    Lost = 7,
 }
 
 impl PageKind {
@@ -59,6 +61,7 @@ impl PageKind {
             4 => PageKind::Overflow,
             5 => PageKind::Undo,
             6 => PageKind::UndoDirectory,
+            7 => PageKind::Lost,
             _ => return None,
         })
     }
@@ -87,6 +90,44 @@ pub fn format(page: &mut [u8], id: PageId, kind: PageKind) {
     put_u32(page, OFF_PAGE_NO, id.page.0);
     put_u32(page, OFF_SPACE, id.space.0);
     page[OFF_KIND] = kind as u8;
+}
+
+// Body of a lost page.
+//
+// | offset | bytes | field |
+// |---|---|---|
+// | 24 | 2 | length of the reason |
+// | 26 | | the reason, UTF-8 |
+const OFF_REASON: usize = HEADER_BYTES + 2;
+const REASON_BYTES_MAX: usize = 1000;
+
+/// Makes it a lost page: its changes up to `lsn` could not be made, for this reason (cut to 1,000 bytes).
+pub fn format_lost(page: &mut [u8], id: PageId, lsn: Lsn, reason: &str) {
+    let mut len = reason.len().min(REASON_BYTES_MAX);
+    while !reason.is_char_boundary(len) {
+        len -= 1;
+    }
+    format(page, id, PageKind::Lost);
+    set_page_lsn(page, lsn);
+    put_u16(page, HEADER_BYTES, len as u16);
+    page[OFF_REASON..OFF_REASON + len].copy_from_slice(&reason.as_bytes()[..len]);
+}
+
+/// Why the page's changes could not be made, if it is a lost page.
+pub fn lost_reason(page: &[u8]) -> Option<String> {
+    let len = usize::from(get_u16(page, HEADER_BYTES)).min(REASON_BYTES_MAX);
+    (page[OFF_KIND] == PageKind::Lost as u8)
+        .then(|| String::from_utf8_lossy(&page[OFF_REASON..OFF_REASON + len]).into_owned())
+}
+
+/// Whether the page, otherwise whole, is not a lost one.
+///
+/// # Errors
+/// [`Error::CorruptPage`] with the LSN and the reason.
+pub fn check_lost(page: &[u8], id: PageId) -> Result<()> {
+    let Some(reason) = lost_reason(page) else { return Ok(()) };
+    let lsn = page_lsn(page);
+    Err(Error::corrupt(id, format!("its changes up to LSN {lsn} are lost: {reason}")))
 }
 
 /// Computes and stores the checksum; the last step before a write.
@@ -139,5 +180,21 @@ mod tests {
             p[at] ^= 4;
         }
         assert!(verify(&p, PageId::new(SpaceId(3), PageNo(8))).is_err());
+    }
+
+    #[test]
+    fn a_lost_page_says_why() {
+        let id = PageId::new(SpaceId(3), PageNo(9));
+        let mut p = vec![7u8; 4096];
+        format(&mut p, id, PageKind::Index);
+        check_lost(&p, id).unwrap();
+        for reason in ["", "checksum", &"\u{e9}".repeat(700)] {
+            format_lost(&mut p, id, Lsn(77), reason);
+            seal(&mut p);
+            verify(&p, id).unwrap();
+            assert_eq!(lost_reason(&p).unwrap(), reason.chars().take(500).collect::<String>());
+            let text = check_lost(&p, id).unwrap_err().to_string();
+            assert!(text.contains("up to LSN 77"), "{text}");
+        }
     }
 }

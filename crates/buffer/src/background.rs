@@ -7,7 +7,7 @@ use crate::config::{Level, PoolConfig};
 use crate::frame::USAGE_AHEAD;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
-use myriad_base::{work, Error, Lsn, PageId, Result};
+use myriad_base::{work, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -80,7 +80,7 @@ pub(crate) struct Background {
     pub paced: Mutex<Instant>,
     /// Log end at the last idle look, and when it was seen to move.
     pub idle: Mutex<(u64, Instant)>,
-    last_write_error: Mutex<Option<Instant>>,
+    last_wait: Mutex<Option<Instant>>,
     prefetch: Mutex<VecDeque<PageId>>,
     running: AtomicBool,
     stopping: AtomicBool,
@@ -106,7 +106,7 @@ impl Background {
             io_capacity_max: AtomicU64::new(config.io_capacity_max.max(1)),
             paced: Mutex::new(now),
             idle: Mutex::new((0, now)),
-            last_write_error: Mutex::new(None),
+            last_wait: Mutex::new(None),
             prefetch: Mutex::new(VecDeque::new()),
             running: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -155,15 +155,15 @@ impl Background {
         Lsn(self.last_checkpoint.load(Ordering::Acquire))
     }
 
-    /// Reports a failed write, at most every ten seconds.
-    pub fn report_write_error(&self, pool: &BufferPool, pages: usize, error: &Error) {
-        let mut last = self.last_write_error.lock();
+    /// Reports that something waits for a file, at most every ten seconds.
+    pub fn report_rarely(&self, pool: &BufferPool, text: impl FnOnce() -> String) {
+        let mut last = self.last_wait.lock();
         if last.is_some_and(|at| at.elapsed() < Duration::from_secs(10)) {
             return;
         }
         *last = Some(Instant::now());
         drop(last);
-        pool.report_failed_write(pages, error);
+        pool.report(Level::Error, &text());
     }
 
     /// Starts a thread that calls `body` until it gives `None`; between calls it sleeps for the time `body` gives, or

@@ -292,6 +292,11 @@ impl ChangeBuffer {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Start of the first and end of the last change of the page.
+    pub fn range_of(&self, id: PageId) -> Option<(Lsn, Lsn)> {
+        self.shard(id).pages.get(&id).map(|changes| (changes.first, changes.last))
+    }
+
     fn contains(&self, id: PageId) -> bool {
         self.shard(id).pages.contains_key(&id)
     }
@@ -372,10 +377,7 @@ impl BufferPool {
         while let Some(op) = records.u8() {
             let payload = records.bytes().expect("as `add` wrote it");
             if let Err(error) = page.redo(op, payload) {
-                let error = Error::corrupt(id, format!("a buffered change cannot be made: {error}"));
-                self.changes.take(&mut shard, id);
-                self.pending.fail(id, error.clone());
-                return Err(error);
+                return Err(Error::corrupt(id, format!("a buffered change cannot be made: {error}")));
             }
         }
         set_page_lsn(bytes, changes.last);
@@ -405,17 +407,21 @@ impl BufferPool {
                 continue;
             }
             match self.fix_shared(id).map(|_| ()) {
+                Err(Error::CorruptPage { page, .. }) if page == id && self.changes.contains(id) => {
+                    if let Ok(Some(error)) = self.lose_page(id) {
+                        let text = format!("buffered changes of {id} cannot be made, the page cannot be used: {error}");
+                        self.report(Level::Error, &text);
+                    }
+                }
+                // The file was there when the page left memory: as for changed pages in memory the checkpoint waits for it.
                 Err(
                     error @ (Error::TablespaceUnavailable { .. }
                     | Error::CorruptPage { .. }
                     | Error::CorruptFile { .. }
                     | Error::Format { .. }),
-                ) if self.changes.contains(id) => {
-                    let text = format!("buffered changes of {id} cannot be made, the page cannot be used: {error}");
-                    self.report(Level::Error, &text);
-                    self.pending.fail(id, error);
-                    self.changes.forget(id);
-                }
+                ) if self.changes.contains(id) => self.background.report_rarely(self, || {
+                    format!("buffered changes of {id} cannot be made yet, the checkpoint waits for it: {error}")
+                }),
                 _ => {}
             }
         }

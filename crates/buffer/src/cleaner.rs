@@ -101,7 +101,7 @@ impl BufferPool {
     // ---- Page cleaner
 
     /// The LSN below which every change is durable in its file.
-    fn oldest_change(&self) -> Lsn {
+    pub(crate) fn oldest_change(&self) -> Lsn {
         // In this order. What is appended after the first look is no older than its result; a page that recovery
         // redoes, or that is read with buffered changes, is put on its dirty list before its records go.
         let mut oldest = self.log().contiguous_lsn();
@@ -252,8 +252,8 @@ impl BufferPool {
         }
         self.check_poison()?;
         self.log().flush_to(lsn)?;
-        let (_, payload) = self.log().last_checkpoint();
-        self.log().checkpoint(lsn, &payload)?;
+        // Asked for after `lsn` is known: whose records hold it back no more has been noted before.
+        self.log().checkpoint(lsn, &self.spaces().missed_note())?;
         self.background.set_last_checkpoint(lsn);
         self.counters.add(Counter::Checkpoints);
         self.prune_discarded(lsn);
@@ -309,21 +309,6 @@ impl BufferPool {
         }
         self.take_checkpoint()?;
         Ok(())
-    }
-
-    /// Keeps `note` with the last checkpoint, durable on return, if that is at the log's end and `end` is; else does nothing. Later
-    /// checkpoints keep it too, so the note must tell where it holds.
-    ///
-    /// # Errors
-    /// Those of the log.
-    pub fn note_at_end(&self, end: Lsn, note: &[u8]) -> Result<()> {
-        let _one = self.background.checkpoint.lock();
-        let log = self.log();
-        let at_end = self.background.last_checkpoint() == end && log.end_lsn() == end && !log.is_unlogged();
-        match at_end && self.oldest_change() == end {
-            true => log.checkpoint(end, note),
-            false => Ok(()),
-        }
     }
 
     fn oldest_dirty(&self) -> Option<Lsn> {

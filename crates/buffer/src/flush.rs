@@ -4,7 +4,6 @@
 //! files, then take the pages off the dirty lists. No latch is held during I/O. Pages changed meanwhile stay dirty from
 //! their first change after the copy.
 
-use crate::config::Level;
 use crate::doublewrite::BATCH_PAGES;
 use crate::frame::STATE_WRITING;
 use crate::pool::BufferPool;
@@ -94,7 +93,8 @@ impl BufferPool {
             if let Err(error) = done {
                 let failed = batch.iter().filter(|c| c.outcome == Outcome::Failed).count();
                 self.counters.add_many(Counter::WriteErrors, failed as u64);
-                self.background.report_write_error(self, failed, &error);
+                self.background
+                    .report_rarely(self, || format!("{failed} pages could not be written and stay in memory: {error}"));
                 result.error = Some(error);
                 break;
             }
@@ -375,11 +375,6 @@ impl BufferPool {
         }
         self.withdraw(id, at);
         false
-    }
-
-    /// Reports a failure to write, not too often.
-    pub(crate) fn report_failed_write(&self, pages: usize, error: &Error) {
-        self.report(Level::Error, &format!("{pages} pages could not be written and stay in memory: {error}"));
     }
 }
 

@@ -67,6 +67,9 @@ pub(crate) struct Frame {
     pub class: AtomicU8,
 }
 
+/// In a frame's `class`: it holds a lost page, which nobody but who formats it anew is given.
+const CLASS_LOST: u8 = u8::MAX;
+
 const _: () = assert!(std::mem::size_of::<Frame>() == 64);
 
 impl Frame {
@@ -114,11 +117,18 @@ impl Frame {
     /// Remembers the latch class that goes with a page kind.
     pub fn set_kind(&self, kind: u8) {
         let class = match PageKind::from_u8(kind) {
-            Some(PageKind::Index) => LatchClass::IndexPage,
-            Some(PageKind::Undo) => LatchClass::UndoPage,
-            _ => LatchClass::OtherPage,
+            Some(PageKind::Index) => LatchClass::IndexPage as u8,
+            Some(PageKind::Undo) => LatchClass::UndoPage as u8,
+            Some(PageKind::Lost) => CLASS_LOST,
+            _ => LatchClass::OtherPage as u8,
         };
-        self.class.store(class as u8, Ordering::Relaxed);
+        self.class.store(class, Ordering::Relaxed);
+    }
+
+    /// Whether it holds a lost page. Certain for who has the latch.
+    #[inline]
+    pub fn is_lost(&self) -> bool {
+        self.class.load(Ordering::Relaxed) == CLASS_LOST
     }
 
     /// Marks a use. Writes only when that changes something, so a hot frame's cache line stays shared.

@@ -9,6 +9,7 @@
 //! [`BufferPool::fix_shared`], [`BufferPool::fix_exclusive`], [`BufferPool::optimistic`] to look at pages, [`Mtr`] to
 //! change them; [`BufferPool::checkpoint_now`], [`BufferPool::stop_background`] to shut down.
 
+mod all_ended;
 mod background;
 mod change_buffer;
 mod cleaner;

@@ -16,7 +16,7 @@ use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
 use crate::warm_up::WarmUp;
 use myriad_base::latch::{LatchClass, LatchPart};
-use myriad_base::page::{self, OFF_KIND};
+use myriad_base::page::{self, PageKind, OFF_KIND};
 use myriad_base::{work, Error, Lsn, PageId, Result, SpaceId};
 use myriad_io::Io;
 use myriad_log::Log;
@@ -27,6 +27,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
+
+/// How often a page that does not verify is read, in all.
+const READS_MAX: u32 = 5;
 
 /// The buffer pool. One per data directory.
 pub struct BufferPool {
@@ -214,6 +217,10 @@ impl BufferPool {
             // Nobody waits for a frame that has been given to another page: whoever has that may wait for a page that the
             // caller holds.
             if frame.latch.lock_shared_while(self.latch_part(at), || frame.holds(id.to_u64())) {
+                if frame.is_lost() {
+                    frame.latch.unlock_shared();
+                    return None;
+                }
                 frame.touch();
                 self.count_hit();
                 return Some(at);
@@ -225,6 +232,18 @@ impl BufferPool {
     /// The frame of a page in memory, latched exclusively.
     #[inline]
     fn lock_resident(&self, id: PageId) -> Option<u32> {
+        let at = self.lock_frame_of(id)?;
+        let frame = self.frames.get(at);
+        if frame.is_lost() {
+            frame.latch.unlock_exclusive_unchanged();
+            return None;
+        }
+        Some(at)
+    }
+
+    /// The same, also if its page is a lost one.
+    #[inline]
+    fn lock_frame_of(&self, id: PageId) -> Option<u32> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
             if frame.latch.lock_exclusive_while(self.latch_part(at), || frame.holds(id.to_u64())) {
@@ -239,7 +258,12 @@ impl BufferPool {
     /// A frame for a page about to be formatted, latched exclusively; nothing is read and the contents are unspecified.
     pub(crate) fn fix_new(&self, id: PageId) -> Result<ExclusivePage<'_>> {
         loop {
-            if let Some(at) = self.lock_resident(id) {
+            if let Some(at) = self.lock_frame_of(id) {
+                let frame = self.frames.get(at);
+                if frame.is_lost() {
+                    frame.set_kind(PageKind::Free as u8);
+                    self.pending.forget(id);
+                }
                 return Ok(ExclusivePage::from_held(self, at, id));
             }
             if id.is_in_memory() {
@@ -270,7 +294,7 @@ impl BufferPool {
             let frame = self.frames.get(at);
             // The version first: then the page id, if right, belongs to it or `validate` says no.
             if let Some(version) = frame.latch.optimistic() {
-                if frame.holds(id.to_u64()) {
+                if frame.holds(id.to_u64()) && !frame.is_lost() {
                     frame.touch();
                     self.count_hit();
                     return Ok(OptimisticPage::new(self, at, id, version));
@@ -314,7 +338,7 @@ impl BufferPool {
 
     /// A free frame with `id` published in it, latched exclusively; `None` when another thread was faster. `space`: the page's
     /// tablespace, which stays known while the page is in memory.
-    fn take_frame(&self, id: PageId, space: Option<&Space>) -> Result<Option<u32>> {
+    pub(crate) fn take_frame(&self, id: PageId, space: Option<&Space>) -> Result<Option<u32>> {
         let at = self.alloc_frame(id)?;
         Ok(self.publish_in(id, at, space))
     }
@@ -324,6 +348,9 @@ impl BufferPool {
         let frame = self.frames.get(at);
         // A reader that was led astray may hold it for a moment; it waits for nothing meanwhile.
         frame.latch.lock_exclusive(LatchClass::OtherPage.part(self.partition(at)));
+        if frame.is_lost() {
+            frame.set_kind(PageKind::Free as u8);
+        }
         if self.table.insert(&self.frames, id, at) {
             match space {
                 Some(space) => space.page_entered(),
@@ -344,6 +371,7 @@ impl BufferPool {
             // It has been freed: whoever looks for it finds out that its way there is no longer valid.
             return Err(Error::corrupt(id, "no such page of in-memory tables"));
         }
+        self.pending.check_failed(id)?;
         // Before a frame is taken: of a tablespace that is not known the catalog is asked, whose pages need frames.
         let space = self.spaces.get(id.space)?;
         let Some(at) = self.take_frame(id, Some(&space))? else { return Ok(None) };
@@ -387,7 +415,7 @@ impl BufferPool {
     }
 
     /// Reads the page into its frame, verifies it and redoes what recovery has for it.
-    fn fill(&self, id: PageId, at: u32, space: &Arc<Space>) -> Result<()> {
+    pub(crate) fn fill(&self, id: PageId, at: u32, space: &Arc<Space>) -> Result<()> {
         // SAFETY: the caller holds the frame's X latch and lends no reference.
         let bytes = unsafe { self.frames.bytes_mut(at) };
         let pending = self.pending.get(id)?;
@@ -414,13 +442,16 @@ impl BufferPool {
     ) -> Result<()> {
         // SAFETY: the caller holds the frame's X latch and lends no reference.
         let bytes = unsafe { self.frames.bytes_mut(at) };
+        // Its file may have been given up since it was opened for this.
+        self.spaces.check_missed(id.space)?;
         let mut restored = false;
         if !pending.as_ref().is_some_and(|p| p.replaces_page()) {
-            if let Err(error) = self.verify(id, bytes) {
+            if let Err(error) = self.verify_or_read_again(id, bytes) {
                 restored = self.restore_torn(id, bytes, &error)?;
                 if !restored {
                     return Err(error);
                 }
+                page::check_lost(bytes, id)?;
             }
         }
         match pending {
@@ -436,10 +467,22 @@ impl BufferPool {
     }
 
     /// The page is whole: its copy in the doublewrite file has served.
-    fn forget_copy(&self, id: PageId) {
+    pub(crate) fn forget_copy(&self, id: PageId) {
         if let Some(doublewrite) = &self.doublewrite {
             doublewrite.forget_copy(id);
         }
+    }
+
+    /// As [`BufferPool::verify`]. A page that does not pass is read again a few times: a device or its cable may err once.
+    fn verify_or_read_again(&self, id: PageId, bytes: &mut [u8]) -> Result<()> {
+        for _ in 1..READS_MAX {
+            if self.verify(id, bytes).is_ok() {
+                return Ok(());
+            }
+            std::thread::yield_now();
+            self.spaces.get(id.space)?.read_page(id.page, bytes)?;
+        }
+        self.verify(id, bytes)
     }
 
     /// Whether a page as read from its file can be used: checksum, identity, an LSN that the log has reached, and
@@ -451,6 +494,7 @@ impl BufferPool {
             self.report_short_log(&id.to_string(), lsn);
             return Err(Error::corrupt(id, format!("its LSN {lsn} is beyond the log's end at {end}")));
         }
+        page::check_lost(bytes, id)?;
         self.redo.check(id, bytes)
     }
 
@@ -576,6 +620,7 @@ impl BufferPool {
     pub fn discard_space(&self, space: SpaceId) {
         self.pending.forget_space(space);
         self.changes.forget_space(space);
+        self.spaces.forget_missed(space);
         self.discarded.lock().insert(space, self.log.end_lsn());
     }
 

@@ -4,19 +4,23 @@
 //! Until a page is redone its records bound the checkpoint; redo marks the page dirty with the start of its first record
 //! before it takes the records away, so the bound never has a gap.
 //!
-//! A page whose redo is impossible (damaged beyond its doublewrite copy, file missing, record refused) is *failed*: every
-//! use of it gives the error, and it no longer bounds the checkpoint. Other pages are not affected.
+//! A page whose redo is impossible (damaged beyond its doublewrite copy, record refused) is *lost*: a page that says so
+//! takes its place, dirty from the first of its records on, so that the checkpoint passes them only when that is in the
+//! file. Every use of it gives the error, also after later starts, until the page is formatted anew. A tablespace whose
+//! file cannot be used is waited for. When the log has no more room it is given up as a whole, which the next checkpoint
+//! notes, and is not used again. Others are not affected.
 
+use crate::all_ended;
 use crate::config::Level;
 use crate::frame::USAGE_COLD;
 use crate::ops::{replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
-use myriad_base::page::{page_lsn, set_page_lsn};
+use myriad_base::page::{self, page_lsn, set_page_lsn, PageKind};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -65,6 +69,22 @@ impl PageRedo {
     pub fn replaces_page(&self) -> bool {
         self.records.first().is_some_and(|r| replaces_page(r.op))
     }
+
+    fn payload(&self, record: &RedoRecord) -> &[u8] {
+        &self.chunks[record.chunk as usize][record.start as usize..(record.start + record.len) as usize]
+    }
+
+    /// The same with a chunk of its own.
+    fn alone(&self) -> PageRedo {
+        let mut chunk = Vec::with_capacity(self.records.iter().map(|r| r.len as usize).sum());
+        let mut records = Vec::with_capacity(self.records.len());
+        for record in &self.records {
+            let start = chunk.len() as u32;
+            chunk.extend_from_slice(self.payload(record));
+            records.push(RedoRecord { chunk: 0, start, ..*record });
+        }
+        PageRedo { first: self.first, records, chunks: Arc::new(vec![chunk]) }
+    }
 }
 
 type PendingShard = Mutex<HashMap<PageId, Arc<PageRedo>>>;
@@ -77,6 +97,8 @@ const ATTEMPTS_QUIET: u32 = 10;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pages a background worker takes at a time.
 const WORKER_PAGES: usize = 32;
+/// Tablespaces named in one line of the error log.
+const TOLD_MAX: usize = 20;
 
 /// Pages that recovery has still to redo.
 pub(crate) struct Pending {
@@ -101,6 +123,8 @@ struct Order {
     next: usize,
     /// Pages to be tried again, and how often they failed.
     again: Vec<(PageId, u32)>,
+    /// Tablespaces whose files are waited for, which the error log has heard.
+    told: HashSet<SpaceId>,
 }
 
 impl Pending {
@@ -129,16 +153,23 @@ impl Pending {
         Lsn(self.recovered_end.load(Ordering::Relaxed))
     }
 
-    /// The page's records, if it has any.
-    ///
     /// # Errors
-    /// Why its redo failed, if it did.
-    pub fn get(&self, id: PageId) -> Result<Option<Arc<PageRedo>>> {
+    /// Why the page is lost, if it is.
+    pub fn check_failed(&self, id: PageId) -> Result<()> {
         if self.failed_count.load(Ordering::Acquire) != 0 {
             if let Some(error) = self.failed.lock().get(&id) {
                 return Err(error.clone());
             }
         }
+        Ok(())
+    }
+
+    /// The page's records, if it has any.
+    ///
+    /// # Errors
+    /// As [`Pending::check_failed`].
+    pub fn get(&self, id: PageId) -> Result<Option<Arc<PageRedo>>> {
+        self.check_failed(id)?;
         if self.len() == 0 {
             return Ok(None);
         }
@@ -165,32 +196,58 @@ impl Pending {
         }
     }
 
-    /// The tablespace is gone.
-    pub fn forget_space(&self, space: SpaceId) {
+    /// The tablespace is gone, or given up. Tells how many pages of it were to be redone.
+    pub fn forget_space(&self, space: SpaceId) -> usize {
         if self.failed_count.load(Ordering::Acquire) != 0 {
             let mut failed = self.failed.lock();
             failed.retain(|id, _| id.space != space);
             self.failed_count.store(failed.len(), Ordering::Release);
         }
+        let mut forgotten = 0;
         if self.len() == 0 {
-            return;
+            return forgotten;
         }
         for shard in &self.pages {
             let mut pages = shard.lock();
             let before = pages.len();
             pages.retain(|id, _| id.space != space);
+            forgotten += before - pages.len();
             self.count.fetch_sub(before - pages.len(), Ordering::AcqRel);
         }
+        forgotten
     }
 
-    /// Gives the page up: every use of it will give `error`.
-    pub fn fail(&self, id: PageId, error: Error) {
+    /// The page is lost, and the page in its place dirty: every use of it will give `error`.
+    fn fail(&self, id: PageId, error: Error) {
         let mut failed = self.failed.lock();
         if failed.insert(id, error).is_none() {
             self.failed_count.fetch_add(1, Ordering::AcqRel);
         }
         drop(failed);
         self.remove(id);
+    }
+
+    /// Start of the first and end of the last of the page's records.
+    fn range_of(&self, id: PageId) -> Option<(Lsn, Lsn)> {
+        let redo = self.shard(id).lock().get(&id).cloned()?;
+        Some((redo.first, redo.records.last()?.end))
+    }
+
+    /// What there is of the tablespace may stay for long: keeps no more of the log in memory than it needs. Number of pages.
+    fn keep_alone(&self, space: SpaceId) -> usize {
+        let mut count = 0;
+        for shard in &self.pages {
+            for (_, redo) in shard.lock().iter_mut().filter(|(id, _)| id.space == space) {
+                *redo = Arc::new(redo.alone());
+                count += 1;
+            }
+        }
+        count
+    }
+
+    /// The page cannot be redone yet: behind the others that wait, so that each has its turn.
+    fn again(&self, id: PageId, failures: u32) {
+        self.order.lock().again.insert(0, (id, failures));
     }
 
     /// The oldest record not yet redone bounds the checkpoint.
@@ -309,8 +366,9 @@ impl BufferPool {
     /// [`Error::CorruptLog`] naming the position of a record that makes no sense or has no redo function;
     /// [`Error::Io`].
     pub fn recover(&self) -> Result<RecoverySummary> {
-        let (checkpoint, _) = self.log().last_checkpoint();
+        let (checkpoint, payload) = self.log().last_checkpoint();
         self.background.set_last_checkpoint(checkpoint);
+        self.read_missed(all_ended::split(&payload).1)?;
         let mut analysis = Analysis::default();
         let mut reported = checkpoint;
         let end = self.log().scan(checkpoint, &mut |start, end, body| {
@@ -342,6 +400,27 @@ impl BufferPool {
         Ok(summary)
     }
 
+    /// Reads from the checkpoint's payload which tablespaces earlier recoveries have given up.
+    fn read_missed(&self, note: &[u8]) -> Result<()> {
+        let Some(missed) = self.spaces().read_missed(note) else {
+            let reason =
+                "what its checkpoint notes of tablespaces cannot be read: a newer version has written it".into();
+            return Err(Error::Format { path: "#myriad/redo.log".into(), reason });
+        };
+        if !missed.is_empty() {
+            let ids: Vec<String> = missed.iter().take(TOLD_MAX).map(|(id, _)| id.to_string()).collect();
+            let more = if missed.len() > TOLD_MAX { ", ..." } else { "" };
+            let text = format!(
+                "the files of {} tablespaces missed changes in an earlier recovery and cannot be used: {}{more}. Restore a \
+                 backup, or drop their tables",
+                missed.len(),
+                ids.join(", ")
+            );
+            self.report(Level::Warning, &text);
+        }
+        Ok(())
+    }
+
     /// Redoes a page whose frame the caller holds exclusively. `restored`: the page came from the doublewrite file.
     pub(crate) fn redo_page(
         &self,
@@ -361,14 +440,7 @@ impl BufferPool {
             if record.end <= base {
                 continue;
             }
-            let body = &pending.chunks[record.chunk as usize];
-            let payload = &body[record.start as usize..(record.start + record.len) as usize];
-            if let Err(error) = changes.redo(record.op, payload) {
-                let error = at_lsn(error, record.end);
-                self.report(Level::Error, &format!("redo of {id} failed, the page cannot be used: {error}"));
-                self.pending.fail(id, error.clone());
-                return Err(error);
-            }
+            changes.redo(record.op, pending.payload(record)).map_err(|error| at_lsn(error, record.end))?;
             last = record.end;
         }
         set_page_lsn(bytes, last);
@@ -393,7 +465,6 @@ impl BufferPool {
         work.sort_unstable();
         let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
         self.load_batch(&ids, USAGE_COLD);
-        let mut missing: BTreeMap<SpaceId, (usize, Error)> = BTreeMap::new();
         let mut exhausted = false;
         for &(id, failures) in &work {
             if !self.pending.contains(id) {
@@ -401,47 +472,127 @@ impl BufferPool {
             }
             if exhausted {
                 // Each would wait as long again.
-                self.pending.order.lock().again.insert(0, (id, failures));
+                self.pending.again(id, failures);
                 continue;
             }
             if let Err(error) = self.fix_shared(id) {
                 exhausted = error == Error::BufferPoolExhausted;
-                self.redo_failed(id, failures, error, &mut missing);
+                self.redo_failed(id, failures, error);
             }
-        }
-        for (space, (pages, error)) in missing {
-            let text = format!("recovery: {pages} pages of tablespace {space} are not redone: {error}");
-            self.report(Level::Warning, &text);
         }
         (work.iter().filter(|w| !self.pending.contains(w.0)).count(), exhausted)
     }
 
-    fn redo_failed(&self, id: PageId, failures: u32, error: Error, missing: &mut BTreeMap<SpaceId, (usize, Error)>) {
-        match error {
+    fn redo_failed(&self, id: PageId, failures: u32, error: Error) {
+        let later = match error {
+            Error::CorruptPage { page, .. } if page == id => self.redo_lost(id, error),
+            Error::CorruptLog { .. } => self.redo_lost(id, error),
             // Its removal needs no telling: the log still has what came before.
             Error::TablespaceUnavailable { .. } if self.spaces().is_gone(id.space) => {
-                self.pending.forget_space(id.space);
+                let _ = self.pending.forget_space(id.space);
+                None
             }
-            Error::TablespaceUnavailable { .. } => {
-                missing.entry(id.space).or_insert_with(|| (0, error.clone())).0 += 1;
-                self.pending.fail(id, error);
-            }
-            Error::CorruptPage { .. } | Error::CorruptFile { .. } | Error::CorruptLog { .. } | Error::Format { .. } => {
-                if self.pending.contains(id) {
-                    self.report(Level::Error, &format!("recovery: {error}; the page cannot be used"));
-                    self.pending.fail(id, error);
-                }
-            }
-            Error::Poisoned { .. } | Error::ShuttingDown => {}
-            error => {
-                if failures + 1 == ATTEMPTS_QUIET {
-                    let text = format!("recovery: {id} cannot be redone yet, the checkpoint waits for it: {error}");
-                    self.report(Level::Error, &text);
-                }
-                // Behind the others that wait, so that each has its turn.
-                self.pending.order.lock().again.insert(0, (id, failures + 1));
-            }
+            // A damaged page is one of the catalog, which does not tell where the file is.
+            Error::TablespaceUnavailable { .. }
+            | Error::CorruptPage { .. }
+            | Error::CorruptFile { .. }
+            | Error::Format { .. } => return self.await_file(id, failures, &error),
+            Error::Poisoned { .. } | Error::ShuttingDown => None,
+            error => Some(error),
+        };
+        let Some(error) = later else { return };
+        if failures + 1 == ATTEMPTS_QUIET {
+            let text = format!("recovery: {id} cannot be redone yet, the checkpoint waits for it: {error}");
+            self.report(Level::Error, &text);
         }
+        self.pending.again(id, failures + 1);
+    }
+
+    /// Puts a lost page in the page's place; why that is left for later, if it is.
+    fn redo_lost(&self, id: PageId, error: Error) -> Option<Error> {
+        match self.lose_page(id) {
+            Ok(Some(why @ Error::CorruptLog { .. })) => {
+                self.report(Level::Error, &format!("redo of {id} failed, the page cannot be used: {why}"));
+            }
+            Ok(Some(why)) => self.report(Level::Error, &format!("recovery: {why}; the page cannot be used")),
+            Ok(None) if self.pending.contains(id) => return Some(error),
+            Ok(None) | Err(Error::Poisoned { .. } | Error::ShuttingDown) => {}
+            Err(error) => return Some(error),
+        }
+        None
+    }
+
+    /// What is to be redone in a tablespace whose file cannot be used waits for it while the log has room: it may come back.
+    /// Then it is given up, unless the file was there before: pages changed in memory wait for it, too.
+    fn await_file(&self, id: PageId, failures: u32, error: &Error) {
+        let space = id.space;
+        if self.pending.order.lock().told.insert(space) {
+            let pages = self.pending.keep_alone(space);
+            let text = format!(
+                "recovery: {pages} pages of tablespace {space} cannot be redone yet, the checkpoint waits for the file: \
+                 {error}. If it is put back before the log is full, nothing is lost"
+            );
+            self.report(Level::Warning, &text);
+        }
+        let may_go = self.log().is_short() && space != SpaceId::SYSTEM && space != SpaceId::UNDO;
+        // In this order: a checkpoint that passes the records has the note.
+        if !may_go || !self.spaces().give_up(space, self.pending.recovered_end()) {
+            return self.pending.again(id, failures + 1);
+        }
+        let pages = self.pending.forget_space(space);
+        let text = format!(
+            "recovery: {pages} pages of tablespace {space} are not redone, the log has no more room: {error}. Its file is \
+             too old from now on, also if it comes back: restore a backup, or drop its tables"
+        );
+        self.report(Level::Error, &text);
+    }
+
+    /// Gives a page up that cannot be brought back, now that it has been tried once more: a page that says so takes its
+    /// place, dirty since the first of the changes it has not got, and these are forgotten. Returns why; `None` if the page
+    /// can be used after all, or somebody else has it at the moment. The caller holds no latch.
+    ///
+    /// # Errors
+    /// Why it cannot be done now.
+    pub(crate) fn lose_page(&self, id: PageId) -> Result<Option<Error>> {
+        let space = self.spaces().get(id.space)?;
+        let Some(at) = self.take_frame(id, Some(&space))? else { return Ok(None) };
+        let error = match self.fill(id, at, &space) {
+            Ok(()) => {
+                self.publish(at, USAGE_COLD);
+                self.frames().get(at).latch.unlock_exclusive();
+                return Ok(None);
+            }
+            Err(error) => error,
+        };
+        let of_page = match &error {
+            Error::CorruptPage { page, .. } => *page == id,
+            error => matches!(error, Error::CorruptLog { .. }),
+        };
+        let range = self.pending.range_of(id).or_else(|| self.changes.range_of(id));
+        let (true, Some((first, last))) = (of_page, range) else {
+            self.withdraw(id, at);
+            return Err(error);
+        };
+        // SAFETY: this call holds the frame's X latch and lends no reference.
+        let bytes = unsafe { self.frames().bytes_mut(at) };
+        let reason = match page::verify(bytes, id).ok().and_then(|()| page::lost_reason(bytes)) {
+            // It was lost in an earlier run, and perhaps that is not durable.
+            Some(reason) => reason,
+            None => match &error {
+                Error::CorruptPage { reason, .. } => reason.clone(),
+                error => error.to_string(),
+            },
+        };
+        page::format_lost(bytes, id, last, &reason);
+        self.frames().get(at).set_kind(PageKind::Lost as u8);
+        // Before the changes go, so that the checkpoint stays behind them.
+        self.mark_dirty(at, first);
+        self.pending.fail(id, page::check_lost(bytes, id).err().unwrap_or_else(|| error.clone()));
+        self.changes.forget(id);
+        self.forget_copy(id);
+        self.publish(at, USAGE_COLD);
+        self.frames().get(at).latch.unlock_exclusive();
+        Ok(Some(error))
     }
 
     /// Number of pages that recovery has still to redo.

@@ -4,9 +4,9 @@ mod rig;
 
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::random::Random;
-use myriad_base::Error;
+use myriad_base::{Error, Lsn, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
-use myriad_io::{CallKind, Fault};
+use myriad_io::{CallKind, Fault, Io};
 use rig::{create, id, open, small, Rig, DIR};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -86,6 +86,37 @@ fn a_damaged_page_is_reported_and_does_not_hold_the_others_up() {
     let messages = rig.messages.lock().unwrap();
     let text = format!("buffered changes of {} cannot be made", id(page));
     assert!(messages.iter().any(|(level, m)| *level == Level::Error && m.contains(&text)), "{messages:?}");
+    // Neither later, as if it had not missed its changes, when the damage is gone.
+    let sim = rig.sim.crash(3);
+    sim.flip_bit(&Path::new(DIR).join("#myriad/a.myr"), u64::from(page) * 4096 + 2000, 3).unwrap();
+    let sound = open(sim, &config).unwrap();
+    assert!(matches!(sound.pool.fix_shared(id(page)), Err(Error::CorruptPage { page: p, .. }) if p == id(page)));
+    assert_eq!(sound.pool.fix_shared(id(other)).unwrap()[1000], 8);
+}
+
+#[test]
+fn changes_wait_for_a_file_that_has_gone() {
+    let config = small(48);
+    let rig = filled(4, &config);
+    let page = some_buffered(&rig.pool, 1000, 7);
+    let (file, away) = (Path::new(DIR).join("#myriad/a.myr"), Path::new(DIR).join("#myriad/away"));
+    let spaces = rig.pool.spaces();
+    spaces.create(SpaceId(17), "b.myr", [8; 16], Lsn(0)).unwrap();
+    spaces.set_max_open_files(1);
+    rig.sim.rename(&file, &away).unwrap();
+    for _ in 0..2 {
+        rig.pool.checkpoint_now().unwrap();
+        assert!(matches!(rig.pool.fix_shared(id(page)), Err(Error::TablespaceUnavailable { .. })));
+    }
+    let s = rig.pool.stats();
+    assert!(s.change_buffer_pages == 1 && s.checkpoint_age > 0);
+    let waits = |m: &&(Level, String)| m.0 == Level::Error && m.1.contains("the checkpoint waits for it");
+    assert_eq!(rig.messages.lock().unwrap().iter().filter(waits).count(), 1);
+    rig.sim.rename(&away, &file).unwrap();
+    rig.pool.checkpoint_now().unwrap();
+    let s = rig.pool.stats();
+    assert_eq!((s.change_buffer_pages, s.checkpoint_age), (0, 0));
+    assert_eq!(rig.pool.fix_shared(id(page)).unwrap()[1000], 7);
 }
 
 /// 64 frames of which all but the fewest can be lent.

@@ -415,3 +415,86 @@ fn pages_in_the_file_are_written_on_a_full_disk() {
     let rig = open(rig.sim.crash(3), &config).unwrap();
     (1..=250).for_each(|page| assert_eq!(get(&rig.pool, page), Ok(2)));
 }
+
+/// A disk after a crash; a change of page 5 is in the log alone.
+fn changed(seed: u64) -> myriad_io::SimIo {
+    let rig = create(seed, &small(48));
+    for page in 1..=8 {
+        put(&rig.pool, page, u64::from(page), true);
+    }
+    rig.pool.checkpoint_now().unwrap();
+    put(&rig.pool, 5, 50, false);
+    rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+    rig.sim.crash(seed)
+}
+
+const ONCE: bool = false;
+const EVER: bool = true;
+
+#[test]
+fn what_is_read_wrong_once_is_read_again() {
+    let sim = changed(31);
+    // The header, and the page.
+    for nth in 0..2 {
+        let rig = open(sim.crash(1), &small(48)).unwrap();
+        rig.sim.inject(CallKind::Read, "a.myr", nth, Fault::FlipBit, ONCE);
+        rig.pool.checkpoint_now().unwrap();
+        assert_eq!(get(&rig.pool, 5), Ok(50));
+        assert_eq!(rig.messages.lock().unwrap().len(), 0);
+    }
+}
+
+/// The page that redo cannot read is read well later: as committed, or not at all.
+#[test]
+fn a_page_without_its_changes_is_never_used() {
+    let config = small(48);
+    let (mut lost, mut kept) = (0, 0);
+    for power_off in 0..40 {
+        let rig = open(changed(32), &config).unwrap();
+        rig.sim.inject(CallKind::Read, "a.myr", 1, Fault::FlipBit, EVER);
+        rig.sim.power_off_after(power_off);
+        if rig.pool.checkpoint_now().is_ok() {
+            assert!(matches!(get(&rig.pool, 5), Err(Error::CorruptPage { page, .. }) if page == id(5)));
+            assert!(rig.pool.fix_exclusive(id(5)).is_err() && rig.pool.optimistic(id(5)).is_err());
+            assert!(rig.pool.resident_shared(id(5)).is_none() && rig.pool.resident_exclusive(id(5)).is_none());
+            let told = format!("recovery: {} is corrupt", id(5));
+            assert!(rig.messages.lock().unwrap().iter().any(|m| m.0 == Level::Error && m.1.contains(&told)));
+        }
+        // Redo that is not yet durable is done again.
+        let sim = rig.sim.crash(power_off);
+        for again in 0..2 {
+            let rig = open(sim.crash(again), &config).unwrap();
+            if again == 1 {
+                rig.pool.checkpoint_now().unwrap();
+            }
+            match get(&rig.pool, 5) {
+                Ok(value) => assert_eq!((value, { kept += 1 }), (50, ())),
+                Err(Error::CorruptPage { reason, .. }) => assert!(reason.contains("are lost: checksum"), "{reason}"),
+                Err(e) => panic!("{e}"),
+            }
+            lost += usize::from(get(&rig.pool, 5).is_err());
+            assert_eq!(get(&rig.pool, 4), Ok(4));
+            put(&rig.pool, 5, 500, true);
+            assert_eq!(get(&rig.pool, 5), Ok(500), "a new life");
+            rig.pool.checkpoint_now().unwrap();
+            let rig = open(rig.sim.crash(again), &config).unwrap();
+            assert_eq!(get(&rig.pool, 5), Ok(500), "a new life");
+        }
+    }
+    assert!(lost > 4 && kept > 4, "{lost} {kept}");
+}
+
+/// Where the log has the beginning of a page's next life.
+#[test]
+fn a_lost_page_is_good_again_when_it_was_formatted_later() {
+    let config = small(48);
+    let rig = open(changed(33), &config).unwrap();
+    rig.sim.inject(CallKind::Read, "a.myr", 1, Fault::FlipBit, EVER);
+    while rig.pool.redo_some(10) > 0 {}
+    assert!(get(&rig.pool, 5).is_err());
+    put(&rig.pool, 5, 51, true);
+    assert_eq!(get(&rig.pool, 5), Ok(51));
+    rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+    let rig = open(rig.sim.crash(2), &config).unwrap();
+    assert_eq!(get(&rig.pool, 5), Ok(51));
+}

@@ -4,9 +4,11 @@ mod rig;
 
 use myriad_base::codec::get_u64;
 use myriad_base::page::{PageKind, HEADER_BYTES};
-use myriad_base::{Lsn, PageId, PageNo, SpaceId};
+use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Mtr, PoolConfig};
-use rig::{id, small, Rig};
+use myriad_io::{Io, SimIo};
+use rig::{id, open, small, Rig, DIR, SPACE};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -148,4 +150,146 @@ fn clients_of_many_closed_tablespaces_get_frames() {
         }
     });
     pool.checkpoint_now().unwrap();
+}
+
+fn in_folder(name: &str) -> PathBuf {
+    Path::new(DIR).join("#myriad").join(name)
+}
+
+fn rename(sim: &SimIo, from: &str, to: &str) {
+    sim.rename(&in_folder(from), &in_folder(to)).unwrap();
+    sim.sync_dir(&Path::new(DIR).join("#myriad")).unwrap();
+}
+
+fn read(pool: &BufferPool, page: PageId) -> myriad_base::Result<u64> {
+    pool.fix_shared(page).map(|page| get_u64(&page, AT))
+}
+
+/// A disk after a crash; the newest change of page 1 of [`SPACE`] is in the log alone.
+fn crashed(config: &PoolConfig) -> SimIo {
+    let rig = rig::create(3, config);
+    for n in 1..=4 {
+        init(&rig.pool, id(n));
+    }
+    rig.pool.checkpoint_now().unwrap();
+    write(&rig.pool, id(1), 7).unwrap();
+    rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+    rig.sim.crash(3)
+}
+
+/// Fills the log until it is short of room, by changes of a tablespace of its own.
+fn fill_log(rig: &Rig, no: u32) {
+    rig.pool.spaces().create(space(no), &path(no), uuid(no), Lsn(0)).unwrap();
+    for n in (1..=9).cycle() {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        let at = mtr.init(PageId::new(space(no), PageNo(n)), PageKind::Index).unwrap();
+        mtr.write(at, AT, &[n as u8; 4000]);
+        mtr.commit().unwrap();
+        if rig.pool.log().is_short() {
+            return;
+        }
+    }
+}
+
+fn told(rig: &Rig, text: &str) -> bool {
+    rig.messages.lock().unwrap().iter().any(|m| m.1.contains(text))
+}
+
+/// The file is away in one start until the log is full, and there again in the next one: it has what was committed, or is
+/// refused for good.
+#[test]
+fn a_file_that_has_missed_changes_is_not_used() {
+    let config = small(48);
+    let (mut whole, mut refused) = (0, 0);
+    for power_off in 0..30 {
+        let sim = crashed(&config);
+        rename(&sim, "a.myr", "away");
+        let rig = open(sim, &config).unwrap();
+        rig.pool.checkpoint_now().unwrap();
+        assert!(told(&rig, "1 pages of tablespace 16 cannot be redone yet"));
+        fill_log(&rig, 1);
+        rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+        rig.sim.power_off_after(power_off);
+        let passed = rig.pool.checkpoint_now().is_ok();
+        assert!(told(&rig, "1 pages of tablespace 16 are not redone") && !told(&rig, "earlier recovery"));
+        let mut sim = rig.sim.crash(power_off);
+        drop(rig);
+        rename(&sim, "away", "a.myr");
+        // From one checkpoint to the next, too.
+        for round in 0..3 {
+            let rig = open(sim, &config).unwrap();
+            rig.pool.spaces().register(space(1), &path(1), Some(uuid(1)));
+            match read(&rig.pool, id(1)) {
+                Ok(value) => {
+                    assert_eq!((value, passed), (7, false));
+                    whole += 1;
+                    break;
+                }
+                Err(Error::TablespaceUnavailable { reason, .. }) => {
+                    assert!(reason.contains("missed changes"), "{reason}")
+                }
+                Err(e) => panic!("{e}"),
+            }
+            refused += 1;
+            assert!(read(&rig.pool, id(2)).is_err() && write(&rig.pool, id(3), 1).is_err());
+            assert_eq!(read(&rig.pool, PageId::new(space(1), PageNo(1))), Ok(0x0101010101010101));
+            assert!(told(&rig, "of 1 tablespaces missed changes in an earlier recovery"));
+            if round == 1 {
+                rig.pool.spaces().drop_space(SPACE).unwrap();
+                rig.pool.discard_space(SPACE);
+            }
+            write(&rig.pool, PageId::new(space(1), PageNo(2)), 3).unwrap();
+            rig.pool.checkpoint_now().unwrap();
+            assert!(rig.pool.stats().checkpoint_age < 4096);
+            sim = rig.sim.crash(round);
+            if round == 1 {
+                assert!(!told(&open(sim, &config).unwrap(), "missed"));
+                break;
+            }
+        }
+    }
+    assert!(whole > 0 && refused > 5, "{whole} {refused}");
+}
+
+/// While the log has room, a file that is away is waited for, over any number of starts.
+#[test]
+fn a_file_that_comes_back_in_time_misses_nothing() {
+    let config = small(48);
+    let mut sim = crashed(&config);
+    rename(&sim, "a.myr", "away");
+    for round in 0..3 {
+        let rig = open(sim, &config).unwrap();
+        assert!(matches!(read(&rig.pool, id(1)), Err(Error::TablespaceUnavailable { .. })));
+        for _ in 0..3 {
+            rig.pool.checkpoint_now().unwrap();
+        }
+        let waits = |m: &&(myriad_buffer::Level, String)| m.1.contains("waits for the file");
+        assert_eq!(rig.messages.lock().unwrap().iter().filter(waits).count(), 1);
+        if round == 2 {
+            rename(&rig.sim, "away", "a.myr");
+            rig.pool.checkpoint_now().unwrap();
+            assert_eq!((read(&rig.pool, id(1)), rig.pool.stats().checkpoint_age), (Ok(7), 0));
+        }
+        sim = rig.sim.crash(round);
+    }
+    assert_eq!(read(&open(sim, &config).unwrap().pool, id(1)), Ok(7));
+}
+
+/// While pages of it are in memory they wait for the file, however full the log, and so does redo.
+#[test]
+fn a_file_in_use_is_waited_for() {
+    let config = small(48);
+    let rig = open(crashed(&config), &config).unwrap();
+    fill_log(&rig, 1);
+    write(&rig.pool, id(2), 5).unwrap();
+    rig.pool.spaces().set_max_open_files(1);
+    rig.pool.spaces().create(space(2), &path(2), uuid(2), Lsn(0)).unwrap();
+    rename(&rig.sim, "a.myr", "away");
+    assert!(rig.pool.log().is_short() && rig.pool.checkpoint_now().is_err());
+    assert!(matches!(read(&rig.pool, id(1)), Err(Error::TablespaceUnavailable { .. })));
+    assert_eq!(rig.pool.stats().pending_redo_pages, 1);
+    rename(&rig.sim, "away", "a.myr");
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!((read(&rig.pool, id(1)), rig.pool.stats().checkpoint_age), (Ok(7), 0));
+    assert_eq!(read(&rig.pool, id(2)), Ok(5));
 }

@@ -76,7 +76,10 @@ impl Catalog {
         let key = database_key(database)?;
         loop {
             if let Some(value) = get_locked(trx, &index(rows::DATABASES), &key, Strength::S)? {
-                return space_number(&value);
+                let space = space_number(&value)?;
+                // What is created there could never be used.
+                self.spaces.check_missed(space)?;
+                return Ok(space);
             }
             self.create_database_space(database, &key)?;
         }

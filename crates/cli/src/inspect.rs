@@ -101,6 +101,7 @@ fn kind_name(page: &[u8]) -> &'static str {
         Some(PageKind::Overflow) => "overflow",
         Some(PageKind::Undo) => "undo",
         Some(PageKind::UndoDirectory) => "undo directory",
+        Some(PageKind::Lost) => "lost",
         None => "of no known kind",
     }
 }

@@ -6,7 +6,7 @@
 use crate::report::{reason_of, Report};
 use indicatif::{ProgressBar, ProgressStyle};
 use myriad::Inspection;
-use myriad_base::page::{is_zero, page_lsn, verify};
+use myriad_base::page::{check_lost, is_zero, page_lsn, verify};
 use myriad_base::{limits, Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_space::check::{check_tablespaces, text_of, uring_available, CheckOptions, Finding, Problem, Progress};
 use myriad_space::{SpaceHeader, DIRECTORY, HEADER_READ_BYTES};
@@ -225,7 +225,12 @@ impl<'a> Verifier<'a> {
         } else {
             let lsn = page_lsn(page);
             match (verify(page, id), log_end.filter(|&end| lsn > end)) {
-                (Ok(()), None) => return,
+                (Ok(()), None) => match check_lost(page, id) {
+                    Ok(()) => return,
+                    // Nobody has asked for it since it became free.
+                    Err(_) if inspection.is_some_and(|i| i.is_in_use(id) == Ok(false)) => return,
+                    Err(e) => reason_of(&e),
+                },
                 (Ok(()), Some(end)) => {
                     self.beyond = (self.beyond.0 + 1, self.beyond.1.max(lsn));
                     format!("its LSN {lsn} is beyond the log's end at {end}")
@@ -254,6 +259,7 @@ impl<'a> Verifier<'a> {
                 }
             }
             Ok(_) => {}
+            Err(e @ Error::TablespaceUnavailable { .. }) => self.report.add(name, None, reason_of(&e)),
             Err(e) => self.report.add(name, None, format!("its bitmap cannot be read: {e}")),
         }
     }
@@ -264,7 +270,7 @@ mod tests {
     use super::*;
     use myriad::{CloseMode, Engine, EngineConfig, IndexSpec, TableSpec};
     use myriad_base::codec::get_u32;
-    use myriad_base::page::{seal, set_page_lsn, PageKind, OFF_KIND};
+    use myriad_base::page::{format_lost, page_id, seal, set_page_lsn, PageKind, OFF_KIND};
 
     const PAGE: usize = 4096;
 
@@ -508,6 +514,57 @@ mod tests {
         assert!(report.findings[0].what.contains("could not go on"), "{:?}", report.findings);
         let pages: Vec<_> = report.findings.iter().filter_map(|f| f.page).collect();
         assert_eq!(pages, [3, 2], "{:?}", report.findings);
+    }
+
+    /// Replaces the page by one that says that it lost changes.
+    fn lose(path: &Path, no: usize) {
+        let mut bytes = std::fs::read(path).unwrap();
+        let page = &mut bytes[no * PAGE..(no + 1) * PAGE];
+        let (id, lsn) = (page_id(page), page_lsn(page));
+        format_lost(page, id, lsn, "a bad read");
+        seal(page);
+        std::fs::write(path, bytes).unwrap();
+    }
+
+    #[test]
+    fn a_page_that_lost_changes_is_found_while_it_is_in_use() {
+        let dir = directory();
+        lose(&file(dir.path(), "d"), 3);
+        let found = one(dir.path());
+        assert!(found.contains("are lost: a bad read"), "{found}");
+        assert_eq!(check(dir.path()).findings[0].page, Some(3));
+        let engine = engine(dir.path());
+        engine.drop_database("e").unwrap();
+        engine.create_table("f/t", &TableSpec { indexes: &[IndexSpec::UNIQUE], ..Default::default() }).unwrap();
+        engine.close(CloseMode::Clean).unwrap();
+        drop(engine);
+        let path = file(dir.path(), "f");
+        let mut bytes = std::fs::read(&path).unwrap();
+        assert!(is_zero(&bytes[3 * PAGE..4 * PAGE]), "set aside, not in use");
+        let (header, unused) = bytes.split_at_mut(3 * PAGE);
+        myriad_base::page::format(&mut unused[..PAGE], PageId::new(page_id(header).space, PageNo(3)), PageKind::Index);
+        std::fs::write(&path, bytes).unwrap();
+        lose(&path, 3);
+        assert_eq!(check(dir.path()).findings.len(), 1);
+    }
+
+    #[test]
+    fn a_file_that_has_missed_changes_is_found() {
+        let dir = directory();
+        let running = engine(dir.path());
+        fill(&running, &["d/u"]);
+        running.close(CloseMode::LogOnly).unwrap();
+        drop(running);
+        let (path, away) = (file(dir.path(), "d"), dir.path().join("away"));
+        std::fs::rename(&path, &away).unwrap();
+        // Until the log has no room for what the file waits for.
+        let running = engine(dir.path());
+        (0..40).for_each(|n| fill(&running, &[&format!("e/t{n}")]));
+        running.close(CloseMode::Clean).unwrap();
+        drop(running);
+        std::fs::rename(&away, &path).unwrap();
+        let found = one(dir.path());
+        assert!(found.contains("/d.") && found.contains("missed changes up to LSN"), "{found}");
     }
 
     #[test]

@@ -171,11 +171,21 @@ impl Engine {
         };
         if written.is_ok() {
             self.punch_at_last();
-            if let Err(e) = crate::all_ended::leave(&self.parts) {
+            if let Err(e) = self.note_all_ended() {
                 (self.parts.report)(Level::Warning, &format!("the log's header is as it was before the stop: {e}"));
             }
         }
         flushed.and(written)
+    }
+
+    /// Leaves the note that every transaction has ended, if that is so. Nothing has to be logged any more.
+    fn note_all_ended(&self) -> Result<()> {
+        let end = self.parts.pool.log().end_lsn();
+        // Nobody wrote while their list was read: so whoever is not in it had ended before `end`.
+        match self.parts.trx.all_ended() && self.parts.pool.log().end_lsn() == end {
+            true => self.parts.pool.note_all_ended(end),
+            false => Ok(()),
+        }
     }
 
     fn reclaim_all(&self) -> Result<()> {

@@ -25,7 +25,6 @@
 //! # }
 //! ```
 
-mod all_ended;
 mod backup;
 mod build;
 mod check;

@@ -5,7 +5,6 @@
 //! background workers, tablespaces are opened when they are first used. But a crash may leave the log so full that nothing
 //! can be appended before pages are redone: then they are, between catalog and leftovers.
 
-use crate::all_ended;
 use crate::check::{Checker, EngineSpaces};
 use crate::config::{row_locks_max, DuplicateCheck, EngineConfig, Setting};
 use crate::engine::{flush_policy, Engine, Parts};
@@ -231,13 +230,8 @@ pub(crate) fn recover(
         storage.spaces.register(id, path, Some(own_uuid(format.uuid, id)));
     }
     phases.end("open log and pool", 0);
-    let (_, payload) = storage.pool.log().last_checkpoint();
     let summary = storage.pool.recover()?;
-    storage.all_ended = summary.end_lsn == summary.checkpoint_lsn && all_ended::is_note(&payload, summary.end_lsn);
-    if !payload.is_empty() {
-        // Before anything is logged: a log that loses what comes now must not look as if nothing had come.
-        storage.pool.log().checkpoint(summary.checkpoint_lsn, &[])?;
-    }
+    storage.all_ended = storage.pool.take_all_ended()?;
     let bytes = summary.end_lsn.0 - summary.checkpoint_lsn.0;
     phases.end("log analysis", bytes);
     if summary.mtrs > 0 {

@@ -11,6 +11,7 @@
 //! - A tablespace that [`SpaceRegistry::create`] returned is durable: file, header and name.
 //! - What [`Space::ensure_pages`] granted has room on the device, as far as the file system can promise that.
 //! - Ids are never reused: what was dropped stays dropped.
+//! - A file that has missed changes is not used again, whenever it comes back.
 //!
 //! Latch order: a shard of the registry is never held while a file is touched; `names`, a tablespace's `growing`, then its `file`,
 //! then the open files' clock (which only *tries* other tablespaces' `file`).
@@ -20,6 +21,7 @@
 pub mod check;
 mod dropped;
 mod header;
+mod missed;
 mod names;
 mod open_files;
 mod registry;

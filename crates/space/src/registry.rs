@@ -1,6 +1,7 @@
 //! Which tablespaces there are.
 
 use crate::dropped::Ranges;
+use crate::missed::Missed;
 use crate::names::{Names, NamesHeld};
 use crate::open_files::OpenFiles;
 use crate::space::{Shared, Space};
@@ -76,6 +77,7 @@ impl SpaceRegistry {
             direct: AtomicBool::new(false),
             open_files: OpenFiles::new(max_open_files),
             suspects: Suspects::default(),
+            missed: Missed::default(),
             names: Names::default(),
         };
         SpaceRegistry { shared: Arc::new(shared), shards: Default::default(), resolver: RwLock::new(None) }
@@ -139,6 +141,58 @@ impl SpaceRegistry {
     fn check_suspect(&self, id: SpaceId) -> Result<()> {
         let Err((reason, _)) = self.shared.suspects.check(id) else { return Ok(()) };
         Err(self.get(id)?.unavailable(&*reason))
+    }
+
+    /// Takes over from the last checkpoint's payload which files have missed changes, and up to which LSN; `None` if it cannot
+    /// be read. Before any tablespace is used.
+    pub fn read_missed(&self, note: &[u8]) -> Option<Vec<(SpaceId, Lsn)>> {
+        self.shared.missed.read(note)
+    }
+
+    /// The payload of the next checkpoint. Asked for after it is known what that checkpoint passes.
+    pub fn missed_note(&self) -> Vec<u8> {
+        self.shared.missed.note()
+    }
+
+    /// Gives up the changes up to `lsn` that are not in the tablespace's file: it is not used from here on, nor after any
+    /// later start. False, and nothing is done, while it is in use (its file is open, or pages of it are in memory) or when
+    /// no more tablespaces can be noted.
+    pub fn give_up(&self, id: SpaceId, lsn: Lsn) -> bool {
+        self.give_up_if_unused(id, lsn) || {
+            // Of those that were dropped before a crash the note may be left.
+            let gone: Vec<SpaceId> = self.shared.missed.ids().into_iter().filter(|&id| self.is_gone(id)).collect();
+            gone.iter().for_each(|&id| self.forget_missed(id));
+            !gone.is_empty() && self.give_up_if_unused(id, lsn)
+        }
+    }
+
+    fn give_up_if_unused(&self, id: SpaceId, lsn: Lsn) -> bool {
+        let shard = self.shard(id).write();
+        match shard.known.get(&id).cloned() {
+            // Nobody gets hold of it before the latch is free.
+            None => self.shared.missed.add(id, lsn),
+            Some(space) => {
+                drop(shard);
+                space.give_up(lsn)
+            }
+        }
+    }
+
+    /// Whether the tablespace's file has all its changes. Asked also after a page of it has been read.
+    ///
+    /// # Errors
+    /// [`Error::TablespaceUnavailable`] if it has missed some.
+    pub fn check_missed(&self, id: SpaceId) -> Result<()> {
+        fence(Ordering::SeqCst);
+        match self.shared.missed.why(id) {
+            None => Ok(()),
+            Some(reason) => Err(self.get(id)?.unavailable(reason)),
+        }
+    }
+
+    /// The tablespace is gone: nobody will ask for it again.
+    pub fn forget_missed(&self, id: SpaceId) {
+        self.shared.missed.forget(id);
     }
 
     /// From now on it is noted whose files come, go and get other names, until [`SpaceRegistry::end_watch_names`].

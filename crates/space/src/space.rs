@@ -1,6 +1,7 @@
 //! One tablespace: its file, opened when first needed, and its growth.
 
 use crate::header::{SpaceHeader, HEADER_READ_BYTES};
+use crate::missed::Missed;
 use crate::names::Names;
 use crate::open_files::OpenFiles;
 use crate::suspects::Suspects;
@@ -9,7 +10,7 @@ use myriad_base::{Error, Lsn, PageNo, Result, SpaceId};
 use myriad_io::{AlignedBuf, File, Io, OpenMode, Syncs};
 use parking_lot::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 
 /// Smallest step of growth in pages, and so a new file's size; and the largest step in bytes.
@@ -17,6 +18,8 @@ pub(crate) const GROWTH_PAGES_MIN: u32 = 4;
 const GROWTH_BYTES_MAX: u64 = 4 << 20;
 /// How often [`Space::was_full_lately`] says yes after a failure: growing is tried again after so many pages.
 const FULL_FOR: u32 = 256;
+/// How often a header that does not verify is read, in all.
+const READS_MAX: u32 = 5;
 
 /// What all tablespaces of a data directory share.
 pub(crate) struct Shared {
@@ -27,6 +30,7 @@ pub(crate) struct Shared {
     pub(crate) direct: AtomicBool,
     pub(crate) open_files: OpenFiles,
     pub(crate) suspects: Suspects,
+    pub(crate) missed: Missed,
     pub(crate) names: Names,
 }
 
@@ -182,6 +186,7 @@ impl Space {
             e => e,
         })?;
         self.verify(&*file)?;
+        self.check_missed()?;
         self.note_room(&*file)?;
         *slot = Some(Arc::clone(&file));
         self.shared.open_files.opened();
@@ -207,15 +212,50 @@ impl Space {
         Ok(())
     }
 
+    /// # Errors
+    /// [`Error::TablespaceUnavailable`] if the file has missed changes.
+    pub(crate) fn check_missed(&self) -> Result<()> {
+        self.shared.missed.why(self.id).map_or(Ok(()), |reason| Err(self.unavailable(reason)))
+    }
+
+    /// See [`crate::SpaceRegistry::give_up`].
+    pub(crate) fn give_up(&self, lsn: Lsn) -> bool {
+        // Nobody opens it meanwhile.
+        let slot = self.file.write();
+        if slot.is_some() || self.has_pages_in_memory() || !self.shared.missed.add(self.id, lsn) {
+            return false;
+        }
+        // Who had it open before counts the page that he brings in, and then looks whether it was given up.
+        fence(Ordering::SeqCst);
+        let used = self.has_pages_in_memory();
+        if used {
+            self.shared.missed.forget(self.id);
+        }
+        !used
+    }
+
+    /// The file's header. One that does not verify is read again a few times: a device may err once.
+    fn read_header(&self, file: &dyn File, path: &str) -> Result<SpaceHeader> {
+        let mut head = AlignedBuf::new(HEADER_READ_BYTES);
+        let mut reads = 0;
+        loop {
+            let n = file.read_at(&mut head, 0)?;
+            reads += 1;
+            if n < HEADER_READ_BYTES {
+                let reason = format!("{n} bytes: too short for a tablespace");
+                return Err(Error::CorruptFile { path: path.into(), reason });
+            }
+            match SpaceHeader::parse(&head, path) {
+                Err(Error::CorruptFile { .. }) if reads < READS_MAX => std::thread::yield_now(),
+                other => return other,
+            }
+        }
+    }
+
     /// Whether the file is this tablespace's.
     fn verify(&self, file: &dyn File) -> Result<()> {
-        let mut head = AlignedBuf::new(HEADER_READ_BYTES);
-        let n = file.read_at(&mut head, 0)?;
         let path = file.path().display().to_string();
-        if n < HEADER_READ_BYTES {
-            return Err(Error::CorruptFile { path, reason: format!("{n} bytes: too short for a tablespace") });
-        }
-        let header = SpaceHeader::parse(&head, &path)?;
+        let header = self.read_header(file, &path)?;
         if header.page_size as usize != self.shared.page_size {
             let reason =
                 format!("pages of {} bytes, this data directory's have {}", header.page_size, self.shared.page_size);

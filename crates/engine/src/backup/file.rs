@@ -52,6 +52,11 @@ impl FileCopy {
         Ok(Some(copy))
     }
 
+    /// The tablespace, by the file's header.
+    pub(crate) fn space(&self) -> SpaceId {
+        self.space
+    }
+
     /// Copies an extent, unless all of it is zero: then it stays a hole. Bytes written.
     pub(crate) fn copy_extent(&mut self, engine: &Engine) -> Result<u64> {
         let offset = u64::from(self.next) * self.page_size as u64;
@@ -66,7 +71,7 @@ impl FileCopy {
                 continue;
             }
             empty = false;
-            if page::verify(bytes, id).is_err() {
+            if !is_whole(bytes, id) {
                 read_again(&*self.from, engine, id, bytes)?;
             }
         }
@@ -98,6 +103,10 @@ impl FileCopy {
     }
 }
 
+fn is_whole(bytes: &[u8], id: PageId) -> bool {
+    page::verify(bytes, id).and_then(|()| page::check_lost(bytes, id)).is_ok()
+}
+
 /// Gets a page that does not verify: it is read again some times, then asked of the pool, which has it in memory or can
 /// repair it after a crash. One that is not in use may be as it is.
 fn read_again(from: &dyn File, engine: &Engine, id: PageId, bytes: &mut [u8]) -> Result<()> {
@@ -106,10 +115,13 @@ fn read_again(from: &dyn File, engine: &Engine, id: PageId, bytes: &mut [u8]) ->
     for _ in 0..READS_MAX {
         std::thread::yield_now();
         let read = from.read_at(&mut buffer, u64::from(id.page.0) * size as u64)?;
-        if read == size && (is_zero(&buffer) || page::verify(&buffer, id).is_ok()) {
+        if read == size && (is_zero(&buffer) || is_whole(&buffer, id)) {
             bytes.copy_from_slice(&buffer);
             return Ok(());
         }
+    }
+    if engine.parts.spaces.check_missed(id.space).is_err() {
+        return Ok(()); // nobody can use any of it
     }
     match engine.pool().fix_shared(id) {
         Ok(page) => {

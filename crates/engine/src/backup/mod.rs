@@ -8,7 +8,7 @@ mod file;
 
 use crate::engine::Engine;
 use crate::format::{self, Format};
-use myriad_base::{Error, Lsn, Result};
+use myriad_base::{Error, Lsn, Result, SpaceId};
 use myriad_buffer::Level;
 use myriad_io::Io;
 use myriad_log::{Log, LogCopy};
@@ -306,7 +306,10 @@ impl Backup {
             None => {
                 let Some(name) = self.waiting.pop_front() else { return Ok(()) };
                 match FileCopy::begin(self.engine.io(), &self.source(), &self.folder, name, self.engine.page_size())? {
-                    Some(copy) => copy,
+                    Some(copy) => {
+                        self.tell_if_missed(copy.space());
+                        copy
+                    }
                     None => return Ok(()), // dropped meanwhile
                 }
             }
@@ -319,6 +322,13 @@ impl Backup {
             self.current = Some(copy);
         }
         Ok(())
+    }
+
+    /// A file that cannot be used is copied as it is, and cannot be used in the copy.
+    fn tell_if_missed(&self, space: SpaceId) {
+        if let Err(e) = self.engine.parts.spaces.check_missed(space) {
+            (self.engine.parts.report)(Level::Warning, &format!("backup: {e}; its file is copied as it is"));
+        }
     }
 
     fn progress(&self) -> BackupProgress {

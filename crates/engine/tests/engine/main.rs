@@ -8,6 +8,7 @@ mod full_log;
 mod handles;
 mod indexes;
 mod losers;
+mod missed;
 mod online;
 mod space;
 mod statements;
