@@ -3,6 +3,7 @@
 mod backup;
 mod clones;
 mod copies;
+mod estimates;
 mod full_log;
 mod handles;
 mod indexes;
