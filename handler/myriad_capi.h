@@ -336,7 +336,8 @@ typedef struct {
 } myriad_work;
 uint64_t myriad_thread_pages_read(void);  /* pages that the calling thread has read from their files since it began */
 void myriad_thread_work(myriad_work *out);
-myriad_status myriad_table_info(myriad_table *, bool exact_not_needed, myriad_table_stats *out);
+/* `closely`: from more pages, which are read where they are not in memory; calls without it give the same for a moment. */
+myriad_status myriad_table_info(myriad_table *, bool closely, myriad_table_stats *out);
 /* Distinct prefixes: for index `no`, the mean number of rows for each distinct value of its first k columns cannot be known by
    the core; the shim samples keys instead: calls back with up to `limit` entries from random places, in key order. */
 myriad_status myriad_sample_index(myriad_table *, uint32_t index_no, uint32_t pages, bool (*)(void *arg, const uint8_t *key, size_t len, bool new_page), void *arg);

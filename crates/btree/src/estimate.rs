@@ -6,7 +6,7 @@ use crate::read_ahead::{Scan, Together};
 use crate::tree::{Note, Step, Tree};
 use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{PageNo, Result};
-use myriad_buffer::{BufferPool, SharedPage};
+use myriad_buffer::{BufferPool, OptimisticPage, SharedPage};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -16,6 +16,8 @@ const EXACT_PAGES_MAX: u64 = 8;
 const SAMPLED_PAGES: u64 = 4;
 /// Pages looked at for a sample when only those in memory count.
 const SAMPLE_LOOKS: u64 = 32;
+/// Pages spread over a long range that tell how much the others have.
+const SPREAD_PAGES: u32 = 4;
 /// Entries of a page at an end that tell how large others are.
 const SIZED_ENTRIES: usize = 32;
 /// Fewer say less than a page of many.
@@ -23,6 +25,15 @@ const FEW_ENTRIES: usize = 4;
 
 /// The way from the root to a leaf.
 type Path = SmallVec<[Step; 8]>;
+
+/// How closely a range of many pages is looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Looks {
+    /// Pages looked at on a level, spread over the range. An odd multiple of another number looks at the same ones, and more.
+    pub pages: u32,
+    /// Whether those that are not in memory are read.
+    pub read: bool,
+}
 
 /// What a key range holds, roughly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -35,6 +46,8 @@ pub struct RangeEstimate {
     pub entry_bytes: u64,
     /// Whether `entries` was counted rather than estimated.
     pub exact: bool,
+    /// Whether pages spread over the range were looked at, not just those at its ends.
+    pub spread: bool,
 }
 
 /// A tree's shape, roughly.
@@ -64,6 +77,16 @@ struct Sample {
     /// Pages that say how full others are, and the bytes of their room that are in use.
     typical: u64,
     used: u64,
+    /// What pages spread over the range have, if enough of them were found: this counts then, and nothing else.
+    spread: Option<Spread>,
+}
+
+/// What pages spread over a range hold, each weighted by how many it stands for; or what one holds.
+#[derive(Clone, Copy, Default)]
+struct Spread {
+    pages: f64,
+    entries: f64,
+    bytes: f64,
 }
 
 impl Sample {
@@ -111,6 +134,9 @@ impl Sample {
     /// Entries of pages that were not looked at. They are as full as the typical ones; a page that is four fifths full counts
     /// as one of these unless there are enough.
     fn entries_of(&self, pages: u64) -> u64 {
+        if let Some(spread) = &self.spread {
+            return (pages as f64 * spread.entries / spread.pages) as u64;
+        }
         let (mut typical, mut used) = (self.typical, self.used);
         if typical < SAMPLED_PAGES {
             typical += 1;
@@ -121,6 +147,9 @@ impl Sample {
     }
 
     fn bytes_of(&self, entries: u64) -> u64 {
+        if let Some(spread) = &self.spread {
+            return (entries as f64 * spread.bytes / spread.entries.max(1.0)) as u64;
+        }
         (u128::from(self.bytes) * u128::from(entries) / u128::from(self.entries.max(1))) as u64
     }
 }
@@ -142,7 +171,7 @@ fn slots_of_index(p: &[u8], key: &[u8]) -> Range<usize> {
 fn within(leaf: &LeafShared<'_>, from: usize, to: usize) -> RangeEstimate {
     let entries = to.saturating_sub(from);
     let entry_bytes = (leaf.used_bytes() * entries / leaf.len().max(1)) as u64;
-    RangeEstimate { entries: entries as u64, leaf_pages: 1, entry_bytes, exact: true }
+    RangeEstimate { entries: entries as u64, leaf_pages: 1, entry_bytes, exact: true, spread: false }
 }
 
 /// The steps of a way.
@@ -203,6 +232,14 @@ impl Tree {
     /// # Errors
     /// The pool's.
     pub fn estimate_range(&self, pool: &BufferPool, lo: &[u8], hi: &[u8]) -> Result<RangeEstimate> {
+        self.estimate_looking(pool, lo, hi, Looks { pages: SPREAD_PAGES, read: false })
+    }
+
+    /// As [`Tree::estimate_range`], more or less closely.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn estimate_looking(&self, pool: &BufferPool, lo: &[u8], hi: &[u8], looks: Looks) -> Result<RangeEstimate> {
         if !hi.is_empty() && lo >= hi {
             return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
         }
@@ -229,15 +266,16 @@ impl Tree {
         sample.add_end(leaf.bytes(), slots_of_index(leaf.bytes(), lo), high_end.at, true);
         drop(leaf);
         let ends = (low_end.of.saturating_sub(low_end.at) + high_end.at) as u64;
-        let between = tree.leaves_between(pool, &low_path, &high_path)?;
+        let between = tree.leaves_between(pool, &low_path, &high_path, looks)?;
+        tree.spread(pool, 0, (&low_path, &high_path), between, looks, &mut sample)?;
         let (inner, exact) = tree.between(pool, 0, high_fence, high_end.page, between, &mut sample)?;
         let entries = ends + inner;
         let entry_bytes = sample.bytes_of(entries);
-        Ok(RangeEstimate { entries, leaf_pages: between + 2, entry_bytes, exact })
+        Ok(RangeEstimate { entries, leaf_pages: between + 2, entry_bytes, exact, spread: sample.spread.is_some() })
     }
 
     /// Leaves strictly between the leaves of two paths, or nearly as many.
-    fn leaves_between(&self, pool: &BufferPool, low: &[Step], high: &[Step]) -> Result<u64> {
+    fn leaves_between(&self, pool: &BufferPool, low: &[Step], high: &[Step], looks: Looks) -> Result<u64> {
         // The root changed its level between the two descents: nothing to compare; the sample decides.
         if low.len() != high.len() {
             return Ok(EXACT_PAGES_MAX + 1);
@@ -252,7 +290,7 @@ impl Tree {
                 apart = true;
                 let children = match pages {
                     0 => 0,
-                    pages => self.children(pool, (leaf_level - at) as u8, l.page, h.page, pages)?,
+                    pages => self.children(pool, (leaf_level - at) as u8, (&low[..=at], &high[..=at]), pages, looks)?,
                 };
                 let beside = (l.of - l.at - 1) + h.at;
                 pages = children.saturating_add(beside as u64);
@@ -264,8 +302,16 @@ impl Tree {
         Ok(pages)
     }
 
-    /// Children of the `between` inner pages or so from `low` to `high`, two pages of one level.
-    fn children(&self, pool: &BufferPool, level: u8, low: PageNo, high: PageNo, between: u64) -> Result<u64> {
+    /// Children of the `between` inner pages or so between the pages of one level at which two ways end.
+    fn children(
+        &self,
+        pool: &BufferPool,
+        level: u8,
+        ends: (&[Step], &[Step]),
+        between: u64,
+        looks: Looks,
+    ) -> Result<u64> {
+        let (low, high) = (ends.0[ends.0.len() - 1].page, ends.1[ends.1.len() - 1].page);
         let mut sample = Sample::default();
         let mut at = Vec::new();
         for page in [high, low] {
@@ -276,8 +322,91 @@ impl Tree {
             sample.add(&p);
             at = page::high_fence(&p).to_vec();
         }
+        self.spread(pool, level, ends, between, looks, &mut sample)?;
         let (separators, _) = self.between(pool, level, at, high, between, &mut sample)?;
         Ok(separators.saturating_add(between))
+    }
+
+    /// Looks at pages of a level that are spread over the `between` or so between the two at which these ways end, if those
+    /// are too many to count their entries.
+    fn spread(
+        &self,
+        pool: &BufferPool,
+        level: u8,
+        (low, high): (&[Step], &[Step]),
+        between: u64,
+        looks: Looks,
+        sample: &mut Sample,
+    ) -> Result<()> {
+        // Where the ways part. They do not if the root changed its level between the two descents.
+        let top = low.iter().zip(high).position(|(l, h)| l.at != h.at || l.page != h.page).unwrap_or(low.len());
+        if between <= EXACT_PAGES_MAX
+            || low.len() != high.len()
+            || top + 1 >= low.len()
+            || low[top].page != high[top].page
+        {
+            return Ok(());
+        }
+        let (from, to) = (place(&low[top..], 1.0), place(&high[top..], 0.0));
+        let top = (pool.optimistic(self.id(low[top].page))?, level + (low.len() - 1 - top) as u8);
+        let (mut spread, mut found) = (Spread::default(), 0);
+        for i in 0..looks.pages {
+            let x = from + (to - from) * (f64::from(i) + 0.5) / f64::from(looks.pages);
+            let Some(page) = self.page_at(pool, top, x, level, looks.read)? else { continue };
+            spread.pages += page.pages;
+            spread.entries += page.pages * page.entries;
+            spread.bytes += page.pages * page.bytes;
+            found += 1;
+        }
+        if found > 0 && found * 2 >= looks.pages {
+            sample.spread = Some(spread);
+        }
+        Ok(())
+    }
+
+    /// What the page of `level` has that is at `x`, from 0 to 1, of what is under page `top` (with its level when a way led
+    /// through it), all children of a page being equally wide; and how many pages there would be if all on the way had as many
+    /// siblings. `None` if it is not in memory and shall not be read, or if the tree has changed.
+    ///
+    /// Nothing is latched, and nothing stays in memory for it: whoever asks may not want these pages.
+    fn page_at(
+        &self,
+        pool: &BufferPool,
+        top: (OptimisticPage<'_>, u8),
+        mut x: f64,
+        level: u8,
+        read: bool,
+    ) -> Result<Option<Spread>> {
+        let ((mut page, mut here), mut pages) = (top, 1.0);
+        loop {
+            let [kind, level_found, flags, _] = page.u32(OFF_KIND).to_le_bytes();
+            let count = page.u16(page::OFF_COUNT);
+            let view = Unlatched { page, page_size: pool.page_size() };
+            let bytes = page::used_bytes(&view);
+            let of = f64::from(count) + 1.0;
+            x *= of;
+            let at = (x as usize).min(usize::from(count));
+            x -= at as f64;
+            let child = self.id(page::routed_child(&view, at));
+            let is_promoted = flags & page::ROOT != 0 && page.id() != top.0.id();
+            if !page.validate() || kind != PageKind::Index as u8 || level_found != here || is_promoted {
+                return Ok(None);
+            }
+            if here == level {
+                return Ok(Some(Spread { pages, entries: f64::from(count), bytes: bytes as f64 }));
+            }
+            pages *= of;
+            here -= 1;
+            let next = match pool.glance(child) {
+                None if !read => return Ok(None),
+                None => pool.optimistic(child),
+                Some(next) => Ok(next),
+            };
+            if !page.validate() {
+                return Ok(None);
+            }
+            page = next?;
+        }
     }
 
     /// Entries of the `between` pages or so of a level from the one at `at` up to page `last`, by those in memory, and whether
@@ -293,6 +422,9 @@ impl Tree {
     ) -> Result<(u64, bool)> {
         if between == 0 {
             return Ok((0, true));
+        }
+        if sample.spread.is_some() {
+            return Ok((sample.entries_of(between), false));
         }
         let few = between <= EXACT_PAGES_MAX;
         let (wanted, looks) = if few { (between, 2 * EXACT_PAGES_MAX) } else { (SAMPLED_PAGES, SAMPLE_LOOKS) };
@@ -422,6 +554,12 @@ impl Tree {
             keys.push(at.clone());
         }
     }
+}
+
+/// Where, from 0 to 1, the page at which a way ends begins (`plus` 0) or ends (1), all children of a page being equally wide.
+fn place(way: &[Step], plus: f64) -> f64 {
+    let inner = &way[..way.len() - 1];
+    inner.iter().rev().fold(plus, |place, step| (step.at as f64 + place) / step.of as f64)
 }
 
 /// Whether a page that is in memory is an inner page of this level; the root of another index may stand in for one.

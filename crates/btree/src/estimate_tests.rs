@@ -184,3 +184,81 @@ fn large_entries_count_as_much_as_small_ones() {
         assert!(reads <= 6, "{reads} pages read");
     }
 }
+
+/// Estimates a range with everything in memory; the estimate by the truth.
+fn estimate_warm(pool: &BufferPool, tree: Tree, lo: &[u8], hi: &[u8]) -> f64 {
+    let entries =
+        scan(pool, tree).iter().filter(|(k, _)| k.as_slice() >= lo && (hi.is_empty() || k.as_slice() < hi)).count();
+    let reads = pool.stats().reads;
+    let estimate = tree.estimate_range(pool, lo, hi).unwrap();
+    assert_eq!(pool.stats().reads, reads, "an estimate read pages");
+    estimate.entries as f64 / entries as f64
+}
+
+/// Few large entries, then many small ones, in as many leaves; and the other way round.
+#[test]
+fn the_first_leaves_do_not_speak_for_the_others() {
+    let rig = rig(2048);
+    let pool = &rig.pool;
+    for large_first in [true, false] {
+        let tree = Tree::create(pool, SPACE).unwrap();
+        for n in 0..1_000u64 {
+            put(pool, tree, &key(if large_first { n } else { 100_000 + n }), &[1; 1200]).unwrap();
+        }
+        for n in 10_000..70_000 {
+            put(pool, tree, &key(n), &[1; 4]).unwrap();
+        }
+        for (lo, hi) in [(0, u64::MAX), (500, 40_000), (500, 60_000), (40_000, 100_500)] {
+            let ratio = estimate_warm(pool, tree, &key(lo), &key(hi));
+            assert!((0.67..1.5).contains(&ratio), "large first {large_first}, {lo} to {hi}: {ratio}");
+        }
+        let looks = Looks { pages: 24, read: true };
+        forget(pool);
+        let reads = pool.stats().reads;
+        let estimate = tree.estimate_looking(pool, &key(0), &key(u64::MAX), looks).unwrap();
+        assert!((50_000..75_000).contains(&estimate.entries), "large first {large_first}: {estimate:?}");
+        assert!(pool.stats().reads - reads <= 32, "{} pages read", pool.stats().reads - reads);
+        // What is looked at for fewer pages is in memory now.
+        let reads = pool.stats().reads;
+        let estimate = tree.estimate_looking(pool, &key(0), &key(u64::MAX), Looks { pages: 8, read: false }).unwrap();
+        assert!((40_000..90_000).contains(&estimate.entries), "large first {large_first}: {estimate:?}");
+        assert_eq!(pool.stats().reads, reads);
+    }
+}
+
+/// Leaves lost nearly all of their entries, and stayed: they count as what they are.
+#[test]
+fn leaves_that_are_all_sparse_count_as_sparse() {
+    let rig = rig(1024);
+    let pool = &rig.pool;
+    let tree = Tree::create(pool, SPACE).unwrap();
+    for n in 0..30_000 {
+        put(pool, tree, &key(n), &[1; 30]).unwrap();
+    }
+    let mut at = key(0);
+    while !at.is_empty() {
+        thin(pool, tree, &at, 3, true);
+        at = tree.seek(pool, &at).unwrap().high_fence().to_vec();
+    }
+    for (lo, hi) in [(0, 30_000), (0, 20_000), (5_000, 25_000)] {
+        let ratio = estimate_warm(pool, tree, &key(lo), &key(hi));
+        assert!((0.5..2.0).contains(&ratio), "{lo} to {hi}: {ratio}");
+    }
+}
+
+/// The first inner pages have few children, as their separators are long; most have many.
+#[test]
+fn the_first_inner_pages_do_not_speak_for_the_others() {
+    let rig = rig(8192);
+    let pool = &rig.pool;
+    let tree = Tree::create(pool, SPACE).unwrap();
+    // Pairs that differ in their last byte alone: half of the separators are long.
+    for n in 0..1_200 {
+        put(pool, tree, &[&key(n / 2)[..], &[9; 500], &[n as u8 % 2]].concat(), &[1; 700]).unwrap();
+    }
+    for n in 10_000..30_000 {
+        put(pool, tree, &key(n), &[1; 900]).unwrap();
+    }
+    let ratio = estimate_warm(pool, tree, &key(0), &[]);
+    assert!((0.8..1.25).contains(&ratio), "{ratio}");
+}

@@ -32,7 +32,7 @@ mod tree;
 
 pub use bulk::{BulkAppender, BulkBuilder, MakeRoom, SortedEntries};
 pub use check::CheckReport;
-pub use estimate::{RangeEstimate, TreeStats};
+pub use estimate::{Looks, RangeEstimate, TreeStats};
 pub use leaf::{Leaf, LeafExclusive, LeafMut, LeafShared, LeafView};
 pub use page::KeyParts;
 pub use read_ahead::{Scan, READ_AHEAD_STEP};

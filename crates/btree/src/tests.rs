@@ -700,6 +700,10 @@ fn speed() {
         let at = myriad_base::ids::mix(i) % N;
         std::hint::black_box(tree.estimate_range(pool, &key(at), &key(at + 50)).unwrap());
     });
+    measure("estimate of a long range", &mut |i| {
+        let at = myriad_base::ids::mix(i) % N;
+        std::hint::black_box(tree.estimate_range(pool, &key(at), &key(at + 100_000)).unwrap());
+    });
     let other = Tree::create_for(pool, SPACE, IndexId(9)).unwrap();
     let key = |i: u64| [&[0u8, 0, 0, 9][..], &myriad_base::ids::mix(i).to_be_bytes()].concat();
     measure("insert random", &mut |i| {

@@ -305,6 +305,19 @@ impl BufferPool {
         Ok(self.fix_shared(id)?.into_optimistic())
     }
 
+    /// The page, to be read without a latch, if it is in memory and nobody changes it. That it is looked at keeps it there no
+    /// longer.
+    #[inline]
+    pub fn glance(&self, id: PageId) -> Option<OptimisticPage<'_>> {
+        let at = self.table.find(&self.frames, id)?;
+        let frame = self.frames.get(at);
+        let version = frame.latch.optimistic()?;
+        frame.holds(id.to_u64()).then(|| {
+            self.count_hit();
+            OptimisticPage::new(self, at, id, version)
+        })
+    }
+
     /// The page, latched shared, if `frame` still holds it with the contents of `version`; else `None`.
     #[inline]
     pub fn try_reuse(&self, frame: FrameNo, id: PageId, version: u64) -> Option<SharedPage<'_>> {

@@ -89,15 +89,11 @@ pub unsafe extern "C" fn myriad_table_take_emptied(t: *const TableHandle) -> boo
 
 /// Statistics.
 #[no_mangle]
-pub unsafe extern "C" fn myriad_table_info(
-    t: *mut TableHandle,
-    _exact_not_needed: bool,
-    out: *mut CTableStats,
-) -> Status {
+pub unsafe extern "C" fn myriad_table_info(t: *mut TableHandle, closely: bool, out: *mut CTableStats) -> Status {
     // SAFETY: a live table by contract.
     let t = unsafe { &*t };
     guard(Some(&t.engine), || {
-        let s = t.table.info()?;
+        let s = if closely { t.table.analyze()? } else { t.table.info()? };
         let stats = CTableStats {
             rows: s.rows,
             data_bytes: s.data_bytes,

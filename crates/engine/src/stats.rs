@@ -4,7 +4,7 @@ use crate::engine::Engine;
 use crate::share::TableShare;
 use crate::table::TableStats;
 use myriad_base::{IndexId, Result};
-use myriad_btree::{Leaf, RangeEstimate};
+use myriad_btree::{Leaf, Looks, RangeEstimate};
 use myriad_txn::Index;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,6 +20,9 @@ pub(crate) struct CachedStats {
     data_bytes: AtomicU64,
     index_bytes: AtomicU64,
     mean_row_bytes: AtomicU64,
+    /// Rows of a thousand leaves when leaves spread over the table were last in memory, or read; 0 = never. Not renewed
+    /// with the others, as it is better than what the ends tell.
+    rows_per_1000_leaves: AtomicU64,
 }
 
 impl CachedStats {
@@ -43,12 +46,29 @@ impl CachedStats {
         self.mean_row_bytes.store(stats.mean_row_bytes, Ordering::Relaxed);
         self.taken_us.store(now.as_micros() as u64 + 1, Ordering::Relaxed);
     }
+
+    /// Rows by an estimate of the whole table and what is known of an earlier one.
+    fn rows(&self, whole: &RangeEstimate) -> u64 {
+        let known = &self.rows_per_1000_leaves;
+        if whole.spread {
+            known.store(whole.entries.saturating_mul(1000) / whole.leaf_pages.max(1), Ordering::Relaxed);
+        }
+        match known.load(Ordering::Relaxed) {
+            known if known > 0 && !whole.exact && !whole.spread => whole.leaf_pages * known / 1000,
+            _ => whole.entries,
+        }
+    }
 }
 
 /// Tables up to this many leaves are looked at every time.
 const SMALL_LEAVES: u64 = 4;
 /// How long a larger one's statistics are kept.
 const KEPT: Duration = Duration::from_millis(500);
+/// How its rows are looked at now and then.
+const NOW_AND_THEN: Looks = Looks { pages: 8, read: false };
+/// How its rows are looked at when that is asked for: the pages above are among these, and so in memory afterwards.
+const CLOSELY: Looks = Looks { pages: 24, read: true };
+const _: () = assert!(CLOSELY.pages.is_multiple_of(NOW_AND_THEN.pages) && CLOSELY.pages / NOW_AND_THEN.pages % 2 == 1);
 
 /// The bounds of an index in its tree: `[lo, hi)`.
 pub(crate) fn bounds(id: IndexId) -> ([u8; 4], [u8; 4]) {
@@ -98,22 +118,38 @@ pub(crate) fn table_stats(engine: &Engine, share: &TableShare) -> Result<TableSt
     let now = engine.clock().now();
     let mut stats = match share.stats.load(now, share.def.create_time_s) {
         Some(stats) => stats,
-        None => fresh_stats(engine, share, now)?,
+        None => fresh_stats(engine, share, now, NOW_AND_THEN)?,
     };
-    stats.update_time_s = share.update_time_s();
-    stats.auto_increment_next = share.auto_increment().map_or(0, |a| a.next());
+    complete(&mut stats, share);
     Ok(stats)
 }
 
-fn fresh_stats(engine: &Engine, share: &TableShare, now: Duration) -> Result<TableStats> {
+/// Statistics of a table, taken with more care. They are kept as others are.
+pub(crate) fn analyze(engine: &Engine, share: &TableShare) -> Result<TableStats> {
+    let mut stats = fresh_stats(engine, share, engine.clock().now(), CLOSELY)?;
+    complete(&mut stats, share);
+    Ok(stats)
+}
+
+/// Adds what is known without a look at the trees.
+fn complete(stats: &mut TableStats, share: &TableShare) {
+    stats.update_time_s = share.update_time_s();
+    stats.auto_increment_next = share.auto_increment().map_or(0, |a| a.next());
+}
+
+fn fresh_stats(engine: &Engine, share: &TableShare, now: Duration, looks: Looks) -> Result<TableStats> {
     let page_bytes = engine.pool().page_size() as u64;
-    let clustered = estimate(engine, &share.indexes[0])?;
+    let clustered = {
+        let index = &share.indexes[0];
+        let (lo, hi) = bounds(index.id);
+        index.tree.estimate_looking(engine.pool(), &lo, &hi, looks)?
+    };
     let empty = clustered.exact && clustered.entries == 0;
     let mut index_bytes = 0;
     for index in &share.indexes[1..] {
         index_bytes += estimate(engine, index)?.leaf_pages.max(1) * page_bytes;
     }
-    let rows = if empty { 0 } else { clustered.entries.max(1) };
+    let rows = if empty { 0 } else { share.stats.rows(&clustered).max(1) };
     let data_bytes = clustered.leaf_pages.max(1) * page_bytes;
     let small = clustered.leaf_pages <= SMALL_LEAVES;
     let mean_row_bytes = match rows {

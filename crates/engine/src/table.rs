@@ -78,6 +78,15 @@ impl Table {
         stats::table_stats(&self.engine, &self.share)
     }
 
+    /// As [`Table::info`], from more pages, which are read where they are not in memory; [`Table::info`] tells the same for a
+    /// moment.
+    ///
+    /// # Errors
+    /// Those of reading pages.
+    pub fn analyze(&self) -> Result<TableStats> {
+        stats::analyze(&self.engine, &self.share)
+    }
+
     /// Entries from places spread over an index, in key order: `visit(key, new_page)` until it returns false.
     ///
     /// # Errors

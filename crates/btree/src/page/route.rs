@@ -1,7 +1,8 @@
 //! The way down through inner pages, latched or not.
 
 use super::key::{cmp_by_length, rest_len, rest_of};
-use super::{head_of, slot_at, HEAD_BYTES, OFF_COUNT, OFF_HIGH, OFF_LEFT, OFF_LOW, OFF_PREFIX, SLOTS, SLOT_BYTES};
+use super::{head_of, slot_at, HEAD_BYTES, OFF_COUNT, OFF_DEAD, OFF_HEAP_TOP, OFF_HIGH, OFF_LEFT, OFF_LOW, OFF_PREFIX};
+use super::{SLOTS, SLOT_BYTES};
 use myriad_base::codec::{get_u16, get_u32, get_u64};
 use myriad_base::PageNo;
 use std::cmp::Ordering;
@@ -172,6 +173,13 @@ fn second_head_of(rest: &[u8]) -> u64 {
 #[inline]
 fn first_bytes(n: usize) -> u64 {
     u64::MAX.checked_shl(64 - 8 * n.min(8) as u32).unwrap_or(0)
+}
+
+/// Bytes that entries and their slots take on a page that may change meanwhile.
+pub fn used_bytes<P: PageRead>(p: &P) -> usize {
+    let slots = usize::from(p.u16(OFF_COUNT)) * SLOT_BYTES;
+    let others = [OFF_LOW, OFF_HIGH, OFF_DEAD].map(|at| usize::from(p.u16(at)));
+    (p.size() + slots).saturating_sub(others.iter().sum::<usize>() + p.u32(OFF_HEAP_TOP) as usize)
 }
 
 /// As [`child`], of a page that may change meanwhile.
