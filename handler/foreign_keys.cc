@@ -470,25 +470,13 @@ std::string altered_table(THD *thd) {
                    std::string(first->table_name.str, first->table_name.length));
 }
 
-/* The server asks for the foreign keys that a copy keeps before it waits for the table's writers, and parents change
-   their names meanwhile. What the table refers to in itself is as the statement has it. */
-static void follow_parents(const std::string &table, const std::vector<std::string> &kept, ForeignKeys *keys) {
-  for (const ForeignKey &now : foreign_keys_of(table)) {
-    if (now.parent == table || std::find(kept.begin(), kept.end(), now.name) == kept.end()) continue;
-    for (ForeignKey &key : *keys) {
-      if (key.name != now.name) continue;
-      key.parent = now.parent;
-      key.parent_columns = now.parent_columns;
-    }
-  }
-}
-
 int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const TablePlan &plan,
-                        HA_CREATE_INFO *create_info, ForeignKeys *keys, std::vector<std::string> *kept) {
+                        HA_CREATE_INFO *create_info, ForeignKeys *keys, KeptForeignKeys *kept) {
   const bool creates = thd_sql_command(thd) == SQLCOM_CREATE_TABLE || !is_stand_in(name);
   const std::string final_name = creates ? name
                                          : core_name(std::string(form->s->db.str, form->s->db.length),
                                                      std::string(form->s->table_name.str, form->s->table_name.length));
+  kept->table = final_name;
   const std::string prefix = sql_name(final_name).table + "_ibfk_";
   const ForeignKeys before = creates ? ForeignKeys() : foreign_keys_of(final_name);
   ulonglong number = highest_number(before, prefix);
@@ -510,7 +498,7 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
           return HA_ERR_UNSUPPORTED;
         }
       } else {
-        kept->push_back(key.name);
+        kept->names.push_back(key.name);
         if (checks_foreign_keys(thd) && find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
           if (int error = index_is_needed(thd, final_name, key.columns)) return error;
         for (const std::string &column : key.columns) {
@@ -522,7 +510,6 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
     }
   }
   if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return 0;
-  if (!kept->empty()) follow_parents(final_name, *kept, keys);
   const ForeignKeys children = references_to(final_name);
   if (!keys->empty() || !children.empty())
     if (int error = check_kind(form)) return error;

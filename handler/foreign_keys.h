@@ -59,11 +59,17 @@ enum class Index_problem { None, NotFound, OnlyPrefix, NotComparable };
 uint find_index(const TABLE *table, const TablePlan &plan, const std::vector<std::string> &columns, const TABLE *types,
                 const std::vector<std::string> &type_columns, Index_problem *problem = nullptr, uint *column = nullptr);
 
+/* The foreign keys that a copy has from its table, whose rows satisfy them already. Their parents can be
+   renamed until the copy is there: the core looks them up then. */
+struct KeptForeignKeys {
+  std::string table;
+  std::vector<std::string> names;
+};
+
 /* CREATE TABLE and copying ALTER TABLE: the table's foreign keys into `keys`, and all that they demand of it and of
-   their parents, and foreign keys of others of it. `kept`: names of those that the rows satisfy already. Returns a
-   handler error, 0 if all is well. */
+   their parents, and foreign keys of others of it. Returns a handler error, 0 if all is well. */
 int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const TablePlan &plan,
-                        HA_CREATE_INFO *create_info, ForeignKeys *keys, std::vector<std::string> *kept);
+                        HA_CREATE_INFO *create_info, ForeignKeys *keys, KeptForeignKeys *kept);
 
 /* A table gets the name of a parent that is missing: whether it can be that parent. A handler error, or 0. */
 int check_new_name(THD *thd, const std::string &old_name, const std::string &new_name);

@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::def::{Placement, TableDef, TableRef};
 use crate::punch::Punching;
 use crate::reclaim::Round;
+use crate::references::Following;
 use crate::rows::{self, SpaceRow};
 use crate::spaces::Turns;
 use myriad_base::clock::Clock;
@@ -92,6 +93,7 @@ pub struct Catalog {
     pub(crate) shape_ids: Cache<u64, ShapeId>,
     pub(crate) interning: Mutex<()>,
     pub(crate) creating_space: Turns,
+    pub(crate) following: Following,
     pub(crate) random: Mutex<Random>,
     batches: [Mutex<Batch>; 3],
     placement: AtomicU8,
@@ -138,6 +140,7 @@ impl Catalog {
             shape_ids: Cache::new(64 << 10),
             interning: Mutex::new(()),
             creating_space: Turns::default(),
+            following: Following::default(),
             random: Mutex::new(config.random),
             batches: Default::default(),
             placement: AtomicU8::new(config.placement as u8),
