@@ -39,12 +39,12 @@ std::string core_name(const std::string &db, const std::string &table);
 bool is_stand_in(const std::string &core_name);
 bool checks_foreign_keys(THD *thd);
 
-/* In order of their names. */
-ForeignKeys foreign_keys_of(const std::string &table);
+/* In order of their names. A catalog that cannot be read is an error: nobody may take it for one without foreign keys. */
+myriad_status foreign_keys_of(const std::string &table, ForeignKeys *keys);
 /* Those of other tables and its own; of tables that are no stand-ins. */
-ForeignKeys references_to(const std::string &parent);
+myriad_status references_to(const std::string &parent, ForeignKeys *keys);
 /* By tables other than itself; `with_database`: its whole database goes, so those of others count alone. */
-bool is_referenced_by_others(const std::string &parent, bool with_database);
+myriad_status is_referenced_by_others(const std::string &parent, bool with_database, bool *out);
 
 /* "`db`.`child`, CONSTRAINT ..." as in the errors of a violation. */
 std::string violation_text(THD *thd, const ForeignKey &key);

@@ -247,7 +247,8 @@ private:
   bool begin_build(Inplace_alter *, myriad::OnlineBuild *);
   bool finish_build(TABLE *altered, Inplace_alter *);
   bool prepare_commit(TABLE *altered, const Alter_inplace_info *, Inplace_alter *);
-  void load_references();
+  int load_references();
+  int report(int error);
   int lock_relatives(THD *thd, const uchar *old_record, const uchar *new_record, const myriad::ForeignKey *cause,
                      std::shared_ptr<myriad::References> *references);
   int use_references(THD *thd);

@@ -16,8 +16,8 @@ namespace myriad {
 
 class Relative {
 public:
-  /* Null if there is no such table, or it cannot be opened. */
-  static std::unique_ptr<Relative> open(THD *thd, const std::string &name);
+  /* Null if there is no such table. A handler error if it cannot be opened or the catalog cannot be read. */
+  static int open(THD *thd, const std::string &name, std::unique_ptr<Relative> *out);
   ~Relative();
   bool is_current() const;
   TABLE *table() { return &m_table; }
