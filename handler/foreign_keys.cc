@@ -244,6 +244,14 @@ bool lock_parent(THD *thd, const std::string &parent) {
   return thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout));
 }
 
+/* Whether the new table is filled with rows, whose parents must stay: metadata locks keep those who have a connection from
+   taking them away. */
+bool copies_rows(THD *thd) {
+  if (thd_sql_command(thd) != SQLCOM_CREATE_TABLE) return true;
+  const SELECT_LEX *select = thd->lex->first_select_lex();
+  return select->item_list.elements || select->tvc;
+}
+
 bool sets_null(const ForeignKey &key) { return key.on_delete == MYRIAD_SET_NULL || key.on_update == MYRIAD_SET_NULL; }
 
 std::string text_of_not_null(const std::string &column) {
@@ -285,6 +293,8 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
                      "Referenced table `" + parent.db + "`.`" + parent.table + "` not found in the data dictionary.");
     }
     if (int error = check_kind(other->table())) return error;
+    if (!refused.in_place() && copies_rows(thd))
+      if (int error = other->file()->wait_for_prepared()) return other->file()->report(error);
   }
   const TABLE *parent = self ? form : other->table();
   const TablePlan &parent_plan = self ? plan : other->file()->plan();
@@ -599,7 +609,6 @@ FOREIGN_KEY_INFO *make_info(THD *thd, const ForeignKey &key, bool details) {
 
 }  // namespace
 
-/* To the server, which looks for an error but not for what is returned. */
 int ha_myriad::report(int error) {
   print_error(error, MYF(0));
   return error;

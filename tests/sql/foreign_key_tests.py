@@ -10,6 +10,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from server_tests import code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
 from tenant_tests import Killer  # noqa: E402
+from xa_tests import leave  # noqa: E402
 
 
 def family(c):
@@ -62,6 +63,31 @@ def test_xa(where):
         c = where.connect(database="d")
         rows(c, f"XA {end} 'x'")
         expect(end, rows(c, "SELECT COUNT(*) FROM c WHERE p = 2"), ((left,),))
+
+
+def test_xa_of_parent(where):
+    """Rows are not taken under a new foreign key while a prepared transaction without a connection may take their parents away."""
+    c = database(where)
+    for copy in ("ALTER TABLE c ADD FOREIGN KEY (p) REFERENCES p(id)",
+                 "CREATE TABLE c2 (p INT, FOREIGN KEY (p) REFERENCES p(id)) SELECT p FROM c"):
+        rows(c, "DROP TABLE IF EXISTS c, c2, p")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+        rows(c, "CREATE TABLE c (p INT)")
+        rows(c, "INSERT INTO p VALUES (1), (2)")
+        rows(c, "INSERT INTO c VALUES (1)")
+        leave(where, "left", "DELETE FROM p WHERE id = 1")
+        rows(c, "CREATE TABLE empty (p INT, FOREIGN KEY (p) REFERENCES p(id))")
+        rows(c, "DROP TABLE empty")
+        rows(c, "SET SESSION myriad_lock_wait_timeout = 1")
+        expect(f"{copy} waits", code_of(c, copy), 1205)
+        rows(c, "SET SESSION myriad_lock_wait_timeout = 20")
+        answers = []
+        copying = threading.Thread(target=lambda: answers.append(code_of(c, copy)))
+        copying.start()
+        time.sleep(0.4)
+        rows(where.connect(database="d"), "XA COMMIT 'left'")
+        copying.join(20)
+        expect(f"orphan of {copy}", answers, [1452])
 
 
 def test_many_clients(where):
