@@ -548,6 +548,8 @@ int check_new_name(THD *thd, const std::string &old_name, const std::string &new
   if (children.empty()) return 0;
   std::unique_ptr<Relative> parent;
   if (int error = Relative::open(thd, old_name, &parent)) return error;
+  if (parent)
+    if (int error = check_kind(parent->table())) return error;
   for (const ForeignKey &key : children) {
     std::unique_ptr<Relative> child;
     if (int error = Relative::open(thd, key.child, &child)) return error;

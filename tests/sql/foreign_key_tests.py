@@ -404,6 +404,18 @@ def test_refused(where):
     for parent, number in (("part", 1005), ("mem", 1235), ("ver", 1235)):
         expect(parent, code_of(c, f"CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES {parent}(id))"), number)
     expect("nothing was made", rows(c, "SHOW TABLES LIKE 'm'"), ())
+    rows(c, "SET foreign_key_checks = 0")
+    rows(c, "CREATE TABLE missing (id INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE child (p INT, FOREIGN KEY (p) REFERENCES missing(id))")
+    rows(c, "DROP TABLE missing")
+    rows(c, "SET foreign_key_checks = 1")
+    for table in ("mem", "ver"):
+        for sql in (f"RENAME TABLE {table} TO missing", f"ALTER TABLE {table} RENAME TO missing"):
+            expect(sql, code_of(c, sql), 1235)
+        expect("keeps its name", code_of(c, f"SELECT * FROM {table}"), 0)
+    rows(c, "CREATE TABLE plain (id INT PRIMARY KEY)")
+    rows(c, "RENAME TABLE plain TO missing")
+    expect("parent again", code_of(c, "INSERT INTO child VALUES (1)"), 1452)
     expect("as before", code_of(c, "INSERT INTO c (p) VALUES (99)"), 1452)
 
 
