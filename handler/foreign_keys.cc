@@ -244,8 +244,8 @@ bool lock_parent(THD *thd, const std::string &parent) {
   return thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout));
 }
 
-/* Whether the new table is filled with rows, whose parents must stay: metadata locks keep those who have a connection from
-   taking them away. */
+/* Whether the new table is filled with rows, whose parents must stay: metadata locks keep those who have a connection
+   from taking them away. */
 bool copies_rows(THD *thd) {
   if (thd_sql_command(thd) != SQLCOM_CREATE_TABLE) return true;
   const SELECT_LEX *select = thd->lex->first_select_lex();
@@ -651,9 +651,7 @@ bool ha_myriad::referenced_by_foreign_key() const noexcept {
   return m_references && m_references->has_children();
 }
 
-bool ha_myriad::can_switch_engines() {
-  return !load_references() && !m_references;
-}
+bool ha_myriad::can_switch_engines() { return !load_references() && !m_references; }
 
 bool ha_myriad::is_fk_defined_on_table_or_index(uint) {
   if (load_references()) return true;
@@ -671,7 +669,8 @@ bool ha_myriad::is_in_foreign_key(const Field &field) {
   ForeignKeys own, of_others;
   if (foreign_keys_of(m_name, &own) != MYRIAD_OK || references_to(m_name, &of_others) != MYRIAD_OK) return true;
   return std::any_of(own.begin(), own.end(), [&](const ForeignKey &key) { return has(key.columns); }) ||
-         std::any_of(of_others.begin(), of_others.end(), [&](const ForeignKey &key) { return has(key.parent_columns); });
+         std::any_of(of_others.begin(), of_others.end(),
+                     [&](const ForeignKey &key) { return has(key.parent_columns); });
 }
 
 char *ha_myriad::get_foreign_key_create_info() {

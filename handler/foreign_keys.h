@@ -39,7 +39,8 @@ std::string core_name(const std::string &db, const std::string &table);
 bool is_stand_in(const std::string &core_name);
 bool checks_foreign_keys(THD *thd);
 
-/* In order of their names. A catalog that cannot be read is an error: nobody may take it for one without foreign keys. */
+/* In order of their names. A catalog that cannot be read is an error: nobody may take it for one without foreign keys.
+ */
 myriad_status foreign_keys_of(const std::string &table, ForeignKeys *keys);
 /* Those of other tables and its own; of tables that are no stand-ins. */
 myriad_status references_to(const std::string &parent, ForeignKeys *keys);

@@ -136,9 +136,12 @@ static std::atomic<uint64_t> last_connection{0};
 
 Relatives::Relatives() : connection(++last_connection) {}
 
-void Relatives::begin_statement() {
-  statement++;
-  if (m_open.size() > RELATIVES_MAX) m_open.clear();
+void Relatives::begin_statement() { statement++; }
+
+void Relatives::end_statement() {
+  if (m_open.size() <= RELATIVES_MAX) return;
+  m_open.clear();
+  statement++; /* links that know one of them look again */
 }
 
 /* ---- one table's foreign keys -------------------------------------------------------------------------------------

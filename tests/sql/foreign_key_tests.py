@@ -283,6 +283,22 @@ def test_parent_renamed_before_copy(where):
         expect(f"{change}: {definition}", (f"REFERENCES `{parent}" in definition, "REFERENCES `c` (`id`)" in definition), (True, True))
 
 
+def test_memory_of_idle_connections(where):
+    """A connection keeps the many children that it has met open for no longer than the statement."""
+    c = database(where)
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+    rows(c, "INSERT INTO p SELECT seq FROM seq_1_to_100")
+    for i in range(100):
+        rows(c, f"CREATE TABLE c{i} (p INT, FOREIGN KEY (p) REFERENCES p(id))")
+    others = [where.connect(database="d") for _ in range(41)]
+    rows(others[0], "DELETE FROM p WHERE id = 100")
+    before = where.rss_mib()
+    for i, other in enumerate(others[1:]):
+        rows(other, f"DELETE FROM p WHERE id = {i + 1}")
+    grown = where.rss_mib() - before
+    expect(f"{grown:.0f} MiB for 40 idle connections, at most 60", grown <= 60, True)
+
+
 def test_delete_needs_no_parent(where):
     """A DELETE of children takes no lock of their parents, but what its triggers insert does."""
     c, other = database(where), where.connect(database="d")
