@@ -23,8 +23,7 @@ bool refers_to(const myriad::References *references, const std::string &name) {
 bool ha_myriad::may_leave_out_orphans() {
   THD *thd = ha_thd();
   if (!thd || thd_sql_command(thd) != SQLCOM_CREATE_TABLE || !thd->lex->ignore) return false;
-  load_references();
-  return m_references && m_references->has_parents();
+  return load_references() || (m_references && m_references->has_parents());
 }
 
 /* Whether rows and entries may wait: nothing looks for them before all rows are there, and a duplicate ends the
@@ -39,8 +38,7 @@ bool ha_myriad::may_sort_copy() {
   if (share->next_number_keypart) return false;
   /* Each partition would have buffers of its own. */
   if (table->part_info) return false;
-  load_references();
-  return !refers_to(m_references.get(), m_name);
+  return !load_references() && !refers_to(m_references.get(), m_name);
 }
 
 void ha_myriad::begin_copy(bool leaves_out) {

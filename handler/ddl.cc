@@ -158,14 +158,17 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   const std::vector<myriad_index_spec> indexes = plan.specs();
 
   myriad::ForeignKeys foreign_keys;
-  std::vector<std::string> kept;
+  myriad::KeptForeignKeys kept;
   if ((error = myriad::define_foreign_keys(thd, myriad_name(path), form, plan, create_info, &foreign_keys, &kept)))
     return error;
-  if (Session *session = kept.empty() ? Session::of(thd, false) : Session::of(thd)) {
-    session->copied_table = kept.empty() ? "" : myriad_name(path);
-    session->kept_foreign_keys.swap(kept);
+  const bool keeps = !kept.names.empty();
+  if (Session *session = keeps ? Session::of(thd) : Session::of(thd, false)) {
+    session->copied_table = keeps ? myriad_name(path) : "";
+    session->kept_foreign_keys = kept.names;
   }
   const myriad::ForeignKeySpecs foreign_key_specs(foreign_keys);
+  std::vector<const char *> kept_keys;
+  for (const std::string &name : kept.names) kept_keys.push_back(name.c_str());
 
   const uchar *image = nullptr;
   size_t image_length = 0;
@@ -195,6 +198,9 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   spec.tablespace_per = form->s->option_struct ? int32_t(form->s->option_struct->tablespace_per) - 1 : -1;
   spec.foreign_keys = foreign_key_specs.data();
   spec.foreign_key_count = foreign_key_specs.size();
+  spec.kept_of = keeps ? kept.table.c_str() : nullptr;
+  spec.kept_keys = kept_keys.data();
+  spec.kept_key_count = uint32_t(kept_keys.size());
   myriad_status status = myriad_create_table(myriad_core, myriad_name(path).c_str(), &spec);
   if (read) form->s->free_frm_image(image);
   return myriad_error_noted(status, thd);

@@ -158,19 +158,25 @@ int myriad_drop(const std::string &name, THD *thd) {
     const int command = thd_sql_command(thd);
     const bool drops = command == SQLCOM_DROP_TABLE;
     Session *session = Session::of(thd, drops);
-    const bool refused = drops && session ? session->refused_drop.refuses(thd, name)
-                                          : myriad::is_referenced_by_others(name, command == SQLCOM_DROP_DB);
-    if (refused && !is_replaced_in_recovery(name)) {
+    bool referenced = false;
+    const myriad_status status = drops && session
+                                     ? session->refused_drop.refuses(thd, name, &referenced)
+                                     : myriad::is_referenced_by_others(name, command == SQLCOM_DROP_DB, &referenced);
+    if (status != MYRIAD_OK || (referenced && !is_replaced_in_recovery(name))) {
       if (session) session->violation.clear();
       if (session && drops) session->refused_drop.keep(thd, name);
-      return HA_ERR_ROW_IS_REFERENCED;
+      return status == MYRIAD_OK ? HA_ERR_ROW_IS_REFERENCED : myriad_error_noted(status, thd);
     }
   }
   return myriad_error_noted(myriad_drop_table(myriad_core, name.c_str()), thd);
 }
 
+myriad_status myriad_find_frm(const char *name, std::string *image) {
+  return myriad_get_frm(myriad_core, name, append_text, image);
+}
+
 bool myriad_read_frm(const char *name, std::string *image) {
-  return myriad_get_frm(myriad_core, name, append_text, image) == MYRIAD_OK && !image->empty();
+  return myriad_find_frm(name, image) == MYRIAD_OK && !image->empty();
 }
 
 bool myriad_frm_is_sequence(const std::string &image) {

@@ -6,7 +6,9 @@
 
 /* 0, or a handler error; refused where another table refers to it. */
 int myriad_drop(const std::string &name, THD *thd);
-/* The table's image from the catalog; false if there is no such table or it has none (partitions). */
+/* The table's image from the catalog; empty if it has none (partitions). */
+myriad_status myriad_find_frm(const char *name, std::string *image);
+/* The same; false if there is no such table or it has none (partitions). */
 bool myriad_read_frm(const char *name, std::string *image);
 bool myriad_frm_is_sequence(const std::string &image);
 bool myriad_frm_has_version(const std::string &image, const LEX_CUSTRING *version);

@@ -155,8 +155,14 @@ bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vect
   char directory[FN_REFLEN];
   tablename_to_filename(db, directory, sizeof directory);
   bool referenced = false;
-  if (myriad::checks_foreign_keys(thd) &&
-      myriad_database_is_referenced(myriad_core, directory, &referenced) == MYRIAD_OK && referenced) {
+  if (myriad::checks_foreign_keys(thd)) {
+    const myriad_status status = myriad_database_is_referenced(myriad_core, directory, &referenced);
+    if (status != MYRIAD_OK) {
+      my_error(ER_GET_ERRMSG, MYF(0), myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
+      return true;
+    }
+  }
+  if (referenced) {
     my_printf_error(ER_ROW_IS_REFERENCED_2, ER_THD(thd, ER_ROW_IS_REFERENCED), MYF(0));
     return true;
   }

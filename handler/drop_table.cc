@@ -63,20 +63,27 @@ bool named_tables(THD *thd, std::vector<std::string> *names) {
 void RefusedDrop::look(THD *thd) {
   if (m_query == thd->query_id) return;
   m_query = thd->query_id;
+  m_looked = MYRIAD_OK;
   m_refused = m_referenced = false;
   std::vector<std::string> names;
   m_all_ours = named_tables(thd, &names);
-  for (size_t i = 0; i < names.size(); i++)
-    for (const myriad::ForeignKey &key : myriad::references_to(names[i])) {
+  for (size_t i = 0; i < names.size(); i++) {
+    myriad::ForeignKeys keys;
+    const myriad_status status = myriad::references_to(names[i], &keys);
+    if (status != MYRIAD_OK) m_looked = status;
+    for (const myriad::ForeignKey &key : keys) {
       const auto end = names.begin() + long(i) + 1;
       m_referenced |= key.child != names[i];
       m_refused |= std::find(names.begin(), end, key.child) == end;
     }
+  }
 }
 
-bool RefusedDrop::refuses(THD *thd, const std::string &name) {
+myriad_status RefusedDrop::refuses(THD *thd, const std::string &name, bool *out) {
   look(thd);
-  return m_refused || (m_referenced && myriad::is_referenced_by_others(name, false));
+  *out = m_refused;
+  if (m_looked != MYRIAD_OK || m_refused || !m_referenced) return m_looked;
+  return myriad::is_referenced_by_others(name, false, out);
 }
 
 void RefusedDrop::keep(THD *thd, const std::string &name) {

@@ -11,7 +11,7 @@ class RefusedDrop {
 public:
   /* Whether the running DROP TABLE is refused as a whole, because for one of its tables there is a child that it does
      not drop before, or of this table, because a child of it could not be dropped. */
-  bool refuses(THD *thd, const std::string &name);
+  myriad_status refuses(THD *thd, const std::string &name, bool *out);
   /* Saves a refused table's triggers from the server, and the binary log from a statement that drops nothing. */
   void keep(THD *thd, const std::string &name);
   void statement_ends(THD *thd);
@@ -20,6 +20,7 @@ private:
   void look(THD *thd);
 
   query_id_t m_query = 0;
+  myriad_status m_looked = MYRIAD_OK;
   bool m_refused = false, m_referenced = false, m_all_ours = false, m_binlog_off = false;
   std::vector<std::string> m_aside; /* tables whose triggers are elsewhere for now */
 };

@@ -244,6 +244,14 @@ bool lock_parent(THD *thd, const std::string &parent) {
   return thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout));
 }
 
+/* Whether the new table is filled with rows, whose parents must stay: metadata locks keep those who have a connection
+   from taking them away. */
+bool copies_rows(THD *thd) {
+  if (thd_sql_command(thd) != SQLCOM_CREATE_TABLE) return true;
+  const SELECT_LEX *select = thd->lex->first_select_lex();
+  return select->item_list.elements || select->tvc;
+}
+
 bool sets_null(const ForeignKey &key) { return key.on_delete == MYRIAD_SET_NULL || key.on_update == MYRIAD_SET_NULL; }
 
 std::string text_of_not_null(const std::string &column) {
@@ -277,7 +285,7 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
   std::unique_ptr<Relative> other;
   if (!self) {
     if (lock_parent(thd, key->parent)) return HA_ERR_LOCK_WAIT_TIMEOUT;
-    other = Relative::open(thd, key->parent);
+    if (int error = Relative::open(thd, key->parent, &other)) return error;
     if (!other) {
       if (!checks_foreign_keys(thd)) return check_null(refused, form, *key);
       const SqlName parent = sql_name(key->parent);
@@ -285,6 +293,8 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
                      "Referenced table `" + parent.db + "`.`" + parent.table + "` not found in the data dictionary.");
     }
     if (int error = check_kind(other->table())) return error;
+    if (!refused.in_place() && copies_rows(thd))
+      if (int error = other->file()->wait_for_prepared()) return other->file()->report(error);
   }
   const TABLE *parent = self ? form : other->table();
   const TablePlan &parent_plan = self ? plan : other->file()->plan();
@@ -312,7 +322,8 @@ int check_new(THD *thd, const Refusal &refused, TABLE *form, const TablePlan &pl
 
 /* A foreign key has no index in the new table: 0 if it had none in the old one either. */
 int index_is_needed(THD *thd, const std::string &altered, const std::vector<std::string> &columns) {
-  auto before = Relative::open(thd, altered);
+  std::unique_ptr<Relative> before;
+  if (int error = Relative::open(thd, altered, &before)) return error;
   const uint no = before ? find_index(before->table(), before->file()->plan(), columns, nullptr, {}) : MAX_KEY;
   if (no >= MAX_KEY) return 0;
   my_error(ER_DROP_INDEX_FK, MYF(0), before->table()->key_info[no].name.str);
@@ -362,24 +373,26 @@ bool is_stand_in(const std::string &core_name) {
 
 bool checks_foreign_keys(THD *thd) { return !thd || !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS); }
 
-ForeignKeys foreign_keys_of(const std::string &table) {
-  ForeignKeys keys;
-  myriad_list_foreign_keys(myriad_core, table.c_str(), collect, &keys);
-  return keys;
+myriad_status foreign_keys_of(const std::string &table, ForeignKeys *keys) {
+  keys->clear();
+  return myriad_list_foreign_keys(myriad_core, table.c_str(), collect, keys);
 }
 
-ForeignKeys references_to(const std::string &parent) {
-  ForeignKeys keys;
-  myriad_list_references(myriad_core, parent.c_str(), collect, &keys);
-  keys.erase(std::remove_if(keys.begin(), keys.end(), [](const ForeignKey &key) { return is_stand_in(key.child); }),
-             keys.end());
-  return keys;
+myriad_status references_to(const std::string &parent, ForeignKeys *keys) {
+  keys->clear();
+  const myriad_status status = myriad_list_references(myriad_core, parent.c_str(), collect, keys);
+  keys->erase(std::remove_if(keys->begin(), keys->end(), [](const ForeignKey &key) { return is_stand_in(key.child); }),
+              keys->end());
+  return status;
 }
 
-bool is_referenced_by_others(const std::string &parent, bool with_database) {
-  for (const ForeignKey &key : references_to(parent))
-    if (key.child != parent && !(with_database && database_of(key.child) == database_of(parent))) return true;
-  return false;
+myriad_status is_referenced_by_others(const std::string &parent, bool with_database, bool *out) {
+  ForeignKeys keys;
+  const myriad_status status = references_to(parent, &keys);
+  *out = std::any_of(keys.begin(), keys.end(), [&](const ForeignKey &key) {
+    return key.child != parent && !(with_database && database_of(key.child) == database_of(parent));
+  });
+  return status;
 }
 
 std::string violation_text(THD *thd, const ForeignKey &key) {
@@ -470,27 +483,17 @@ std::string altered_table(THD *thd) {
                    std::string(first->table_name.str, first->table_name.length));
 }
 
-/* The server asks for the foreign keys that a copy keeps before it waits for the table's writers, and parents change
-   their names meanwhile. What the table refers to in itself is as the statement has it. */
-static void follow_parents(const std::string &table, const std::vector<std::string> &kept, ForeignKeys *keys) {
-  for (const ForeignKey &now : foreign_keys_of(table)) {
-    if (now.parent == table || std::find(kept.begin(), kept.end(), now.name) == kept.end()) continue;
-    for (ForeignKey &key : *keys) {
-      if (key.name != now.name) continue;
-      key.parent = now.parent;
-      key.parent_columns = now.parent_columns;
-    }
-  }
-}
-
 int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const TablePlan &plan,
-                        HA_CREATE_INFO *create_info, ForeignKeys *keys, std::vector<std::string> *kept) {
+                        HA_CREATE_INFO *create_info, ForeignKeys *keys, KeptForeignKeys *kept) {
   const bool creates = thd_sql_command(thd) == SQLCOM_CREATE_TABLE || !is_stand_in(name);
   const std::string final_name = creates ? name
                                          : core_name(std::string(form->s->db.str, form->s->db.length),
                                                      std::string(form->s->table_name.str, form->s->table_name.length));
+  kept->table = final_name;
   const std::string prefix = sql_name(final_name).table + "_ibfk_";
-  const ForeignKeys before = creates ? ForeignKeys() : foreign_keys_of(final_name);
+  ForeignKeys before;
+  if (!creates)
+    if (int error = myriad_error_noted(foreign_keys_of(final_name, &before), thd)) return error;
   ulonglong number = highest_number(before, prefix);
   const std::string database(form->s->db.str, form->s->db.length);
   if (create_info->alter_info) {
@@ -510,7 +513,7 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
           return HA_ERR_UNSUPPORTED;
         }
       } else {
-        kept->push_back(key.name);
+        kept->names.push_back(key.name);
         if (checks_foreign_keys(thd) && find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
           if (int error = index_is_needed(thd, final_name, key.columns)) return error;
         for (const std::string &column : key.columns) {
@@ -522,17 +525,17 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
     }
   }
   if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return 0;
-  if (!kept->empty()) follow_parents(final_name, *kept, keys);
-  const ForeignKeys children = references_to(final_name);
+  ForeignKeys children;
+  if (int error = myriad_error_noted(references_to(final_name, &children), thd)) return error;
   if (!keys->empty() || !children.empty())
     if (int error = check_kind(form)) return error;
   for (const ForeignKey &key : children) {
-    if (key.child == final_name) continue;
-    auto child = Relative::open(thd, key.child);
+    if (key.child == final_name || !checks_foreign_keys(thd)) continue;
+    std::unique_ptr<Relative> child;
+    if (int error = Relative::open(thd, key.child, &child)) return error;
     if (!child) continue;
     Index_problem problem;
     if (find_index(form, plan, key.parent_columns, child->table(), key.columns, &problem) < MAX_KEY) continue;
-    if (!checks_foreign_keys(thd)) continue;
     if (creates || problem != Index_problem::NotFound) return HA_ERR_CANNOT_ADD_FOREIGN;
     if (int error = index_is_needed(thd, final_name, key.parent_columns)) return error;
   }
@@ -540,11 +543,16 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
 }
 
 int check_new_name(THD *thd, const std::string &old_name, const std::string &new_name) {
-  const ForeignKeys children = references_to(new_name);
+  ForeignKeys children;
+  if (int error = myriad_error_noted(references_to(new_name, &children), thd)) return error;
   if (children.empty()) return 0;
-  auto parent = Relative::open(thd, old_name);
+  std::unique_ptr<Relative> parent;
+  if (int error = Relative::open(thd, old_name, &parent)) return error;
+  if (parent)
+    if (int error = check_kind(parent->table())) return error;
   for (const ForeignKey &key : children) {
-    auto child = Relative::open(thd, key.child);
+    std::unique_ptr<Relative> child;
+    if (int error = Relative::open(thd, key.child, &child)) return error;
     if (!parent || !child) continue;
     if (find_index(parent->table(), parent->file()->plan(), key.parent_columns, child->table(), key.columns) >= MAX_KEY)
       return HA_ERR_CANNOT_ADD_FOREIGN;
@@ -581,8 +589,9 @@ FOREIGN_KEY_INFO *make_info(THD *thd, const ForeignKey &key, bool details) {
   for (const std::string &column : key.parent_columns)
     info.referenced_fields.push_back(make_text(thd, column), thd->mem_root);
   if (details) {
-    auto from = Relative::open(thd, key.child);
-    auto to = key.parent == key.child ? nullptr : Relative::open(thd, key.parent);
+    std::unique_ptr<Relative> from, to;
+    Relative::open(thd, key.child, &from);
+    if (key.parent != key.child) Relative::open(thd, key.parent, &to);
     Relative *referenced = key.parent == key.child ? from.get() : to.get();
     const unsigned count = unsigned(key.columns.size());
     for (unsigned i = 0; i < count; i++) {
@@ -602,15 +611,22 @@ FOREIGN_KEY_INFO *make_info(THD *thd, const ForeignKey &key, bool details) {
 
 }  // namespace
 
+int ha_myriad::report(int error) {
+  print_error(error, MYF(0));
+  return error;
+}
+
 int ha_myriad::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
   if (is_stand_in(m_name)) return 0;
-  for (const ForeignKey &key : foreign_keys_of(m_name)) list->push_back(make_info(thd, key, true), thd->mem_root);
+  ForeignKeys keys;
+  if (int error = myriad_error_noted(foreign_keys_of(m_name, &keys), thd)) return report(error);
+  for (const ForeignKey &key : keys) list->push_back(make_info(thd, key, true), thd->mem_root);
   return 0;
 }
 
 /* Also called for each statement that changes the table. */
 int ha_myriad::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
-  load_references();
+  if (int error = load_references()) return report(error);
   if (!m_references) return 0;
   const bool alters = !altered_table(thd).empty();
   /* By name: under LOCK TABLES it depends on the order of a child's foreign keys what the statement may do. */
@@ -630,37 +646,36 @@ int ha_myriad::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *lis
 
 bool ha_myriad::referenced_by_foreign_key() const noexcept {
   auto *self = const_cast<ha_myriad *>(this);
-  self->load_references();
+  /* If it cannot be read, the list is asked for next, and tells why. */
+  if (self->load_references()) return true;
   return m_references && m_references->has_children();
 }
 
-bool ha_myriad::can_switch_engines() {
-  load_references();
-  return !m_references;
-}
+bool ha_myriad::can_switch_engines() { return !load_references() && !m_references; }
 
 bool ha_myriad::is_fk_defined_on_table_or_index(uint) {
-  load_references();
+  if (load_references()) return true;
   return m_references && m_references->has_parents();
 }
 
 /* Whether the column belongs to a foreign key, of this table or of one that refers to it. */
 bool ha_myriad::is_in_foreign_key(const Field &field) {
-  load_references();
+  if (load_references()) return true;
   if (!m_references) return false;
   auto has = [&field](const std::vector<std::string> &columns) {
     return std::any_of(columns.begin(), columns.end(),
                        [&field](const std::string &column) { return same_name(field.field_name.str, column.c_str()); });
   };
-  for (const ForeignKey &key : foreign_keys_of(m_name))
-    if (has(key.columns)) return true;
-  for (const ForeignKey &key : references_to(m_name))
-    if (has(key.parent_columns)) return true;
-  return false;
+  ForeignKeys own, of_others;
+  if (foreign_keys_of(m_name, &own) != MYRIAD_OK || references_to(m_name, &of_others) != MYRIAD_OK) return true;
+  return std::any_of(own.begin(), own.end(), [&](const ForeignKey &key) { return has(key.columns); }) ||
+         std::any_of(of_others.begin(), of_others.end(),
+                     [&](const ForeignKey &key) { return has(key.parent_columns); });
 }
 
 char *ha_myriad::get_foreign_key_create_info() {
-  const ForeignKeys keys = foreign_keys_of(m_name);
+  ForeignKeys keys;
+  if (int error = myriad_error_noted(foreign_keys_of(m_name, &keys), ha_thd())) report(error);
   if (keys.empty()) return nullptr;
   String text;
   for (const ForeignKey &key : keys) {
@@ -698,7 +713,7 @@ bool is_dropped(const Alter_info *info, const std::string &name) {
 bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, const TablePlan &plan,
                                     ForeignKeyChange *change) {
   THD *thd = ha_thd();
-  load_references();
+  if (int error = load_references()) return report(error);
   constexpr alter_table_operations named = ALTER_ADD_FOREIGN_KEY | ALTER_DROP_FOREIGN_KEY;
   if (!m_references && !(info->handler_flags & named)) return false;
   for (Create_field &column : info->alter_info->create_list)
@@ -713,7 +728,10 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
         return;
       }
   };
-  ForeignKeys own = foreign_keys_of(m_name), kept;
+  ForeignKeys own, of_others, kept;
+  int error = myriad_error_noted(foreign_keys_of(m_name, &own), thd);
+  if (!error) error = myriad_error_noted(references_to(m_name, &of_others), thd);
+  if (error) return report(error);
   const SqlName name = sql_name(m_name);
   const std::string prefix = name.table + "_ibfk_";
   ulonglong number = highest_number(own, prefix);
@@ -740,7 +758,7 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
       const auto *from = static_cast<const Foreign_key *>(each);
       ForeignKey key = read_definition(*from, m_name, name.db);
       if (key.name.empty()) key.name = prefix + std::to_string(++number);
-      int error = check_new(thd, Refusal(thd, from, true, key.name), altered, plan, key.parent == m_name, &key);
+      error = check_new(thd, Refusal(thd, from, true, key.name), altered, plan, key.parent == m_name, &key);
       if (!error) error = check_kind(altered);
       if (!error) error = add_key(thd, table, true, std::move(key), &kept);
       if (error) {
@@ -751,7 +769,7 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
     }
   }
   if (!checks_foreign_keys(thd)) return false;
-  for (const ForeignKey &key : references_to(m_name)) {
+  for (const ForeignKey &key : of_others) {
     if (key.child == m_name && is_dropped(info->alter_info, key.name)) continue;
     std::vector<std::string> columns = key.parent_columns;
     for (std::string &column : columns) renamed(&column);

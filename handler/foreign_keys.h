@@ -39,12 +39,13 @@ std::string core_name(const std::string &db, const std::string &table);
 bool is_stand_in(const std::string &core_name);
 bool checks_foreign_keys(THD *thd);
 
-/* In order of their names. */
-ForeignKeys foreign_keys_of(const std::string &table);
+/* In order of their names. A catalog that cannot be read is an error: nobody may take it for one without foreign keys.
+ */
+myriad_status foreign_keys_of(const std::string &table, ForeignKeys *keys);
 /* Those of other tables and its own; of tables that are no stand-ins. */
-ForeignKeys references_to(const std::string &parent);
+myriad_status references_to(const std::string &parent, ForeignKeys *keys);
 /* By tables other than itself; `with_database`: its whole database goes, so those of others count alone. */
-bool is_referenced_by_others(const std::string &parent, bool with_database);
+myriad_status is_referenced_by_others(const std::string &parent, bool with_database, bool *out);
 
 /* "`db`.`child`, CONSTRAINT ..." as in the errors of a violation. */
 std::string violation_text(THD *thd, const ForeignKey &key);
@@ -59,11 +60,17 @@ enum class Index_problem { None, NotFound, OnlyPrefix, NotComparable };
 uint find_index(const TABLE *table, const TablePlan &plan, const std::vector<std::string> &columns, const TABLE *types,
                 const std::vector<std::string> &type_columns, Index_problem *problem = nullptr, uint *column = nullptr);
 
+/* The foreign keys that a copy has from its table, whose rows satisfy them already. Their parents can be
+   renamed until the copy is there: the core looks them up then. */
+struct KeptForeignKeys {
+  std::string table;
+  std::vector<std::string> names;
+};
+
 /* CREATE TABLE and copying ALTER TABLE: the table's foreign keys into `keys`, and all that they demand of it and of
-   their parents, and foreign keys of others of it. `kept`: names of those that the rows satisfy already. Returns a
-   handler error, 0 if all is well. */
+   their parents, and foreign keys of others of it. Returns a handler error, 0 if all is well. */
 int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const TablePlan &plan,
-                        HA_CREATE_INFO *create_info, ForeignKeys *keys, std::vector<std::string> *kept);
+                        HA_CREATE_INFO *create_info, ForeignKeys *keys, KeptForeignKeys *kept);
 
 /* A table gets the name of a parent that is missing: whether it can be that parent. A handler error, or 0. */
 int check_new_name(THD *thd, const std::string &old_name, const std::string &new_name);

@@ -139,6 +139,9 @@ public:
   void free_foreign_key_create_info(char *text) override;
   bool get_foreign_dup_key(char *child_table, uint child_table_length, char *child_key, uint child_key_length) override;
 
+  /* trx.cc: until no prepared transaction whose connection is gone has changes of this table. */
+  int wait_for_prepared();
+
   /* references.cc: what a change of a parent does to this table's rows. Undone by whoever began. */
   int read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, myriad::Buffer *blobs);
   int current_clustered_key(const uchar *record, myriad::Buffer *out) const;
@@ -147,6 +150,9 @@ public:
                        const myriad::ForeignKey &cause, myriad::Cascade *cascade);
   uint duplicate_index() const { return m_session->duplicate_key; }
   bool is_bulk_copy() const { return m_bulk_copy; }
+
+  /* Tells the client; gives the error back. */
+  int report(int error);
 
   int set_auto_increment_at_least(const TABLE *altered, ulonglong wanted, const Inplace_alter &alter);
   bool get_error_message(int error, String *text) override;
@@ -160,7 +166,6 @@ private:
   int ensure_session();
   int begin_reading();
   void read_virtual_columns();
-  int wait_for_prepared();
   int wait_before_building();
   myriad_session *core() { return m_session->core(); }
   void close_cursor();
@@ -247,7 +252,7 @@ private:
   bool begin_build(Inplace_alter *, myriad::OnlineBuild *);
   bool finish_build(TABLE *altered, Inplace_alter *);
   bool prepare_commit(TABLE *altered, const Alter_inplace_info *, Inplace_alter *);
-  void load_references();
+  int load_references();
   int lock_relatives(THD *thd, const uchar *old_record, const uchar *new_record, const myriad::ForeignKey *cause,
                      std::shared_ptr<myriad::References> *references);
   int use_references(THD *thd);

@@ -242,6 +242,8 @@ typedef struct {
   bool in_memory;                          /* contents neither logged nor in files: empty after each start */
   int32_t tablespace_per;                  /* -1 = the engine's setting */
   const myriad_foreign_key *foreign_keys; uint32_t foreign_key_count;
+  /* A copy of table kept_of: foreign keys that both have refer to what that table's do by now, but for itself. Else null. */
+  const char *kept_of; const char *const *kept_keys; uint32_t kept_key_count;
 } myriad_table_spec;
 
 myriad_status myriad_create_table(myriad_engine *, const char *name, const myriad_table_spec *);

@@ -60,9 +60,12 @@ bool store_as(THD *thd, Field *to, const KeyPart &column, const uchar *parent_re
 /* ---- relatives ----------------------------------------------------------------------------------------------------
  */
 
-std::unique_ptr<Relative> Relative::open(THD *thd, const std::string &name) {
+int Relative::open(THD *thd, const std::string &name, std::unique_ptr<Relative> *out) {
+  out->reset();
   std::unique_ptr<Relative> opened(new Relative);
-  if (!myriad_read_frm(name.c_str(), &opened->m_image)) return nullptr;
+  const myriad_status status = myriad_find_frm(name.c_str(), &opened->m_image);
+  if (status != MYRIAD_OK && status != MYRIAD_ERR_NO_SUCH_TABLE) return myriad_error_noted(status, thd);
+  if (opened->m_image.empty()) return 0;
   opened->m_name = name;
   opened->m_path = "./" + name;
   opened->m_sql = sql_name(name);
@@ -75,14 +78,15 @@ std::unique_ptr<Relative> Relative::open(THD *thd, const std::string &name) {
       failed || open_table_from_share(thd, share, &alias, HA_OPEN_KEYFILE, EXTRA_RECORD, 0, &opened->m_table, false);
   if (failed) {
     free_table_share(share);
-    return nullptr;
+    return HA_ERR_CRASHED;
   }
   opened->m_file = static_cast<ha_myriad *>(opened->m_table.file);
   opened->m_list.reset();
   opened->m_list.table = &opened->m_table;
   opened->m_table.pos_in_table_list = &opened->m_list;
   opened->m_table.use_all_columns();
-  return opened;
+  *out = std::move(opened);
+  return 0;
 }
 
 Relative::~Relative() {
@@ -118,7 +122,8 @@ int Relatives::get(THD *thd, const std::string &name, enum_mdl_type lock, Relati
     found = m_open.end();
   }
   if (found == m_open.end()) {
-    auto opened = Relative::open(thd, name);
+    std::unique_ptr<Relative> opened;
+    if (int error = Relative::open(thd, name, &opened)) return error;
     if (!opened) return 0;
     found = m_open.emplace(name, std::move(opened)).first;
   }
@@ -131,9 +136,12 @@ static std::atomic<uint64_t> last_connection{0};
 
 Relatives::Relatives() : connection(++last_connection) {}
 
-void Relatives::begin_statement() {
-  statement++;
-  if (m_open.size() > RELATIVES_MAX) m_open.clear();
+void Relatives::begin_statement() { statement++; }
+
+void Relatives::end_statement() {
+  if (m_open.size() <= RELATIVES_MAX) return;
+  m_open.clear();
+  statement++; /* links that know one of them look again */
 }
 
 /* ---- one table's foreign keys -------------------------------------------------------------------------------------
@@ -482,15 +490,19 @@ using namespace myriad;
  */
 
 /* What is known of the table's foreign keys, read anew if any have changed anywhere. */
-void ha_myriad::load_references() {
+int ha_myriad::load_references() {
   const uint64_t version = myriad_references_version(myriad_core);
-  if (version == m_references_version) return;
+  if (version == m_references_version) return 0;
+  ForeignKeys own, of_others;
+  int error = myriad_error_noted(foreign_keys_of(m_name, &own), ha_thd());
+  if (!error) error = myriad_error_noted(references_to(m_name, &of_others), ha_thd());
+  if (error) return error;
   m_references_version = version;
-  const ForeignKeys own = foreign_keys_of(m_name), of_others = references_to(m_name);
   m_references.reset(own.empty() && of_others.empty() ? nullptr : new References(this, own, of_others));
-  if (!m_references) return;
+  if (!m_references) return 0;
   if (Session *session = Session::of(ha_thd(), false))
     if (session->copied_table == m_name) m_references->leave_unchecked(session->kept_foreign_keys);
+  return 0;
 }
 
 /* Before a row is changed: metadata locks on all whom the change concerns. A child that had another name when they were
@@ -503,7 +515,7 @@ int ha_myriad::lock_relatives(THD *thd, const uchar *old_record, const uchar *ne
     if (m_references)
       if (int error = m_references->lock(thd, old_record, new_record, cause)) return error;
     if (m_references_version == myriad_references_version(myriad_core)) return 0;
-    load_references();
+    if (int error = load_references()) return error;
   }
 }
 
@@ -517,7 +529,7 @@ static bool deletes_alone(THD *thd, const TABLE *table) {
 /* Before a statement that changes the table. */
 int ha_myriad::use_references(THD *thd) {
   for (;;) {
-    load_references();
+    if (int error = load_references()) return error;
     if (!m_references || !checks_foreign_keys(thd) || deletes_alone(thd, table)) return 0;
     if (int error = m_references->lock_parents(thd)) return error;
     /* A rename of a parent may have been waited for. */

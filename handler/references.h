@@ -16,8 +16,8 @@ namespace myriad {
 
 class Relative {
 public:
-  /* Null if there is no such table, or it cannot be opened. */
-  static std::unique_ptr<Relative> open(THD *thd, const std::string &name);
+  /* Null if there is no such table. A handler error if it cannot be opened or the catalog cannot be read. */
+  static int open(THD *thd, const std::string &name, std::unique_ptr<Relative> *out);
   ~Relative();
   bool is_current() const;
   TABLE *table() { return &m_table; }
@@ -43,6 +43,8 @@ public:
   int get(THD *thd, const std::string &name, enum_mdl_type lock, Relative **out);
   /* What was found in an earlier statement has to be looked for again. */
   void begin_statement();
+  /* Closes them if they are many: a connection may be idle for long. */
+  void end_statement();
   uint64_t statement = 1;
   const uint64_t connection; /* a number that no other connection ever has */
 

@@ -61,6 +61,7 @@ int commit(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session) return 0;
   session->refused_drop.statement_ends(thd);
+  session->relatives.end_statement();
   if (!ends_transaction(thd, all)) {
     myriad_statement_end(session->core());
     session->statement_active = false;
@@ -88,6 +89,7 @@ int rollback(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session) return 0;
   session->refused_drop.statement_ends(thd);
+  session->relatives.end_statement();
   myriad_status status;
   if (ends_transaction(thd, all)) {
     session->take_back_prepared();

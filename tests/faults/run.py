@@ -662,6 +662,40 @@ def damaged_undo_pages_in_doubt(place):
         place.server.options.remove("--loose-myriad-force-recovery=1")
 
 
+@case
+def unreadable_foreign_keys(place):
+    """A parent whose children cannot be looked up in the catalog is not taken for one that has none."""
+    place.server.start()
+    place.server.query("CREATE TABLE d.p (id INT PRIMARY KEY)")
+    place.server.query("CREATE TABLE d.c (p INT, FOREIGN KEY (p) REFERENCES d.p (id))")
+    place.server.query("INSERT INTO d.p VALUES (1), (2)")
+    place.server.query("INSERT INTO d.c VALUES (1)")
+    # Enough for pages that hold nothing but entries of foreign keys.
+    for name in "az":
+        place.server.query(f"CREATE DATABASE {name}")
+        place.server.query(f"CREATE TABLE {name}.p (id INT PRIMARY KEY)")
+        for i in range(400):
+            place.server.query(f"CREATE TABLE {name}.a_long_name_of_a_table_{i} (p INT, FOREIGN KEY (p) REFERENCES {name}.p (id))")
+    place.server.restart()
+    place.server.query("SELECT * FROM d.p JOIN d.c")
+    path = place.myriad + "/system.myr"
+    with open(path, "rb") as f:
+        good = f.read()
+    bad = bytearray(good)
+    for at in range(2 * PAGE, len(bad), PAGE):
+        bad[at + 200:at + 300] = b"\xaa" * 100
+    change(path, 0, bad)
+    problems = [place.ask(sql)[1] for sql in
+                ("DELETE FROM d.p WHERE id = 1", "UPDATE d.p SET id = 3", "DROP TABLE d.p", "DROP DATABASE d")]
+    change(path, 0, good)
+    expect(all(problems), f"a statement passed: {problems}")
+    expect("page" in problems[0], f"the client is not told the page: {problems[0]}")
+    got, problem = place.ask("DELETE FROM d.p WHERE id = 1")
+    expect(problem and "1451" in problem, f"the child is not seen afterwards: {got} {problem}")
+    got, problem = place.ask("SHOW CREATE TABLE d.c")
+    expect("REFERENCES `p`" in got[0][1], f"the foreign key is not shown: {got} {problem}")
+
+
 def inserted(place, rows=300):
     """Acknowledged single-row commits after the start, then SIGKILL."""
     place.server.start()

@@ -10,6 +10,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from server_tests import code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
 from tenant_tests import Killer  # noqa: E402
+from xa_tests import leave  # noqa: E402
 
 
 def family(c):
@@ -62,6 +63,31 @@ def test_xa(where):
         c = where.connect(database="d")
         rows(c, f"XA {end} 'x'")
         expect(end, rows(c, "SELECT COUNT(*) FROM c WHERE p = 2"), ((left,),))
+
+
+def test_xa_of_parent(where):
+    """Rows are not taken under a new foreign key while a prepared transaction without a connection may take their parents away."""
+    c = database(where)
+    for copy in ("ALTER TABLE c ADD FOREIGN KEY (p) REFERENCES p(id)",
+                 "CREATE TABLE c2 (p INT, FOREIGN KEY (p) REFERENCES p(id)) SELECT p FROM c"):
+        rows(c, "DROP TABLE IF EXISTS c, c2, p")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+        rows(c, "CREATE TABLE c (p INT)")
+        rows(c, "INSERT INTO p VALUES (1), (2)")
+        rows(c, "INSERT INTO c VALUES (1)")
+        leave(where, "left", "DELETE FROM p WHERE id = 1")
+        rows(c, "CREATE TABLE empty (p INT, FOREIGN KEY (p) REFERENCES p(id))")
+        rows(c, "DROP TABLE empty")
+        rows(c, "SET SESSION myriad_lock_wait_timeout = 1")
+        expect(f"{copy} waits", code_of(c, copy), 1205)
+        rows(c, "SET SESSION myriad_lock_wait_timeout = 20")
+        answers = []
+        copying = threading.Thread(target=lambda: answers.append(code_of(c, copy)))
+        copying.start()
+        time.sleep(0.4)
+        rows(where.connect(database="d"), "XA COMMIT 'left'")
+        copying.join(20)
+        expect(f"orphan of {copy}", answers, [1452])
 
 
 def test_many_clients(where):
@@ -257,6 +283,22 @@ def test_parent_renamed_before_copy(where):
         expect(f"{change}: {definition}", (f"REFERENCES `{parent}" in definition, "REFERENCES `c` (`id`)" in definition), (True, True))
 
 
+def test_memory_of_idle_connections(where):
+    """A connection keeps the many children that it has met open for no longer than the statement."""
+    c = database(where)
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+    rows(c, "INSERT INTO p SELECT seq FROM seq_1_to_100")
+    for i in range(100):
+        rows(c, f"CREATE TABLE c{i} (p INT, FOREIGN KEY (p) REFERENCES p(id))")
+    others = [where.connect(database="d") for _ in range(41)]
+    rows(others[0], "DELETE FROM p WHERE id = 100")
+    before = where.rss_mib()
+    for i, other in enumerate(others[1:]):
+        rows(other, f"DELETE FROM p WHERE id = {i + 1}")
+    grown = where.rss_mib() - before
+    expect(f"{grown:.0f} MiB for 40 idle connections, at most 60", grown <= 60, True)
+
+
 def test_delete_needs_no_parent(where):
     """A DELETE of children takes no lock of their parents, but what its triggers insert does."""
     c, other = database(where), where.connect(database="d")
@@ -378,6 +420,18 @@ def test_refused(where):
     for parent, number in (("part", 1005), ("mem", 1235), ("ver", 1235)):
         expect(parent, code_of(c, f"CREATE TABLE m (p INT, FOREIGN KEY (p) REFERENCES {parent}(id))"), number)
     expect("nothing was made", rows(c, "SHOW TABLES LIKE 'm'"), ())
+    rows(c, "SET foreign_key_checks = 0")
+    rows(c, "CREATE TABLE missing (id INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE child (p INT, FOREIGN KEY (p) REFERENCES missing(id))")
+    rows(c, "DROP TABLE missing")
+    rows(c, "SET foreign_key_checks = 1")
+    for table in ("mem", "ver"):
+        for sql in (f"RENAME TABLE {table} TO missing", f"ALTER TABLE {table} RENAME TO missing"):
+            expect(sql, code_of(c, sql), 1235)
+        expect("keeps its name", code_of(c, f"SELECT * FROM {table}"), 0)
+    rows(c, "CREATE TABLE plain (id INT PRIMARY KEY)")
+    rows(c, "RENAME TABLE plain TO missing")
+    expect("parent again", code_of(c, "INSERT INTO child VALUES (1)"), 1452)
     expect("as before", code_of(c, "INSERT INTO c (p) VALUES (99)"), 1452)
 
 

@@ -2,7 +2,7 @@
 
 use crate::engine::placement;
 use crate::error::guard;
-use crate::foreign_keys::{change, foreign_keys, OwnedChange};
+use crate::foreign_keys::{change, foreign_keys, names, OwnedChange};
 use crate::types::{
     bytes, maybe_bytes, name, CAlteration, CCloneCalls, CCloneVerdict, CFolderFile, CIndexSpec, CNewDefinition,
     CTableSpec, EngineHandle, Status, TextFn,
@@ -32,12 +32,14 @@ pub unsafe extern "C" fn myriad_create_table(
     let (e, s) = unsafe { (&*e, &*spec) };
     guard(Some(&e.engine), || {
         // SAFETY: a valid name, image and array by contract.
-        let (table, frm, indexes, keys) = unsafe {
+        let (table, frm, indexes, keys, kept_of, kept) = unsafe {
             (
                 name(table)?,
                 bytes(s.frm, s.frm_len),
                 index_specs(s.indexes, s.index_count),
                 foreign_keys(s.foreign_keys, s.foreign_key_count)?,
+                if s.kept_of.is_null() { None } else { Some(name(s.kept_of)?) },
+                names(s.kept_keys, s.kept_key_count)?,
             )
         };
         let spec = TableSpec {
@@ -52,6 +54,7 @@ pub unsafe extern "C" fn myriad_create_table(
                 v => Some(placement(u64::try_from(v).unwrap_or(u64::MAX))?),
             },
             foreign_keys: &keys,
+            kept_keys: kept_of.map(|table| (table, kept.as_slice())),
         };
         e.engine.create_table(table, &spec).map(|()| Status::Ok)
     })

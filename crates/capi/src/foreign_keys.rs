@@ -7,7 +7,7 @@ use std::ffi::{c_char, c_void, CString};
 
 /// # Safety
 /// `names` must be valid for `count` NUL-terminated strings.
-unsafe fn names(names: *const *const c_char, count: u32) -> Result<Vec<String>> {
+pub(crate) unsafe fn names(names: *const *const c_char, count: u32) -> Result<Vec<String>> {
     // SAFETY: valid by contract.
     (0..count as usize).map(|i| unsafe { name(*names.add(i)) }.map(String::from)).collect()
 }

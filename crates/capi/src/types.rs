@@ -190,6 +190,9 @@ pub struct CTableSpec {
     pub tablespace_per: i32,
     pub foreign_keys: *const CForeignKey,
     pub foreign_key_count: u32,
+    pub kept_of: *const c_char,
+    pub kept_keys: *const *const c_char,
+    pub kept_key_count: u32,
 }
 
 /// `myriad_table_stats`.

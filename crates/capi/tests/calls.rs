@@ -100,6 +100,9 @@ fn a_tables_life() {
             tablespace_per: -1,
             foreign_keys: null(),
             foreign_key_count: 0,
+            kept_of: null(),
+            kept_keys: null(),
+            kept_key_count: 0,
         };
         assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::Ok);
         assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::TableExists);
@@ -243,6 +246,9 @@ fn a_database_is_copied() {
                 tablespace_per: -1,
                 foreign_keys: null(),
                 foreign_key_count: 0,
+                kept_of: null(),
+                kept_keys: null(),
+                kept_key_count: 0,
             };
             assert_eq!(myriad_create_table(engine, name.as_ptr(), &spec), Status::Ok);
         }

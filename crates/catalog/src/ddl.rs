@@ -1,7 +1,7 @@
 //! Changes of definitions. Each is one transaction, committed durably before the call returns.
 
 use crate::def::{IndexDef, IndexSpec, NewDefinition, Placement, TableDef, TableRef, TableSpec};
-use crate::references::{has_twins, is_followed, renamed_keys, ForeignKeyChange};
+use crate::references::{has_twins, is_followed, renamed_keys, Follows, ForeignKeyChange};
 use crate::rows::{self, Pending, SpaceState};
 use crate::spaces::{add_pending, apply_one, get_locked, space_number};
 use crate::store::{index, scan_options, seek_prefix, Catalog, Counter};
@@ -119,6 +119,12 @@ impl Catalog {
             foreign_keys: spec.foreign_keys.into(),
             row_layouts: Box::default(),
         };
+        // What is kept follows renames of its parents up to here, and from here on the copy follows them by itself.
+        let kept = spec.kept_keys.filter(|(_, names)| !names.is_empty());
+        let _follows = kept.map_or(Follows::Nobody, |_| self.following.child());
+        if let Some((table, names)) = kept {
+            self.follow_kept(&mut def.foreign_keys, table, names)?;
+        }
         let auto_increment = spec.auto_increment_next.is_some();
         self.give_index_ids(&mut def, spec.indexes.iter().copied(), auto_increment)?;
         def.id = TableId(def.indexes[0].id.0);
@@ -311,6 +317,7 @@ impl Catalog {
         let (from_key, to_key) = (table_key(from)?, table_key(to)?);
         let followed = replaced.or(is_followed(from, to).then_some(from)).filter(|&name| name != to);
         let mut has_children = false;
+        let _follows = self.follow(from, followed)?;
         let changed = self.change(|trx| {
             let old = self.table_locked(trx, from, &from_key)?;
             let mut new = TableDef { name: to.into(), version: old.version.wrapping_add(1), ..(*old).clone() };
@@ -382,6 +389,8 @@ impl Catalog {
         let first = changes.first().ok_or_else(|| Error::invalid("no table to change"))?;
         let _defining = self.defining.read();
         let images = changes.iter().map(|c| self.intern(c.to.frm)).collect::<Result<Vec<_>>>()?;
+        let renames = changes.iter().any(|c| !c.to.keys.renamed.is_empty());
+        let _follows = if renames { self.following.parent() } else { Follows::Nobody };
         let changed = self.change_of(first.name, |trx| {
             let one = |(change, &image)| self.alter_one(trx, change, image);
             changes.iter().zip(&images).map(one).collect::<Result<Vec<_>>>()

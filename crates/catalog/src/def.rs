@@ -72,6 +72,9 @@ pub struct TableSpec<'a> {
     pub in_memory: bool,
     /// Its foreign keys, in order of their names.
     pub foreign_keys: &'a [ForeignKey],
+    /// Of a copy: the table that it is made of, and names of the foreign keys that both have. These refer to what the
+    /// table's own do by now, but for what it refers to in itself.
+    pub kept_keys: Option<(&'a str, &'a [String])>,
 }
 
 /// What happens to a child's rows when the parent's row is deleted or its referenced columns change. Whoever enforces

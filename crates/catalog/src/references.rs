@@ -9,6 +9,7 @@ use crate::spaces::{apply_one, get_locked};
 use crate::store::{index, Catalog};
 use myriad_base::Result;
 use myriad_txn::{OpKind, Strength, Trx};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::collections::BTreeSet;
 use std::sync::atomic::Ordering;
 
@@ -36,6 +37,33 @@ impl ForeignKeyChange<'_> {
         if let Some((_, new)) = self.renamed.iter().find(|(old, _)| old.to_lowercase() == lower) {
             column.clone_from(new);
         }
+    }
+}
+
+/// Taken before a transaction that moves a child's entries to another name, or that makes a parent's children follow it: the
+/// latter finds all children and changes each, and must neither miss one nor meet it under a name that it no longer has.
+/// Held across syncs, so not a latch.
+#[derive(Default)]
+pub(crate) struct Following(RwLock<()>);
+
+/// A part in [`Following`].
+#[expect(dead_code, reason = "held, not read")]
+pub(crate) enum Follows<'a> {
+    /// Children may follow their parents.
+    Parent(RwLockWriteGuard<'a, ()>),
+    /// A child itself: many at once.
+    Child(RwLockReadGuard<'a, ()>),
+    /// No foreign key is concerned.
+    Nobody,
+}
+
+impl Following {
+    pub(crate) fn parent(&self) -> Follows<'_> {
+        Follows::Parent(self.0.write())
+    }
+
+    pub(crate) fn child(&self) -> Follows<'_> {
+        Follows::Child(self.0.read())
     }
 }
 
@@ -90,6 +118,47 @@ impl Catalog {
             Ok(found.is_none())
         })?;
         Ok(found)
+    }
+
+    /// For a rename of a table: `followed` is the name whose children follow it.
+    pub(crate) fn follow(&self, table: &str, followed: Option<&str>) -> Result<Follows<'_>> {
+        // Those who may become children meanwhile are others' children already, or keep the table from being renamed.
+        if followed.map(|name| self.has_children(name)).transpose()? == Some(true) {
+            return Ok(self.following.parent());
+        }
+        let is_child = self.find_table(table)?.is_some_and(|def| !def.foreign_keys.is_empty());
+        Ok(if is_child { self.following.child() } else { Follows::Nobody })
+    }
+
+    fn has_children(&self, parent: &str) -> Result<bool> {
+        let mut any = false;
+        self.scan(rows::REFERENCES, &reference_prefix(parent)?, &mut |_, _| {
+            any = true;
+            Ok(false)
+        })?;
+        Ok(any)
+    }
+
+    /// Makes foreign keys refer to what those of the same names refer to that a table has now. For who has a part in
+    /// [`Following`].
+    pub(crate) fn follow_kept(&self, keys: &mut [ForeignKey], table: &str, names: &[String]) -> Result<()> {
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        rows::push_table_key(&mut key, table)?;
+        if !self.trx.get_newest(&index(rows::TABLES), &key, &mut value)? {
+            return Ok(());
+        }
+        let now = rows::decode_table(table.into(), &value)?;
+        for f in keys.iter_mut().filter(|f| names.contains(&f.name)) {
+            let Some(own) = now.foreign_keys.iter().find(|own| own.name == f.name) else { continue };
+            if own.parent == table || own.columns.len() != f.columns.len() {
+                continue;
+            }
+            f.parent.clone_from(&own.parent);
+            for ((_, referenced), (_, own)) in f.columns.iter_mut().zip(&own.columns) {
+                referenced.clone_from(own);
+            }
+        }
+        Ok(())
     }
 
     /// Enters a table's foreign keys under their parents.

@@ -4,6 +4,7 @@ use crate::cache::Cache;
 use crate::def::{Placement, TableDef, TableRef};
 use crate::punch::Punching;
 use crate::reclaim::Round;
+use crate::references::Following;
 use crate::rows::{self, SpaceRow};
 use crate::spaces::Turns;
 use crate::unused::Sweeps;
@@ -97,6 +98,7 @@ pub struct Catalog {
     pub(crate) defining: RwLock<()>,
     pub(crate) sweeps: Sweeps,
     pub(crate) creating_space: Turns,
+    pub(crate) following: Following,
     pub(crate) random: Mutex<Random>,
     batches: [Mutex<Batch>; 3],
     placement: AtomicU8,
@@ -145,6 +147,7 @@ impl Catalog {
             defining: RwLock::new(()),
             sweeps: Sweeps::default(),
             creating_space: Turns::default(),
+            following: Following::default(),
             random: Mutex::new(config.random),
             batches: Default::default(),
             placement: AtomicU8::new(config.placement as u8),

@@ -154,3 +154,80 @@ fn a_copied_database_refers_to_itself() {
     assert_eq!(references(&engine, "n/p"), ["n/c:one"]);
     assert_eq!(references(&engine, "e/p"), ["d/c:two", "n/c:two"]);
 }
+
+#[test]
+fn a_copy_keeps_what_its_table_refers_to_by_now() {
+    let (_dir, engine) = place();
+    create(&engine, "d/p", &[]);
+    let keys = [key("itself", "d/c"), key("kept", "d/p"), key("new", "d/p")];
+    create(&engine, "d/c", &keys);
+    let renamed = [("id".to_string(), "number".to_string())];
+    let keys_change = ForeignKeyChange { renamed: &renamed, ..Default::default() };
+    engine.redefine("d/p", &NewDefinition { frm: b"new", keys: keys_change, ..Default::default() }).expect("altered");
+    engine.rename_table("d/p", "e/q").expect("renamed");
+    let names = ["itself".to_string(), "kept".to_string(), "gone".to_string()];
+    let spec = TableSpec {
+        frm: b"image",
+        indexes: INDEXES,
+        foreign_keys: &keys,
+        kept_keys: Some(("d/c", &names)),
+        ..TableSpec::default()
+    };
+    engine.create_table("d/#sql-alter-1", &spec).expect("created");
+    assert_eq!(parents(&engine, "d/#sql-alter-1"), ["itself>d/c", "kept>e/q", "new>d/p"]);
+    let columns = &engine.foreign_keys("d/#sql-alter-1").expect("read")[1].columns;
+    assert_eq!(columns[0], ("a".to_string(), "number".to_string()));
+    assert_eq!(references(&engine, "e/q"), ["d/#sql-alter-1:kept", "d/c:kept", "d/c:new"]);
+    assert_eq!(references(&engine, "d/p"), ["d/#sql-alter-1:new"]);
+}
+
+/// Renames a table from each number to the next.
+fn rename_on(engine: &Engine, table: &str, last: u32) {
+    for n in 0..last {
+        engine.rename_table(&format!("d/{table}{n}"), &format!("d/{table}{}", n + 1)).expect("renamed");
+    }
+}
+
+#[test]
+fn parent_and_child_are_renamed_at_once() {
+    const RENAMES: u32 = 2000;
+    let (_dir, engine) = place();
+    create(&engine, "d/p0", &[]);
+    create(&engine, "d/c0", &[key("one", "d/p0")]);
+    std::thread::scope(|scope| {
+        scope.spawn(|| rename_on(&engine, "c", RENAMES));
+        rename_on(&engine, "p", RENAMES);
+    });
+    assert_eq!(parents(&engine, &format!("d/c{RENAMES}")), [format!("one>d/p{RENAMES}")]);
+    assert_eq!(references(&engine, &format!("d/p{RENAMES}")), [format!("d/c{RENAMES}:one")]);
+}
+
+#[test]
+fn a_child_is_copied_while_its_parent_is_renamed() {
+    const COPIES: u32 = 500;
+    let (_dir, engine) = place();
+    create(&engine, "d/p0", &[]);
+    create(&engine, "d/c", &[key("one", "d/p0")]);
+    let done = std::sync::atomic::AtomicBool::new(false);
+    let mut last = 0;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..COPIES {
+                let keys = engine.foreign_keys("d/c").expect("read");
+                let kept_keys = Some(("d/c", &["one".to_string()][..]));
+                let spec = TableSpec { indexes: INDEXES, foreign_keys: &keys, kept_keys, ..TableSpec::default() };
+                engine.create_table("d/#sql-alter-1", &spec).expect("created");
+                engine.rename_table("d/c", "d/#sql-backup-1").expect("aside");
+                engine.rename_table("d/#sql-alter-1", "d/c").expect("in its place");
+                engine.drop_table("d/#sql-backup-1").expect("dropped");
+            }
+            done.store(true, std::sync::atomic::Ordering::Release);
+        });
+        while !done.load(std::sync::atomic::Ordering::Acquire) {
+            engine.rename_table(&format!("d/p{last}"), &format!("d/p{}", last + 1)).expect("renamed");
+            last += 1;
+        }
+    });
+    assert_eq!(parents(&engine, "d/c"), [format!("one>d/p{last}")]);
+    assert_eq!(references(&engine, &format!("d/p{last}")), ["d/c:one"]);
+}
