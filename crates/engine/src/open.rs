@@ -255,6 +255,8 @@ fn create(
     uuid[..8].copy_from_slice(&random.next_u64().to_le_bytes());
     uuid[8..].copy_from_slice(&random.next_u64().to_le_bytes());
     let format = Format { page_size: config.page_size, uuid };
+    // The folder's own name, before anything in it counts.
+    io.sync_dir(&config.data_dir)?;
     format::begin_creation(io, folder)?;
     Log::create(io, &config.data_dir, log_config(config), uuid)?;
     let storage = open_storage(config, io, format)?;
