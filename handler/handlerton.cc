@@ -60,6 +60,16 @@ void hide_folder() {
     sql_print_warning("MYRIAD: the server lists the folder %s as a database: set ignore_db_dirs=%s", folder, folder);
 }
 
+/* Nothing tells a plugin whether the server ends now. */
+void warn_of_server_without_engine() {
+  char format[FN_REFLEN];
+  strxnmov(format, sizeof format - 1, mysql_real_data_home, "/#myriad/FORMAT", NullS);
+  if (!my_access(format, F_OK))
+    sql_print_error("MYRIAD: the server must not go on without the engine: it would forget which prepared transactions "
+                    "its binary log has, so that some would be lost, and other engines could make tables of the names "
+                    "of ours. Set myriad_startup=FORCE: then it ends here");
+}
+
 int init(void *arg) {
   hide_folder();
   myriad_hton = static_cast<handlerton *>(arg);
@@ -80,6 +90,7 @@ int init(void *arg) {
   myriad_status status = myriad_engine_open(&config, &myriad_core);
   if (status != MYRIAD_OK) {
     sql_print_error("MYRIAD: cannot start: %s", myriad_last_error());
+    warn_of_server_without_engine();
     myriad_core = nullptr;
     return 1;
   }

@@ -315,11 +315,16 @@ template <ST_FIELD_INFO *fields, int (*fill_table)(THD *, TABLE_LIST *, COND *)>
 
 }  // namespace
 
+/* The server calls it after the engine's. With myriad_startup=FORCE the server ends if this fails. The engine's own
+   option, myriad=FORCE, cannot do that: the server takes it for an abbreviation of myriad_clone_database, which it
+   looks at before. */
+int init_startup(void *arg) { return !myriad_core || init<startup_fields, fill_startup>(arg); }
+
 const Myriad_i_s myriad_i_s_trx = {"MYRIAD_TRX", init<trx_fields, fill_trx>};
 const Myriad_i_s myriad_i_s_locks = {"MYRIAD_LOCKS", init<lock_fields, fill_locks>};
 const Myriad_i_s myriad_i_s_lock_waits = {"MYRIAD_LOCK_WAITS", init<wait_fields, fill_waits>};
 const Myriad_i_s myriad_i_s_latches = {"MYRIAD_LATCHES", init<latch_fields, fill_latches>};
-const Myriad_i_s myriad_i_s_startup = {"MYRIAD_STARTUP", init<startup_fields, fill_startup>};
+const Myriad_i_s myriad_i_s_startup = {"MYRIAD_STARTUP", init_startup};
 const Myriad_i_s myriad_i_s_tablespaces = {"MYRIAD_TABLESPACES", init<space_fields, fill_spaces>};
 const Myriad_i_s myriad_i_s_tablespace_check = {"MYRIAD_TABLESPACE_CHECK", init<check_fields, fill_check>};
 const Myriad_i_s myriad_i_s_buffer_pool = {"MYRIAD_BUFFER_POOL", init<buffer_fields, fill_buffer_pool>};

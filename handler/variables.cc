@@ -14,6 +14,9 @@ static ulonglong log_capacity, memory_tables_size, row_locks_size;
 static char *background_cpus, *backup_dir;
 static my_bool buffer_pool_warm_up;
 static const ulonglong pool_size_min = 5ULL << 20, pool_size_step = 1ULL << 20;
+static const ulong max_open_files_min = 10;
+static const char *max_open_files_cut =
+    "MYRIAD: myriad_max_open_files is %lu, not %lu: the server may open %lu files (open_files_limit)";
 static my_bool redo_log, doublewrite, deadlock_detect, tablespace_duplicate_check_light,
     tablespace_duplicate_check_fadvise;
 
@@ -50,10 +53,24 @@ MYRIAD_SETTER(io_capacity, ulong, MYRIAD_SET_IO_CAPACITY)
 MYRIAD_SETTER(io_capacity_max, ulong, MYRIAD_SET_IO_CAPACITY_MAX)
 MYRIAD_SETTER(change_buffer_max_size, ulong, MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE)
 MYRIAD_SETTER(flush_log, ulong, MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT)
-MYRIAD_SETTER(max_open_files, ulong, MYRIAD_SET_MAX_OPEN_FILES)
 MYRIAD_SETTER(tablespace_per, ulong, MYRIAD_SET_TABLESPACE_PER)
 MYRIAD_SETTER(doublewrite, my_bool, MYRIAD_SET_DOUBLEWRITE)
 MYRIAD_SETTER(deadlock_detect, my_bool, MYRIAD_SET_DEADLOCK_DETECT)
+
+/* Idle files of ours must leave the process descriptors for connections and for tables of other engines: half of what
+   connections do not need is ours. */
+static ulong open_files_allowed(ulong wanted) {
+  ulong half = open_files_limit > max_connections ? (open_files_limit - max_connections) / 2 : 0;
+  return std::min(wanted, std::max(half, max_open_files_min));
+}
+
+static void set_max_open_files(MYSQL_THD thd, struct st_mysql_sys_var *, void *place, const void *value) {
+  ulong wanted = *static_cast<const ulong *>(value), allowed = open_files_allowed(wanted);
+  if (allowed < wanted)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_WRONG_ARGUMENTS, max_open_files_cut, allowed, wanted,
+                        open_files_limit);
+  if (apply_setting(MYRIAD_SET_MAX_OPEN_FILES, allowed)) *static_cast<ulong *>(place) = allowed;
+}
 
 /* A failure is an error, and the variable keeps its value. Switched on it waits until all changed pages are written;
    who needs the lock of all variables does not wait with it. */
@@ -181,10 +198,11 @@ static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_RQCMDARG,
                          "try only where very many "
                          "sessions queue for one row.",
                          nullptr, set_deadlock_detect, 1);
-static MYSQL_SYSVAR_ULONG(
-    max_open_files, max_open_files, PLUGIN_VAR_RQCMDARG,
-    "Tablespace files kept open at most. Default 2000. Raise it if more are in use at once and opening them shows.",
-    nullptr, set_max_open_files, 2000, 10, 1000000, 0);
+static MYSQL_SYSVAR_ULONG(max_open_files, max_open_files, PLUGIN_VAR_RQCMDARG,
+                          "Tablespace files kept open at most. Default 2000; never more than half of open_files_limit "
+                          "without the connections. "
+                          "Raise it if more are in use at once and opening them shows.",
+                          nullptr, set_max_open_files, 2000, max_open_files_min, 1000000, 0);
 static MYSQL_SYSVAR_ENUM(tablespace_per, tablespace_per, PLUGIN_VAR_RQCMDARG,
                          "Where a new table goes: a file for its DATABASE (default), one for the whole SERVER, or one "
                          "for the TABLE alone. The table "
@@ -303,6 +321,9 @@ void myriad_fill_config(myriad_config *config) {
   config->force_recovery = force_recovery > 0;
   config->doublewrite = doublewrite;
   config->deadlock_detect = deadlock_detect;
+  ulong allowed = open_files_allowed(max_open_files);
+  if (allowed < max_open_files) sql_print_information(max_open_files_cut, allowed, max_open_files, open_files_limit);
+  max_open_files = allowed;
   config->max_open_files = uint32_t(max_open_files);
   config->tablespace_per = uint32_t(tablespace_per);
   config->background_cpus = background_cpus ? background_cpus : "";

@@ -120,7 +120,7 @@ def engine_options(engine, pool_mib=256, flush=1, default=True):
     if e == "MYRIAD":
         if not os.path.exists(PLUGIN):
             raise ServerError(f"{os.path.relpath(PLUGIN)} is missing: run `make build`")
-        options += ["--plugin-maturity=experimental", "--plugin-load-add=ha_myriad.so",
+        options += ["--plugin-maturity=experimental", "--plugin-load-add=ha_myriad.so", "--myriad-startup=FORCE",
                     f"--loose-myriad-buffer-pool-size={pool_mib}M",
                     f"--loose-myriad-flush-log-at-trx-commit={flush}"]
     elif e == "ROCKSDB":

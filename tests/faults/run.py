@@ -6,6 +6,7 @@ a clear sentence in the error log and to the client, other tables usable, no ack
 Errors of the device itself are in device.py, and on the simulated disk in crates/engine/tests. Cases that mount file systems need root and are skipped, by name, without it.
 """
 import argparse
+import fcntl
 import os
 import shutil
 import subprocess
@@ -104,10 +105,10 @@ class Place:
             got, problem = self.ask(sql)
             expect(not problem, f"{sql}: {problem}")
 
-    def refused(self, *words):
+    def refused(self, *words, seconds=30):
         """The start is refused, and the log has each of the words."""
         try:
-            self.server.start(30)
+            self.server.start(seconds)
         except server.ServerError as problem:
             expect("ended at start with status 1:" in str(problem), f"the server did not end of itself: {problem}")
             lines = [line for line in self.log().splitlines() if "MYRIAD" in line and "[ERROR]" in line]
@@ -802,11 +803,37 @@ def second_server(place):
     try:
         shutil.rmtree(second.myriad, ignore_errors=True)
         os.symlink(place.myriad, second.myriad)
-        second.refused("another process")
+        # It has waited for the first to go.
+        second.refused("another process", seconds=90)
         place.good("d")
     finally:
         os.unlink(second.myriad)
         second.close()
+
+
+@case
+def folder_locked_for_a_while(place):
+    """By a server that was killed and is not gone yet, or by who reads the folder."""
+    with open(place.myriad + "/myriad.lock") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        threading.Timer(3, fcntl.flock, (held, fcntl.LOCK_UN)).start()
+        expect(place.server.start(30) > 2, "the lock was not held")
+    expect("waiting up to 30 s" in place.log(), "the log does not say that it waited")
+    place.good("d")
+
+
+@case
+def no_server_without_the_engine(place):
+    """Also where another engine is the default: it would forget what its binary log has of prepared transactions."""
+    os.rename(place.myriad + "/FORMAT", place.folder + "/FORMAT")
+    place.server.options += ["--default-storage-engine=InnoDB"]
+    place.refused("cannot start")
+    os.rename(place.folder + "/FORMAT", place.myriad + "/FORMAT")
+    os.rename(place.myriad + "/redo.log", place.folder + "/redo.log")
+    place.refused("cannot start", "must not go on without the engine")
+    os.rename(place.folder + "/redo.log", place.myriad + "/redo.log")
+    place.server.start()
+    place.good("d")
 
 
 @case

@@ -47,6 +47,17 @@ def check(root, package):
         assert where.query("SELECT * FROM t", "d") == ((1,), (2,)), "the rows are not there after a restart"
         where.stop()
         output_of(os.path.join(root, "usr/bin/myriad"), "verify", where.datadir)
+        # Without the engine the server must not run.
+        log = os.path.join(where.datadir, "#myriad", "redo.log")
+        os.rename(log, where.folder + "/away")
+        try:
+            where.start()
+            raise AssertionError("the server runs without the engine")
+        except server.ServerError as refused:
+            assert "ended at start" in str(refused), refused
+        os.rename(where.folder + "/away", log)
+        where.start()
+        assert where.query("SELECT * FROM t", "d") == ((1,), (2,)), "the rows are not there after a refused start"
 
 
 def main():

@@ -69,5 +69,29 @@ def test_listed_while_created(where):
         expect("row", rows(c, f"SELECT * FROM t{n}"), ((n,),))
 
 
+class LimitedServer(server.Server):
+    """May open 1,024 files."""
+
+    def command_line(self):
+        return ["prlimit", "--nofile=1024:1024"] + super().command_line()
+
+
+def test_open_files(_where):
+    """Idle tablespace files leave the server what it needs for connections and other engines."""
+    with LimitedServer(options=["--max-connections=50"]) as where:
+        c = where.connect()
+        (limit, connections, allowed), = rows(c, "SELECT @@open_files_limit, @@max_connections, @@myriad_max_open_files")
+        expect("part", allowed, min(2000, (limit - connections) // 2))
+        if allowed < 2000:    # root may have raised the limit
+            with open(where.log) as log:
+                expect("told", f"myriad_max_open_files is {allowed}, not 2000" in log.read(), True)
+        for wanted, got in ((1000000, (limit - connections) // 2), (100, 100)):
+            c = where.connect()
+            rows(c, f"SET GLOBAL myriad_max_open_files = {wanted}")
+            warnings = rows(c, "SHOW WARNINGS")
+            expect(f"{wanted} warns", "open_files_limit" in str(warnings), got != wanted)
+            expect(f"{wanted} set", rows(c, "SELECT @@myriad_max_open_files"), ((got,),))
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))

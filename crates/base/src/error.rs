@@ -137,10 +137,12 @@ pub enum Error {
 impl Error {
     /// An [`Error::Io`] (or [`Error::DiskFull`]) from the operating system's error number.
     pub fn io(op: &'static str, path: impl Into<String>, errno: i32) -> Error {
+        const EFBIG: i32 = 27;
         const ENOSPC: i32 = 28;
         const EDQUOT: i32 = 122;
         match errno {
-            ENOSPC | EDQUOT => Error::DiskFull { path: path.into() },
+            // The first is a file of the file system's greatest size: for who makes it grow the same.
+            EFBIG | ENOSPC | EDQUOT => Error::DiskFull { path: path.into() },
             _ => Error::Io { op, path: path.into(), errno },
         }
     }
@@ -200,3 +202,16 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_keeps_a_file_from_growing_is_a_full_disk() {
+        for errno in [27, 28, 122] {
+            assert_eq!(Error::io("fallocate", "a", errno), Error::DiskFull { path: "a".into() });
+        }
+        assert!(matches!(Error::io("fallocate", "a", 5), Error::Io { errno: 5, .. }));
+    }
+}

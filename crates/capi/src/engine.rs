@@ -5,6 +5,10 @@ use crate::types::{commit_order, name, reporter, Config, EngineHandle, Status};
 use myriad::{
     CloseMode, DuplicateCheck, Engine, EngineConfig, Error, FlushAtCommit, IoMethod, Placement, Result, Setting,
 };
+use std::time::Duration;
+
+/// How long a server's start waits for another process that holds the data directory.
+const LOCK_WAIT: Duration = Duration::from_secs(30);
 
 fn flush_at_commit(v: u64) -> Result<FlushAtCommit> {
     match v {
@@ -45,6 +49,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.force_recovery = c.force_recovery;
     config.doublewrite = c.doublewrite;
     config.deadlock_detect = c.deadlock_detect;
+    config.lock_wait = LOCK_WAIT;
     config.max_open_files = c.max_open_files as usize;
     config.placement = placement(u64::from(c.tablespace_per))?;
     config.duplicate_check = match c.duplicate_check {

@@ -95,6 +95,8 @@ pub struct EngineConfig {
     pub doublewrite: bool,
     /// Finds deadlocks at once; else they end by timeout.
     pub deadlock_detect: bool,
+    /// How long an open waits for another process that holds the data directory.
+    pub lock_wait: Duration,
     /// Tablespace files kept open at most.
     pub max_open_files: usize,
     /// Where a new table goes.
@@ -153,6 +155,7 @@ impl EngineConfig {
             force_recovery: false,
             doublewrite: true,
             deadlock_detect: true,
+            lock_wait: Duration::ZERO,
             max_open_files: 2_000,
             placement: Placement::Database,
             duplicate_check: DuplicateCheck::Online,

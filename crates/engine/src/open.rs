@@ -14,7 +14,7 @@ use myriad_base::random::Random;
 use myriad_base::{Error, Result, SpaceId};
 use myriad_buffer::{BufferPool, Level, PoolConfig, RedoTable};
 use myriad_catalog::{Catalog, CatalogConfig};
-use myriad_io::{CpuList, FileWatch, Io, OnCpus};
+use myriad_io::{CpuList, FileLock, FileWatch, Io, OnCpus};
 use myriad_log::{Log, LogConfig};
 use myriad_space::SpaceRegistry;
 use myriad_txn::{TrxConfig, TrxSystem};
@@ -97,7 +97,7 @@ impl Engine {
         let mut phases = Phases::begin(&config);
         let folder = config.data_dir.join(format::FOLDER);
         io.create_dir(&folder)?;
-        let lock = io.lock_file(&folder.join(format::LOCK_FILE))?;
+        let lock = lock(&config, &io, &folder)?;
         let mut random = Random::from_seed(config.seed.unwrap_or_else(random_seed));
         if config.seed.is_none() {
             myriad_txn::lock::seed_hashes([random_seed(), random_seed(), random_seed()]);
@@ -153,6 +153,31 @@ impl Engine {
             engine.set(Setting::RedoLog(false))?;
         }
         Ok(engine)
+    }
+}
+
+/// Pause between two tries to lock the folder.
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
+
+/// Keeps other processes out. One that was killed may not be gone yet, one that reads the folder may be through soon.
+fn lock(config: &EngineConfig, io: &Arc<dyn Io>, folder: &Path) -> Result<Box<dyn FileLock>> {
+    let path = folder.join(format::LOCK_FILE);
+    let begun = config.clock.now();
+    let mut told = config.lock_wait.is_zero();
+    loop {
+        match io.lock_file(&path) {
+            Err(e @ Error::DirectoryLocked { .. }) => {
+                if config.clock.now().saturating_sub(begun) >= config.lock_wait {
+                    return Err(e);
+                }
+                if !std::mem::replace(&mut told, true) {
+                    let text = format!("{e}; waiting up to {} s for it", config.lock_wait.as_secs());
+                    (config.report)(Level::Warning, &text);
+                }
+                std::thread::sleep(LOCK_PAUSE);
+            }
+            other => return other,
+        }
     }
 }
 
@@ -258,6 +283,8 @@ fn create(
     uuid[..8].copy_from_slice(&random.next_u64().to_le_bytes());
     uuid[8..].copy_from_slice(&random.next_u64().to_le_bytes());
     let format = Format { page_size: config.page_size, uuid };
+    // The folder's own name, before anything in it counts.
+    io.sync_dir(&config.data_dir)?;
     format::begin_creation(io, folder)?;
     Log::create(io, &config.data_dir, log_config(config), uuid)?;
     let storage = open_storage(config, io, format)?;

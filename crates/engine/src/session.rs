@@ -298,8 +298,16 @@ impl Session {
 
     /// Second phase, fast part: visible, no sync. An error shows in [`Session::commit_finish`].
     pub fn commit_ordered(&mut self) {
-        if let Err(e) = self.trx.commit_ordered() {
-            self.engine.poison(&format!("commit failed: {e}"));
+        loop {
+            match self.trx.commit_ordered() {
+                Ok(()) => break,
+                // What is decided cannot be refused, and pages that fill the pool because they cannot be written are some time.
+                Err(Error::BufferPoolExhausted) if self.engine.parts.config.background_threads => {}
+                Err(e) => {
+                    self.engine.poison(&format!("commit failed: {e}"));
+                    break;
+                }
+            }
         }
         self.stamp_changed();
     }

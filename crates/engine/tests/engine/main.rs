@@ -17,7 +17,7 @@ mod unused;
 
 use myriad::*;
 use myriad_base::{PageId, PageNo, SpaceId};
-use myriad_io::{Io, SimIo};
+use myriad_io::{CallKind, Fault, Io, SimIo};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -100,6 +100,38 @@ fn rows_survive_clean_close_crash_and_reopen() {
         }
         engine.close(CloseMode::Purged).unwrap();
     }
+}
+
+/// The folder's own name is made durable before anything in it is told to be.
+#[test]
+fn the_first_directory_to_be_synced_is_the_one_with_the_folder() {
+    let io = SimIo::new(1);
+    io.inject(CallKind::SyncDir, "/data", 0, Fault::Eio, false);
+    match open_sim(&io, sim_config()) {
+        Err(Error::Io { path, .. }) => assert_eq!(path, "/data"),
+        other => panic!("{:?}", other.err()),
+    }
+    open_sim(&io, sim_config()).unwrap();
+}
+
+/// A process that was killed may not be gone yet.
+#[test]
+fn an_open_waits_for_the_process_that_has_the_directory() {
+    let io = SimIo::new(1);
+    let told = Arc::new(std::sync::Mutex::new(String::new()));
+    let heard = Arc::clone(&told);
+    let report: Reporter = Arc::new(move |_, text: &str| heard.lock().unwrap().push_str(text));
+    let waiting = |wait| EngineConfig { lock_wait: wait, report: Arc::clone(&report), ..sim_config() };
+    let engine = open_sim(&io, sim_config()).unwrap();
+    let refused = open_sim(&io, waiting(Duration::from_millis(150)));
+    assert!(matches!(refused, Err(Error::DirectoryLocked { .. })));
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| open_sim(&io, waiting(Duration::from_secs(300))));
+        std::thread::sleep(Duration::from_millis(200));
+        assert!(!other.is_finished() && told.lock().unwrap().contains("waiting up to 300 s"));
+        drop(engine);
+        other.join().unwrap().unwrap();
+    });
 }
 
 #[test]
