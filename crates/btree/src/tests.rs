@@ -532,6 +532,31 @@ fn a_chain_that_comes_back_to_itself_is_corrupt() {
 }
 
 #[test]
+fn a_descent_through_promoted_roots_in_a_circle_ends() {
+    use crate::page::Target;
+    use myriad_buffer::SharedPage;
+    let rig = rig(400);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    let key = |n: u32| [5u32.to_be_bytes(), n.to_be_bytes()].concat();
+    (0..2_000).for_each(|i| _ = put(pool, tree, &key(i), &[1; 100]).unwrap());
+    let own = tree.promote(pool, IndexId(5)).unwrap().unwrap();
+    // Its first child is itself.
+    let mut mtr = Mtr::start(pool).unwrap();
+    let root = mtr.fix(own.root_id()).unwrap();
+    let set = [&[0; 2][..], &own.root.0.to_le_bytes()].concat();
+    mtr.apply(root, crate::redo::SET_CHILD, &set).unwrap();
+    mtr.commit().unwrap();
+    for from in [tree, own] {
+        let found = from.seek(pool, &key(0)).map(|leaf| leaf.page_id());
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == own.root_id()), "{found:?}");
+        let at = key(0);
+        let found = from.descend_latched::<SharedPage<'_>>(pool, Target::At(&at), 0, &mut |_| ());
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == own.root_id()));
+    }
+    assert_eq!(get(pool, tree, &key(1_999)).unwrap(), [1; 100], "other pages are fine");
+}
+
+#[test]
 fn too_long_and_foreign_keys_are_refused() {
     let rig = rig(64);
     let pool = &rig.pool;
