@@ -356,6 +356,11 @@ impl Tree {
     }
 }
 
+/// Checks, before a change that moves entries of a page to another, what that relies on.
+pub(crate) fn expect_order(p: &[u8], id: PageId) -> Result<()> {
+    page::check_order(p).map_err(|reason| Error::corrupt(id, reason))
+}
+
 /// Whether a page that a parent calls one of `level` is the root of a promoted index, which is of a level of its own.
 #[inline]
 fn is_root_of_other_level(p: &[u8], level: u8) -> bool {
