@@ -3,6 +3,7 @@
 mod buffered;
 mod concurrent;
 mod crash;
+mod damage;
 mod isolation;
 mod losers;
 mod rows;

@@ -1,0 +1,67 @@
+//! Pages with a right checksum and wrong contents: an error, nobody waits for ever, the engine goes on.
+
+use super::*;
+use myriad_base::PageId;
+use myriad_btree::page;
+use myriad_buffer::Mtr;
+
+/// Overwrites bytes of a page as no code would.
+fn damage(rig: &Rig, id: PageId, at: usize, bytes: &[u8]) {
+    let mut mtr = Mtr::start(rig.sys.pool()).unwrap();
+    let page = mtr.fix(id).unwrap();
+    mtr.write(page, at, bytes);
+    mtr.commit().unwrap();
+}
+
+fn full(key: &[u8]) -> Vec<u8> {
+    [&ROWS.0.to_be_bytes()[..], key].concat()
+}
+
+fn is_corrupt<T: std::fmt::Debug>(done: Result<T>) -> bool {
+    matches!(done, Err(Error::CorruptPage { .. }))
+}
+
+/// All rows, or the error.
+fn read(t: &mut Trx, index: &Index, options: CursorOptions, forward: bool) -> Result<usize> {
+    let mut cursor = Cursor::new(*index, options);
+    let mut n = 0;
+    let mut more = cursor.seek(t, if forward { Seek::First } else { Seek::Last }, &[])?;
+    while more {
+        n += 1;
+        assert!(n < 10_000, "it goes round in circles");
+        more = if forward { cursor.next(t) } else { cursor.prev(t) }?;
+    }
+    Ok(n)
+}
+
+#[test]
+fn separators_that_are_not_the_fences_below_hold_nobody_up() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    (0..200).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
+    t.commit(Durability::Sync).unwrap();
+    let root = rig.rows.tree.owner(rig.sys.pool(), &full(&key(0))).unwrap().root_id();
+    let slots = {
+        let p = rig.sys.pool().fix_shared(root).unwrap();
+        assert!(page::level(&p) == 1 && page::count(&p) > 6);
+        p[page::SLOTS + 3 * page::SLOT_BYTES..page::SLOTS + 5 * page::SLOT_BYTES].to_vec()
+    };
+    let (third, fourth) = slots.split_at(page::SLOT_BYTES);
+    damage(&rig, root, page::SLOTS + 3 * page::SLOT_BYTES, &[fourth, third].concat());
+    for forward in [true, false] {
+        for options in [plain(), locking(Strength::X), locking(Strength::S)] {
+            let mut t = rig.trx();
+            let ended = read(&mut t, &rig.rows, options, forward);
+            assert!(is_corrupt(ended.clone()) || ended.clone().is_ok_and(|n| n < 200), "{forward} {ended:?}");
+            t.rollback().unwrap();
+        }
+    }
+    let mut t = rig.trx();
+    assert!(is_corrupt(t.count(&rig.rows)));
+    for i in 0..200 {
+        // Whether it is found depends on the way there.
+        let _ = rig.delete(&mut t, &key(i));
+        let _ = rig.insert(&mut t, &[&key(i)[..], &[1]].concat(), &[2; 10]);
+    }
+    rig.sys.pool().check_poison().unwrap();
+}
