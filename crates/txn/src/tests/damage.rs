@@ -1,8 +1,11 @@
 //! Pages with a right checksum and wrong contents: an error, nobody waits for ever, the engine goes on.
 
 use super::*;
-use myriad_base::PageId;
-use myriad_btree::page;
+use crate::undo::page::undo_page;
+use crate::undo::record;
+use crate::value::Entry;
+use myriad_base::{PageId, RollPtr};
+use myriad_btree::{page, Leaf};
 use myriad_buffer::Mtr;
 
 /// Overwrites bytes of a page as no code would.
@@ -63,5 +66,37 @@ fn separators_that_are_not_the_fences_below_hold_nobody_up() {
         let _ = rig.delete(&mut t, &key(i));
         let _ = rig.insert(&mut t, &[&key(i)[..], &[1]].concat(), &[2; 10]);
     }
+    rig.sys.pool().check_poison().unwrap();
+}
+
+#[test]
+fn older_versions_in_a_circle_are_corrupt() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    rig.insert(&mut t, &key(1), &[1; 50]).unwrap();
+    t.commit(Durability::Sync).unwrap();
+    let mut reader = rig.trx();
+    assert!(rig.get(&mut reader, &key(1)).is_some());
+    (2..7).for_each(|i| rig.update(&mut t, &key(1), &[i; 50]).unwrap());
+    let older = |roll: RollPtr| {
+        let p = rig.sys.pool().fix_shared(undo_page(roll.page())).unwrap();
+        let (at, body) = record::frame_at(&p, usize::from(roll.offset()), p.len()).unwrap();
+        (at, body.to_vec(), record::parse_change(body).unwrap().old.unwrap().roll)
+    };
+    let newest = {
+        let leaf = rig.rows.tree.seek(rig.sys.pool(), &full(&key(1))).unwrap();
+        let slot = leaf.find(&full(&key(1))).unwrap();
+        Entry::parse(leaf.value(slot), leaf.page_id()).unwrap().roll
+    };
+    let second = older(newest).2;
+    let third = older(second).2;
+    let (at, body, fourth) = older(third);
+    // The third leads back to the second.
+    let bytes = |roll: RollPtr| roll.0.to_le_bytes()[..6].to_vec();
+    let in_body = body.windows(6).rposition(|w| w == bytes(fourth)).unwrap();
+    damage(&rig, undo_page(third.page()), at + in_body, &bytes(second));
+    let mut row = RowBuf::new();
+    assert!(is_corrupt(reader.get(&rig.rows, &key(1), false, None, LockWait::Wait, &mut row)));
+    assert!(is_corrupt(read(&mut reader, &rig.rows, plain(), true)));
     rig.sys.pool().check_poison().unwrap();
 }
