@@ -203,17 +203,22 @@ def undamaged(place):
     place.good("e")
 
 
-@case
-def flipped_bit(place):
-    path = place.file("d")
+def leaf_in_use(path):
+    """The number of an index leaf."""
     number = os.path.getsize(path) // PAGE // 3
-    with open(path, "rb") as f:       # an index leaf that is in use
+    with open(path, "rb") as f:
         while True:
             f.seek(number * PAGE)
             head = f.read(16)
             if head[12] == 3 and head[13] == 0:
-                break
+                return number
             number += 1
+
+
+@case
+def flipped_bit(place):
+    path = place.file("d")
+    number = leaf_in_use(path)
     change(path, number * PAGE + 9000)
     status, text = place.verify()
     expect(status != 0 and f"page {number}:" in text and os.path.basename(path) in text, text)
@@ -278,6 +283,89 @@ def tablespace_missing_while_a_transaction_waits_for_it(place):
     place.server.start()
     expect(wait_for(lambda: rolling_back() == 0), "it is not rolled back with the file")
     place.good("d")
+
+
+@case
+def tablespace_missing_after_a_crash(place):
+    path, away = place.file("d"), place.folder + "/away"
+    place.server.start()
+
+    def crash(first):
+        place.server.query(f"INSERT INTO d.t SELECT seq, REPEAT('n', 200) FROM seq_{first}_to_{first + 499}", "d")
+        place.server.kill()
+        os.rename(path, away)
+        place.server.start()
+        problem = place.ask("SELECT COUNT(*) FROM d.t")[1]
+        expect(problem and os.path.basename(path) in problem, f"the client is not told the file: {problem}")
+        expect(wait_for(lambda: "waits for the file" in place.log()), "the error log does not tell of the file")
+
+    # Back before the log is full.
+    for stop in (place.server.stop, place.server.kill):
+        crash(100000 if stop == place.server.stop else 200000)
+        place.good("e")
+        stop()
+        os.rename(away, path)
+        place.server.start()
+        place.good("d", ROWS + (500 if stop == place.server.stop else 1000))
+    # Too late.
+    crash(300000)
+    for _ in range(60):
+        place.server.query("UPDATE e.t SET v = CONCAT(IF(v LIKE 'x%', 'y', 'x'), SUBSTR(v, 2)) WHERE id <= 1000", "e")
+        if "too old" in place.log():
+            break
+    expect("too old" in place.log(), "the error log does not say that the file is given up")
+    place.server.stop()
+    os.rename(away, path)
+    status, text = place.verify()
+    expect(status != 0 and "missed changes" in text and os.path.basename(path) in text, text)
+    for _ in range(2):
+        place.server.start()
+        expect("missed changes in an earlier recovery" in place.log(), "the error log does not tell of the file again")
+        for sql in ("SELECT COUNT(*) FROM d.t", "SELECT COUNT(*) FROM d.t FORCE INDEX (v)", "INSERT INTO d.t VALUES (-7, 'new')",
+                    "CREATE TABLE d.another (id INT)"):
+            problem = place.ask(sql)[1]
+            expect(problem and "missed changes" in problem, f"{sql}: {problem}")
+        got, problem = place.ask("CHECK TABLE d.t")
+        expect(problem or got[-1][3] != "OK", f"CHECK TABLE: {got}")
+        place.good("e")
+        place.server.stop()
+    place.server.start()
+    for sql in ("DROP DATABASE d", "CREATE DATABASE d", "CREATE TABLE d.t SELECT * FROM e.t"):
+        problem = place.ask(sql)[1]
+        expect(not problem, f"{sql}: {problem}")
+    place.server.stop()
+    status, text = place.verify()
+    expect(status == 0, text)
+
+
+@case
+def page_read_wrong_in_one_start(place):
+    path = place.file("d")
+    number = leaf_in_use(path)
+    place.server.options.append("--myriad-doublewrite=OFF")
+    place.server.start()
+    place.server.query("UPDATE d.t SET v = CONCAT('x', SUBSTR(v, 2))", "d")
+    place.server.kill()
+    change(path, number * PAGE + 9000)
+    place.server.start()
+    expect(wait_for(lambda: f"page {number} " in place.log()), "the error log does not name the page")
+    place.server.stop()
+    with open(path, "rb") as f:
+        f.seek(number * PAGE)
+        if f.read(13)[12] != 7:       # no lost page has taken its place: it reads well again
+            change(path, number * PAGE + 9000)
+    status, text = place.verify()
+    expect(status != 0 and f"page {number}:" in text and "are lost" in text, text)
+    place.server.start()
+    problems = [place.ask(f"SELECT SUM(LENGTH(v)), MAX(id) FROM d.t FORCE INDEX ({i}) WHERE v > ''")[1]
+                for i in ("PRIMARY", "v")]
+    expect(any(p and f"page {number}" in p and "are lost" in p for p in problems), f"the page is used: {problems}")
+    got, problem = place.ask("CHECK TABLE d.t")
+    expect(problem or got[-1][3] == "Corrupt", f"CHECK TABLE: {got}")
+    place.good("e")
+    for sql in ("TRUNCATE d.t", "INSERT INTO d.t SELECT * FROM e.t", "DROP TABLE d.t"):
+        problem = place.ask(sql)[1]
+        expect(not problem, f"{sql}: {problem}")
 
 
 def replaced_tablespace(place, data):

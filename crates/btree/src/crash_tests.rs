@@ -343,3 +343,32 @@ fn a_page_of_impossible_layout_is_corrupt_not_a_panic() {
     }
     assert!(tree.seek(&pool, &50u32.to_be_bytes()).is_ok(), "other pages are fine");
 }
+
+#[test]
+fn a_key_without_room_for_an_index_id_is_corrupt() {
+    use myriad_base::page::seal;
+    let config = quiet(300);
+    let mut sim = SimIo::new(13);
+    let mut pool = create(&sim, &config);
+    let tree = Tree::pack(SPACE);
+    let key = |id: u32| id.to_be_bytes();
+    (50..60).for_each(|id| _ = put(&pool, tree, &key(id), &[1; 60]).unwrap());
+    let leaf = tree.seek(&pool, &key(55)).unwrap().page_id();
+    pool.checkpoint_now().unwrap();
+    sim = sim.crash(1);
+    drop(pool);
+    let path = Path::new(DIR).join("#myriad/a.myr");
+    let file = sim.open(&path, myriad_io::OpenMode::WRITE).unwrap();
+    let offset = u64::from(leaf.page.0) * config.page_size as u64;
+    let mut page = vec![0; config.page_size];
+    file.read_at(&mut page, offset).unwrap();
+    let at = crate::page::SLOTS + 5 * crate::page::SLOT_BYTES + 2;
+    // Entries have no bytes of a suffix of up to four: the sums stay right.
+    assert_eq!(page[at..at + 2], [4, 0], "the page has no prefix");
+    page[at] = 3;
+    seal(&mut page);
+    file.write_at(&page, offset).unwrap();
+    (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+    let found = tree.seek(&pool, &key(55)).map(|leaf| leaf.page_id());
+    assert!(matches!(&found, Err(e) if e.to_string().contains("shorter than an index id")), "{found:?}");
+}

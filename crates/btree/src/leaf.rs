@@ -81,6 +81,32 @@ pub trait Leaf {
         page::high_fence(self.bytes())
     }
 
+    /// The high fence, for who came here by a seek of `from` and goes on there; empty for the last leaf.
+    ///
+    /// # Errors
+    /// [`Error::CorruptPage`] if it is not above `from`: the way on would lead back here for ever.
+    #[inline]
+    fn next_from(&self, from: &[u8]) -> Result<&[u8]> {
+        let fence = self.high_fence();
+        if fence <= from && !self.is_last() {
+            return Err(not_covered(self.page_id()));
+        }
+        Ok(fence)
+    }
+
+    /// As [`Leaf::next_from`] for who goes down from a seek of what is before `from`: the low fence.
+    ///
+    /// # Errors
+    /// As [`Leaf::next_from`].
+    #[inline]
+    fn next_before(&self, from: &[u8]) -> Result<&[u8]> {
+        let fence = self.low_fence();
+        if fence >= from && !self.is_first() {
+            return Err(not_covered(self.page_id()));
+        }
+        Ok(fence)
+    }
+
     /// Whether no leaf precedes this one.
     #[inline]
     fn is_first(&self) -> bool {
@@ -116,6 +142,11 @@ pub trait Leaf {
     fn used_bytes(&self) -> usize {
         self.bytes().len() - page::free_bytes(self.bytes())
     }
+}
+
+#[cold]
+fn not_covered(leaf: PageId) -> Error {
+    Error::corrupt(leaf, "its fences do not bound a key that the page above leads here for")
 }
 
 /// A leaf latched shared.

@@ -9,7 +9,7 @@ use crate::alloc::{self, Found, PACK_ROOT};
 use crate::page::{self, Fences, Latched, Target, ROOT};
 use crate::redo::{self, Bounds};
 use crate::split::{split, SplitPoint};
-use crate::tree::{Owner, Step, Tree, HEIGHT_MAX};
+use crate::tree::{expect_order, Owner, Step, Tree, HEIGHT_MAX};
 use myriad_base::{Error, IndexId, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef, SharedPage};
 
@@ -159,6 +159,7 @@ impl Tree {
                 return Ok(Cut::NotBelow);
             }
             self.expect(p, child_id, level)?;
+            expect_order(p, child_id)?;
             let Some(point) = cut_point(p, key) else { return Ok(Cut::NotBelow) };
             if !halves_fit(p, &point) {
                 return Ok(Cut::NoRoom);

@@ -71,7 +71,7 @@ pub const OVERFLOW_LINK: u8 = 41;
 pub fn register(table: &mut RedoTable) {
     table.register(OPS, redo);
     table.check_before(&ON_ENTRIES);
-    table.register_check(PageKind::Index, page::check_layout);
+    table.register_check(PageKind::Index, page::check_read);
     table.register_room(PageKind::Index, |p| (page::level(p) == 0).then(|| page::free_bytes(p)));
 }
 

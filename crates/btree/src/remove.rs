@@ -100,7 +100,7 @@ impl Tree {
     fn remove_in_leaf(&self, pool: &BufferPool, at: &[u8], hi: &[u8], on_entry: &mut OnEntry<'_>) -> Result<Vec<u8>> {
         let mut mtr = Mtr::start(pool)?;
         let leaf = self.seek_exclusive(pool, at)?;
-        let next = leaf.high_fence().to_vec();
+        let next = leaf.next_from(at)?.to_vec();
         let slot_of = |key: &[u8]| leaf.find(key).unwrap_or_else(|slot| slot);
         let first = slot_of(at);
         let end = if hi.is_empty() { leaf.len() } else { slot_of(hi) };

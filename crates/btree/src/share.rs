@@ -5,10 +5,10 @@
 
 use crate::page::{self, Direction, Fences, Latched, Target};
 use crate::redo::{self, Bounds};
-use crate::split::Need;
-use crate::tree::Owner;
+use crate::split::{expect_between, Need};
+use crate::tree::{expect_order, Owner};
 use myriad_base::codec::push_bytes;
-use myriad_base::Result;
+use myriad_base::{Error, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr};
 use std::ops::Range;
 
@@ -52,11 +52,16 @@ impl Owner {
                 return Ok(false);
             }
             self.tree.expect(mtr.page(leaf), id, 0)?;
+            expect_order(mtr.page(leaf), id)?;
         }
         let Some(plan) = Plan::new(mtr.page(left), mtr.page(right), key, to) else { return Ok(false) };
         if !page::fits_inner(mtr.page(parent), plan.separator.len()) {
             return Ok(false);
         }
+        if page::high_stored(mtr.page(left)) != page::low_stored(mtr.page(right)) {
+            return Err(Error::corrupt(right_id, "it does not begin where the leaf before it ends"));
+        }
+        expect_between(mtr.page(parent), mtr.page_id(parent), at..at + 1, &plan.separator)?;
         if to == To::Left {
             mtr.apply(left, redo::REFENCE, &plan.left)?;
             mtr.apply(left, redo::APPEND, &plan.moved[0])?;

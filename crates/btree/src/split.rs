@@ -8,7 +8,7 @@ use crate::alloc::{self, Candidate, Found};
 use crate::page::{self, Direction, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
 use crate::share::{self, To};
-use crate::tree::{Owner, Tree};
+use crate::tree::{expect_order, Owner, Tree};
 use myriad_base::limits::key_bytes_max;
 use myriad_base::page::PageKind;
 use myriad_base::{Error, PageId, PageNo, Result};
@@ -141,6 +141,7 @@ impl Owner {
                 }
                 continue;
             }
+            expect_order(mtr.page(child), child_id)?;
             let Some(point) = choose(mtr.page(child), need) else {
                 return Err(Error::corrupt(child_id, "the page cannot be split"));
             };
@@ -201,6 +202,7 @@ impl Owner {
             };
             let child_no = candidate.page().page;
             let p = mtr.page(root);
+            expect_order(p, self.tree.root_id())?;
             let mut content = Vec::with_capacity(p.len());
             let fences = page::fences(p);
             let below = Fences { flags: fences.flags & !ROOT, ..fences };
@@ -229,7 +231,7 @@ fn leaves_of_index(parent: &[u8], key: &[u8]) -> u32 {
     last.saturating_sub(first) as u32
 }
 
-/// Splits `child`, the child number `child_at` of `parent`, which has the room.
+/// Splits `child`, the child number `child_at` of `parent`, which has the room. The child's keys are in order.
 pub(crate) fn split(
     mtr: &mut Mtr<'_>,
     parent: PageRef,
@@ -238,6 +240,7 @@ pub(crate) fn split(
     candidate: Candidate,
     point: &SplitPoint,
 ) -> Result<()> {
+    expect_between(mtr.page(parent), mtr.page_id(parent), child_at..child_at, &point.separator)?;
     let p = mtr.page(child);
     let (level, n) = (page::level(p), page::count(p));
     let (low, high, flags) = (page::low_stored(p), page::high_stored(p), p[page::OFF_FLAGS]);
@@ -256,6 +259,16 @@ pub(crate) fn split(
     mtr.apply(right, redo::LOAD, &right_content)?;
     mtr.apply(child, redo::REFENCE, &left_content)?;
     insert_separator(mtr, parent, child_at, &point.separator, right_id.page)
+}
+
+/// Checks that a separator may stand in the place of those of the slots `at` of an inner page.
+pub(crate) fn expect_between(p: &[u8], id: PageId, at: std::ops::Range<usize>, separator: &[u8]) -> Result<()> {
+    let is_above = at.start == 0 || page::cmp_key(p, at.start - 1, separator).is_lt();
+    let is_below = at.end >= page::count(p) || page::cmp_key(p, at.end, separator).is_gt();
+    if !separator.starts_with(page::prefix(p)) || !is_above || !is_below {
+        return Err(Error::corrupt(id, "its separators are not the fences of the pages below"));
+    }
+    Ok(())
 }
 
 /// Puts `child` behind child number `at` of `parent`, which has the room.

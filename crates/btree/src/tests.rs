@@ -555,6 +555,82 @@ fn a_chain_that_comes_back_to_itself_is_corrupt() {
     }
 }
 
+/// Overwrites bytes of a page as no code would.
+fn damage(pool: &BufferPool, id: PageId, at: usize, bytes: &[u8]) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let page = mtr.fix(id).unwrap();
+    mtr.write(page, at, bytes);
+    mtr.commit().unwrap();
+}
+
+#[test]
+fn a_page_out_of_order_is_not_split_and_stops_nothing() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    // The root alone, a leaf filled in random order (which would give to its neighbour), one filled in order.
+    for (entries, random) in [(32, true), (3_000, true), (3_000, false)] {
+        for slot in [1, 7] {
+            let rig = rig(400);
+            let pool = &rig.pool;
+            let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+            for i in 0..entries {
+                let n = if random { myriad_base::ids::mix(u64::from(i)) as u32 % 100_000 } else { i * 10 };
+                put(pool, tree, &key(n), &[1; 100]).unwrap();
+            }
+            let wanted = if entries == 32 { key(50_000) } else { key(14_999) };
+            let leaf = tree.seek(pool, &wanted).unwrap().page_id();
+            damage(pool, leaf, page::SLOTS + page::SLOT_BYTES * slot + 4, &[0xff; 4]);
+            let refused = tree.make_room(pool, &wanted, 1_700);
+            assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == leaf), "{refused:?}");
+            pool.check_poison().unwrap();
+            assert!(put(pool, tree, &key(200_000), &[1; 100]).is_ok() || entries == 32, "other pages are fine");
+        }
+    }
+}
+
+#[test]
+fn a_parent_of_other_separators_gets_no_new_one() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..1_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let low = tree.seek(pool, &key(4_999)).unwrap().low_fence().to_vec();
+    let root = tree.root_id();
+    let slot = page::find(&pool.fix_shared(root).unwrap(), &low).unwrap();
+    // The next page's separator comes near the beginning of this one's keys.
+    let head = |slot| page::SLOTS + page::SLOT_BYTES * slot + 4;
+    let begin = get_u32(&pool.fix_shared(root).unwrap(), head(slot));
+    damage(pool, root, head(slot + 1), &(begin + 5).to_le_bytes());
+    let refused = tree.make_room(pool, &key(begin + 1), 1_700);
+    assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == root), "{refused:?}");
+    pool.check_poison().unwrap();
+}
+
+#[test]
+fn a_descent_through_promoted_roots_in_a_circle_ends() {
+    use crate::page::Target;
+    use myriad_buffer::SharedPage;
+    let rig = rig(400);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    let key = |n: u32| [5u32.to_be_bytes(), n.to_be_bytes()].concat();
+    (0..2_000).for_each(|i| _ = put(pool, tree, &key(i), &[1; 100]).unwrap());
+    let own = tree.promote(pool, IndexId(5)).unwrap().unwrap();
+    // Its first child is itself.
+    let mut mtr = Mtr::start(pool).unwrap();
+    let root = mtr.fix(own.root_id()).unwrap();
+    let set = [&[0; 2][..], &own.root.0.to_le_bytes()].concat();
+    mtr.apply(root, crate::redo::SET_CHILD, &set).unwrap();
+    mtr.commit().unwrap();
+    for from in [tree, own] {
+        let found = from.seek(pool, &key(0)).map(|leaf| leaf.page_id());
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == own.root_id()), "{found:?}");
+        let at = key(0);
+        let found = from.descend_latched::<SharedPage<'_>>(pool, Target::At(&at), 0, &mut |_| ());
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == own.root_id()));
+    }
+    assert_eq!(get(pool, tree, &key(1_999)).unwrap(), [1; 100], "other pages are fine");
+}
+
 #[test]
 fn too_long_and_foreign_keys_are_refused() {
     let rig = rig(64);

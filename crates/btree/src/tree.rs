@@ -222,6 +222,7 @@ impl Tree {
         if here == level {
             return Ok(P::upgrade(page).map_or(Descent::Restart, Descent::Found));
         }
+        let mut promoted = false;
         loop {
             let view = Unlatched { page, page_size };
             let at = page::route(&view, target);
@@ -259,6 +260,9 @@ impl Tree {
                 return Ok(Descent::Restart); // it was a promoted root a moment ago
             }
             if flags & page::ROOT != 0 && kind == PageKind::Index as u8 {
+                if std::mem::replace(&mut promoted, true) {
+                    return Err(second_promoted_root(id));
+                }
                 note.step(Step::promoted_root(id.page, here));
                 here = level_found;
                 if here < level {
@@ -300,6 +304,7 @@ impl Tree {
                 }
                 continue;
             }
+            let mut promoted = false;
             loop {
                 let at = page::route(&Latched(&page), target);
                 note.step(Step { page: page.id().page, at, of: page::count(&page) + 1 });
@@ -315,6 +320,9 @@ impl Tree {
                 }
                 let next = pool.fix_shared(id)?;
                 if page::is_promoted_root(&next) && next[OFF_KIND] == PageKind::Index as u8 {
+                    if std::mem::replace(&mut promoted, true) {
+                        return Err(second_promoted_root(id));
+                    }
                     note.step(Step::promoted_root(id.page, here));
                     here = page::level(&next);
                     if here < level {
@@ -348,6 +356,11 @@ impl Tree {
     }
 }
 
+/// Checks, before a change that moves entries of a page to another, what that relies on.
+pub(crate) fn expect_order(p: &[u8], id: PageId) -> Result<()> {
+    page::check_order(p).map_err(|reason| Error::corrupt(id, reason))
+}
+
 /// Whether a page that a parent calls one of `level` is the root of a promoted index, which is of a level of its own.
 #[inline]
 fn is_root_of_other_level(p: &[u8], level: u8) -> bool {
@@ -365,6 +378,13 @@ fn note_if_promoted(p: &[u8], id: PageId, level: u8, note: &mut impl Note) {
 #[cold]
 fn wrong_page(id: PageId, kind: u8, found: u8, expected: u8) -> Error {
     Error::corrupt(id, format!("kind {kind} level {found}, where an index page of level {expected} belongs"))
+}
+
+/// A promoted root is a child of the pack tree's pages only. Where another one takes its place the levels no longer fall at
+/// each step, and a descent might never end.
+#[cold]
+fn second_promoted_root(id: PageId) -> Error {
+    Error::corrupt(id, "the root of a promoted index within a promoted index")
 }
 
 /// Who is told of a descent.

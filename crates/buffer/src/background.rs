@@ -10,6 +10,7 @@ use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use myriad_base::{work, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
@@ -181,12 +182,7 @@ impl Background {
             if pool.background.stopping.load(Ordering::Acquire) {
                 return;
             }
-            let pause = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| body(&pool)));
-            let pause = match pause {
-                Ok(Some(pause)) => pause,
-                Ok(None) => return,
-                Err(_) => return pool.poison("a background thread of the buffer pool panicked"),
-            };
+            let Some(pause) = pool.guard_thread(|| body(&pool)).flatten() else { return };
             drop(pool);
             match &event {
                 Some(event) => event.wait(pause),
@@ -202,6 +198,23 @@ impl Background {
 }
 
 impl BufferPool {
+    /// Runs the work of a background thread. A panic there stops the engine: what it left half done nobody knows, and
+    /// nobody else would do its work. `None` then.
+    pub fn guard_thread<T>(&self, body: impl FnOnce() -> T) -> Option<T> {
+        match catch_unwind(AssertUnwindSafe(body)) {
+            Ok(value) => Some(value),
+            Err(panic) => {
+                let text = panic.downcast_ref::<String>().map(String::as_str);
+                let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("unknown panic");
+                let thread = std::thread::current();
+                self.poison(&format!("thread {} panicked: {text}", thread.name().unwrap_or("of the background")));
+                // A panic's payload may panic when dropped.
+                std::mem::forget(panic);
+                None
+            }
+        }
+    }
+
     /// Starts the page provider, the page cleaners and the read-ahead thread, unless the settings forbid threads.
     pub fn start_background(self: &Arc<Self>) {
         let background = &self.background;

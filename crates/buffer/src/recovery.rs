@@ -487,9 +487,11 @@ impl BufferPool {
         let later = match error {
             Error::CorruptPage { page, .. } if page == id => self.redo_lost(id, error),
             Error::CorruptLog { .. } => self.redo_lost(id, error),
-            // Its removal needs no telling: the log still has what came before.
-            Error::TablespaceUnavailable { .. } if self.spaces().is_gone(id.space) => {
-                let _ = self.pending.forget_space(id.space);
+            // Given up already, by an earlier recovery. Or gone, which needs no telling: the log still has what came before.
+            Error::TablespaceUnavailable { .. }
+                if self.spaces().check_missed(id.space).is_err() || self.spaces().is_gone(id.space) =>
+            {
+                self.pending.forget_space(id.space);
                 None
             }
             // A damaged page is one of the catalog, which does not tell where the file is.

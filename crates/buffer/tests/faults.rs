@@ -432,12 +432,12 @@ const ONCE: bool = false;
 const EVER: bool = true;
 
 #[test]
-fn what_is_read_wrong_once_is_read_again() {
+fn what_is_read_wrong_a_few_times_is_read_again() {
     let sim = changed(31);
     // The header, and the page.
-    for nth in 0..2 {
+    for first in 0..2 {
         let rig = open(sim.crash(1), &small(48)).unwrap();
-        rig.sim.inject(CallKind::Read, "a.myr", nth, Fault::FlipBit, ONCE);
+        (first..first + 3).for_each(|nth| rig.sim.inject(CallKind::Read, "a.myr", nth, Fault::FlipBit, ONCE));
         rig.pool.checkpoint_now().unwrap();
         assert_eq!(get(&rig.pool, 5), Ok(50));
         assert_eq!(rig.messages.lock().unwrap().len(), 0);

@@ -332,7 +332,7 @@ impl Catalog {
             if leaf.is_last() || leaf.high_fence() >= hi {
                 return Ok(LongEntries { keys, end: hi.to_vec() });
             }
-            at = leaf.high_fence().to_vec();
+            at = leaf.next_from(&at)?.to_vec();
         }
         Ok(LongEntries { keys, end: at })
     }

@@ -111,7 +111,8 @@ impl Engine {
         if self.parts.config.warm_up {
             self.parts.pool.start_warm_up(self.parts.config.start_pause);
         }
-        self.reclaimer.start(Arc::clone(&self.parts.catalog), Arc::clone(&self.parts.report));
+        let Parts { catalog, pool, report, .. } = &self.parts;
+        self.reclaimer.start(Arc::clone(catalog), Arc::clone(pool), Arc::clone(report));
         self.checker.start();
     }
 

@@ -1,6 +1,6 @@
 //! The thread that removes what was dropped.
 
-use myriad_buffer::{Level, Reporter};
+use myriad_buffer::{BufferPool, Level, Reporter};
 use myriad_catalog::Catalog;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(crate) struct Reclaimer {
 
 impl Reclaimer {
     /// Starts the thread, unless it runs already.
-    pub(crate) fn start(&self, catalog: Arc<Catalog>, report: Reporter) {
+    pub(crate) fn start(&self, catalog: Arc<Catalog>, pool: Arc<BufferPool>, report: Reporter) {
         let mut thread = self.thread.lock();
         if thread.is_some() || self.shared.state.lock().stop {
             return;
@@ -42,7 +42,7 @@ impl Reclaimer {
         let shared = Arc::clone(&self.shared);
         let started = std::thread::Builder::new().name("myriad-reclaim".into()).spawn({
             let report = Arc::clone(&report);
-            move || run(&shared, &catalog, &report)
+            move || _ = pool.guard_thread(|| run(&shared, &catalog, &report))
         });
         match started {
             Ok(handle) => *thread = Some(handle),
@@ -61,7 +61,7 @@ impl Reclaimer {
         self.shared.state.lock().stop = true;
         self.shared.changed.notify_one();
         if let Some(thread) = self.thread.lock().take() {
-            // It catches nothing: a panic there has poisoned what it worked on, and was reported by the panic handler.
+            // It catches its panics.
             let _ = thread.join();
         }
     }

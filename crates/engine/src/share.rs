@@ -302,7 +302,7 @@ fn last_row_id(trx: &TrxSystem, index: &Index) -> Result<u64> {
         if leaf.is_first() || leaf.low_fence() <= id.as_slice() {
             return Ok(0);
         }
-        end = leaf.low_fence().to_vec();
+        end = leaf.next_before(&end)?.to_vec();
     }
 }
 

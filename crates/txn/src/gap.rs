@@ -78,6 +78,7 @@ impl Edge {
         let mut from = fence.to_vec();
         loop {
             let leaf = tree.seek(sys.pool(), &from)?;
+            let next = leaf.next_from(&from)?;
             self.pages.push((leaf.frame(), leaf.page_id(), leaf.version()));
             // An entry below the fence would mean that the leaves have changed; `verify` will find out.
             let slot = leaf.find(&from).unwrap_or_else(|s| s);
@@ -85,7 +86,7 @@ impl Edge {
                 After::Here => leaf.key_into(slot, &mut self.key),
                 After::Supremum => {}
                 After::Beyond => {
-                    from = leaf.high_fence().to_vec();
+                    from = next.to_vec();
                     continue;
                 }
             }

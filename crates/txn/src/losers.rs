@@ -82,12 +82,14 @@ impl Losers {
         self.ended.notify_all();
     }
 
-    /// Returns when none is being rolled back.
-    fn wait_for_working(&self) {
+    /// Returns when none is being rolled back. A panic may have left one there for good: `check` says whether to go on.
+    fn wait_for_working(&self, check: impl Fn() -> Result<()>) -> Result<()> {
         let mut lists = self.lists.lock();
         while !lists.working.is_empty() {
-            self.ended.wait(&mut lists);
+            check()?;
+            self.ended.wait_for(&mut lists, IDLE_WAIT);
         }
+        Ok(())
     }
 }
 
@@ -110,7 +112,7 @@ impl TrxSystem {
     /// Rolls back what can be, before a shutdown that leaves as little as possible. What cannot was told, and waits for the
     /// next start.
     pub(crate) fn rollback_losers(&self) -> Result<()> {
-        self.losers.wait_for_working();
+        self.losers.wait_for_working(|| self.pool().check_poison())?;
         for _ in 0..self.losers.waiting() {
             if self.rollback_losers_step().is_err() {
                 self.pool().check_poison()?;

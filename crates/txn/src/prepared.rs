@@ -3,6 +3,7 @@
 //! No table definition is protected for them, as the server's metadata locks end with the session. So whoever is about to
 //! build something from a table's rows, or to empty it, asks here first whether one of them has changed it.
 
+use crate::read::Circle;
 use crate::rollback::index_of;
 use crate::system::{undo_pages_wanted, TrxSystem, Work};
 use crate::undo::page::{self, undo_page};
@@ -173,8 +174,12 @@ impl TrxSystem {
         let mut found = HashSet::new();
         let (first, first_at) = (log.header.page(), usize::from(log.header.offset()));
         let mut no = log.tail.page;
+        let mut circle = Circle::default();
         loop {
             let id = undo_page(no);
+            if circle.closes_at(no) {
+                return Err(Error::corrupt(id, "a log's undo pages lead back to it"));
+            }
             let page = self.pool().fix_shared(id)?;
             let mut end = page::end(&page)?;
             let begin = if no == first { first_at } else { page::BODY };

@@ -123,24 +123,20 @@ impl TrxSystem {
     /// write-behind.
     pub fn start_background(self: &Arc<TrxSystem>) {
         let mut handles = self.purge.handles.lock();
-        for no in 0..self.purge.threads {
+        let mut start = |name: &str, no: usize, body: fn(&TrxSystem, usize)| {
             let system = Arc::clone(self);
-            let thread = std::thread::Builder::new().name(format!("myriad-purge-{no}"));
-            match thread.spawn(move || system.purge_thread(no)) {
+            let run = move || _ = system.pool().guard_thread(|| body(&system, no));
+            match std::thread::Builder::new().name(name.into()).spawn(run) {
                 Ok(h) => handles.push(h),
-                Err(e) => self.report(Level::Error, &format!("purge thread {no} cannot start: {e}")),
-            }
-        }
-        let mut start = |name: &str, what: &str, body: fn(&TrxSystem)| {
-            let system = Arc::clone(self);
-            match std::thread::Builder::new().name(name.into()).spawn(move || body(&system)) {
-                Ok(h) => handles.push(h),
-                Err(e) => self.report(Level::Error, &format!("{what} thread cannot start: {e}")),
+                Err(e) => self.report(Level::Error, &format!("cannot start thread {name}: {e}")),
             }
         };
-        start("myriad-sync", "log sync", TrxSystem::sync_thread);
-        start("myriad-rollback", "rollback", TrxSystem::rollback_thread);
-        start("myriad-log", "log writer", |system| system.pool().log().write_behind());
+        for no in 0..self.purge.threads {
+            start(&format!("myriad-purge-{no}"), no, TrxSystem::purge_thread);
+        }
+        start("myriad-sync", 0, |system, _| system.sync_thread());
+        start("myriad-rollback", 0, |system, _| system.rollback_thread());
+        start("myriad-log", 0, |system, _| system.pool().log().write_behind());
     }
 
     /// Stops the background threads, a rollback of theirs between two records; with `purge_all` unfinished transactions are

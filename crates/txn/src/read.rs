@@ -33,6 +33,28 @@ impl Versions {
     }
 }
 
+/// Finds that a chain comes back to where it was (Brent, 1980): compares each link with one that is kept, which is
+/// replaced after twice as many steps each time.
+#[derive(Default)]
+pub(crate) struct Circle<T> {
+    kept: Option<T>,
+    steps: u64,
+}
+
+impl<T: Copy + PartialEq> Circle<T> {
+    /// Whether the chain has been at this link before. Tells it within three times the links of the chain.
+    pub fn closes_at(&mut self, link: T) -> bool {
+        if self.kept == Some(link) {
+            return true;
+        }
+        if self.steps.is_power_of_two() || self.kept.is_none() {
+            self.kept = Some(link);
+        }
+        self.steps += 1;
+        false
+    }
+}
+
 /// A version's body and how it is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Version<'a> {
@@ -129,11 +151,18 @@ impl TrxSystem {
         }
         let mut roll = entry.roll;
         let mut newest = true;
+        let mut circle = Circle::default();
         loop {
             work::count(|w| &w.undo_records_read, 1);
             let p = self.pool().fix_shared(undo_page(roll.page()))?;
             let lost =
                 || Error::corrupt(page, format!("an entry's older version is not at {}:{}", p.id(), roll.offset()));
+            if circle.closes_at(roll) {
+                return Err(Error::corrupt(
+                    page,
+                    format!("an entry's older versions lead back to {}:{}", p.id(), roll.offset()),
+                ));
+            }
             let (_, body) = record::frame_at(&p, usize::from(roll.offset()), p.len()).ok_or_else(lost)?;
             let change = record::parse_change(body).ok_or_else(lost)?;
             if change.kind == Kind::Insert {

@@ -90,7 +90,7 @@ impl Trx {
             if leaf.is_last() || !leaf.high_fence().starts_with(&self.scratch.key[..len]) {
                 return Ok(());
             }
-            from = SmallVec::from_slice(leaf.high_fence());
+            from = SmallVec::from_slice(leaf.next_from(&from)?);
         }
     }
 }

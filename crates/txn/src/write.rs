@@ -532,16 +532,17 @@ impl Writer<'_> {
 
     /// The duplicate check over all leaves with the prefix; what it finds stays true while the unique guard is held.
     fn wide_check(&mut self, op: &Op<'_>, prefix: usize) -> Result<Check> {
-        let mut leaf = op.index.tree.seek(self.sys.pool(), &self.scratch.key[..prefix])?;
+        let mut from = self.scratch.key[..prefix].to_vec();
+        let mut leaf = op.index.tree.seek(self.sys.pool(), &from)?;
         let mut matched = false;
         loop {
             match self.check_leaf(op.index.id, &leaf, prefix, &mut matched)? {
                 Check::Further => {}
                 other => return Ok(other),
             }
-            let fence = leaf.high_fence().to_vec();
+            from = leaf.next_from(&from)?.to_vec();
             drop(leaf);
-            leaf = op.index.tree.seek(self.sys.pool(), &fence)?;
+            leaf = op.index.tree.seek(self.sys.pool(), &from)?;
         }
     }
 

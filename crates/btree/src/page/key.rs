@@ -61,6 +61,20 @@ impl<'a> Suffix<'a> {
         }
     }
 
+    /// Compares with another one.
+    #[inline]
+    pub(super) fn cmp_suffix(&self, other: &Suffix<'_>) -> Ordering {
+        self.head
+            .cmp(&other.head)
+            .then_with(|| cmp_by_length(HEAD_BYTES, self.len, other.len).unwrap_or_else(|| self.rest.cmp(other.rest)))
+    }
+
+    /// Whether the head is zero behind the end of a short suffix, as it must be.
+    #[inline]
+    pub(super) fn is_zero_padded(&self) -> bool {
+        self.len >= HEAD_BYTES || self.head << (8 * self.len) == 0
+    }
+
     /// Whether it begins with `start`.
     #[inline]
     pub fn starts_with(&self, start: &[u8]) -> bool {

@@ -40,7 +40,7 @@ pub use edit::{
 };
 pub use key::{KeyParts, LeafEntry, Suffix};
 pub use route::{route, routed_child, used_bytes, Latched, PageRead, Target, Unlatched};
-pub use verify::{check_content, check_layout};
+pub use verify::{check_content, check_layout, check_order, check_read};
 
 use key::{cmp_by_length, rest_len, rest_of};
 use myriad_base::codec::{get_u16, get_u32};
@@ -74,6 +74,8 @@ pub const SLOTS: usize = 48;
 pub const SLOT_BYTES: usize = 8;
 /// Bytes of a key suffix that are in its slot.
 pub const HEAD_BYTES: usize = 4;
+/// Bytes of the index id in front of every key.
+const INDEX_ID_BYTES: usize = 4;
 /// Longest value of a leaf entry that its length has room for.
 pub const VALUE_BYTES_MAX: usize = 0x7fff;
 /// Longest value whose length takes one byte.

@@ -16,6 +16,13 @@ pub fn check_layout(p: &[u8]) -> std::result::Result<(), String> {
     if high_len(p) == 0 && !is_rightmost(p) {
         return Err("no high fence on a page that others follow".into());
     }
+    let fence_max = myriad_base::limits::key_bytes_max(p.len());
+    if low_len(p).max(high_len(p)) > fence_max || high_len(p) > 0 && low_stored(p) >= high_stored(p) {
+        return Err(format!("fences of {} and {} bytes, too long or out of order", low_len(p), high_len(p)));
+    }
+    if p[OFF_FLAGS] & !(LEFTMOST | RIGHTMOST | ROOT) != 0 {
+        return Err(format!("flags {:#x}", p[OFF_FLAGS]));
+    }
     if prefix_len(p) != shared_prefix_len(low_stored(p), high_stored(p)) {
         return Err(format!("prefix of {} bytes does not follow from the fences", prefix_len(p)));
     }
@@ -46,6 +53,19 @@ pub fn check_layout(p: &[u8]) -> std::result::Result<(), String> {
     Ok(())
 }
 
+/// As [`check_layout`], and that every key of a leaf has room for the index id in front, as whoever reads rows expects. For
+/// pages that were read.
+pub fn check_read(p: &[u8]) -> std::result::Result<(), String> {
+    check_layout(p)?;
+    let suffix_min = INDEX_ID_BYTES.saturating_sub(prefix_len(p));
+    if level(p) == 0 && suffix_min > 0 {
+        if let Some(slot) = (0..count(p)).find(|&slot| suffix_len(p, slot) < suffix_min) {
+            return Err(format!("the key of slot {slot} is shorter than an index id"));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a value's length is wholly there, and as short as can be.
 #[inline]
 fn check_value_length(heap: &[u8]) -> std::result::Result<(), &'static str> {
@@ -58,33 +78,34 @@ fn check_value_length(heap: &[u8]) -> std::result::Result<(), &'static str> {
     }
 }
 
-/// As [`check_layout`], and heads and order of the keys, and that they lie within the fences.
-pub fn check_content(p: &[u8]) -> std::result::Result<(), String> {
-    check_layout(p)?;
-    let mut ranges: Vec<(usize, usize)> = Vec::with_capacity(count(p));
-    let mut last: Vec<u8> = Vec::new();
-    for slot in 0..count(p) {
-        let at = entry_offset(p, slot);
-        ranges.push((at, at + slot_entry_bytes(p, slot)));
-        let mut this = Vec::new();
-        suffix(p, slot).append_to(&mut this);
-        if get_u32(p, slot_at(slot) + 4) != head_of(&this) {
+/// Whether the keys of a page of sound layout are in order and within its fences: what changes that move entries between
+/// pages rely on.
+pub fn check_order(p: &[u8]) -> std::result::Result<(), String> {
+    let n = count(p);
+    for slot in 0..n {
+        let this = suffix(p, slot);
+        if !this.is_zero_padded() {
             return Err(format!("head of slot {slot} goes on behind its key's end"));
         }
-        if slot > 0 && last >= this {
+        if slot > 0 && suffix(p, slot - 1).cmp_suffix(&this).is_ge() {
             return Err(format!("keys of slots {} and {slot} are out of order", slot - 1));
         }
-        last = this;
     }
-    if count(p) > 0 {
-        let (first, last) = (key(p, 0), key(p, count(p) - 1));
-        if &first[..] < low_stored(p) {
-            return Err("the first key is below the low fence".into());
-        }
-        if !high_stored(p).is_empty() && &last[..] >= high_stored(p) {
-            return Err("the last key is not below the high fence".into());
-        }
+    if n > 0 && cmp_key(p, 0, low_stored(p)).is_lt() {
+        return Err("the first key is below the low fence".into());
     }
+    if n > 0 && high_len(p) > 0 && cmp_key(p, n - 1, high_stored(p)).is_ge() {
+        return Err("the last key is not below the high fence".into());
+    }
+    Ok(())
+}
+
+/// As [`check_layout`] and [`check_order`], and that no entries overlap.
+pub fn check_content(p: &[u8]) -> std::result::Result<(), String> {
+    check_layout(p)?;
+    check_order(p)?;
+    let range = |slot| (entry_offset(p, slot), entry_offset(p, slot) + slot_entry_bytes(p, slot));
+    let mut ranges: Vec<(usize, usize)> = (0..count(p)).map(range).collect();
     ranges.sort_unstable();
     if ranges.windows(2).any(|w| w[0].1 > w[1].0) {
         return Err("entries overlap".into());

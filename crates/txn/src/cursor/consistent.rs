@@ -81,7 +81,7 @@ impl Cursor {
             if ahead == 0 {
                 let left = if forward { len.saturating_sub(slot) } else { slot };
                 if left == 0 {
-                    return Ok(self.next_leaf(leaf, direction));
+                    return self.next_leaf(leaf, direction);
                 }
                 let wanted = if *fresh { limit - self.rows.len() } else { limit };
                 ahead = self.count_within(leaf, slot, left.min(wanted), direction);
@@ -212,12 +212,11 @@ pub(crate) fn count(trx: &mut Trx, index: &Index, stop: &dyn Fn() -> bool) -> Re
             let seen = sys.version(entry, page, view, own, &mut trx.versions)?;
             rows += u64::from(seen.is_some());
         }
-        let fence = leaf.high_fence();
-        if leaf.is_last() || fence > &from[..] && !in_index(fence, index.id) {
+        let fence = leaf.next_from(&from)?.to_vec();
+        if leaf.is_last() || !in_index(&fence, index.id) {
             return Ok(rows);
         }
-        from.clear();
-        from.extend_from_slice(fence);
+        from = fence;
         drop(leaf);
         if stop() {
             return Err(Error::Interrupted);

@@ -81,7 +81,7 @@ impl Cursor {
         }
         match after(&leaf, slot, self.index.id) {
             After::Beyond => {
-                let fence = leaf.high_fence().to_vec();
+                let fence = leaf.next_from(&self.position.key)?.to_vec();
                 let in_scope = self.fence_in_scope(&fence);
                 if gaps {
                     if !trx.lock_gap(leaf, slot, &self.index, strength)? {
@@ -118,7 +118,7 @@ impl Cursor {
 
     fn look_backward(&mut self, trx: &mut Trx, leaf: LeafShared<'_>, slot: usize, again: bool) -> Result<Looked> {
         if slot == 0 {
-            let more = self.next_leaf(&leaf, Direction::Backward);
+            let more = self.next_leaf(&leaf, Direction::Backward)?;
             return Ok(if more { Looked::Pass } else { Looked::End });
         }
         if !leaf.key_parts(slot - 1).starts_with(&self.scope) {

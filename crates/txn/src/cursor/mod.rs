@@ -470,26 +470,33 @@ impl Cursor {
     }
 
     /// The leaf has been read to its end: the position moves to its fence. Whether the next leaf may hold more.
-    fn next_leaf(&mut self, leaf: &LeafShared<'_>, direction: Direction) -> bool {
-        self.position.hint = None;
+    fn next_leaf(&mut self, leaf: &LeafShared<'_>, direction: Direction) -> Result<bool> {
+        let sought_below = self.position.hint.take().is_none() && !self.position.inclusive;
         let forward = direction == Direction::Forward;
         let fence = if forward { leaf.high_fence() } else { leaf.low_fence() };
         let last = if forward { leaf.is_last() } else { leaf.is_first() };
         // Backward the keys wanted are below the fence: it may be the scope's upper end itself.
         if last || forward && !self.fence_in_scope(fence) || !forward && fence <= &self.scope[..] {
-            return false;
+            return Ok(false);
         }
         if forward && self.high().is_some_and(|high| fence > high && !fence.starts_with(high)) {
-            return false;
+            return Ok(false);
         }
         if !forward && self.low().is_some_and(|low| fence <= low) {
-            return false;
+            return Ok(false);
+        }
+        // Where the fence is not beyond the position that was sought, the way on leads back here. Backward the leaf of the
+        // position's own entry may begin with it; the next is then sought below.
+        if forward {
+            leaf.next_from(&self.position.key)?;
+        } else if sought_below {
+            leaf.next_before(&self.position.key)?;
         }
         self.position.key.clear();
         self.position.key.extend_from_slice(fence);
         self.position.inclusive = forward;
         self.leaf_passed();
-        true
+        Ok(true)
     }
 
     /// A scan goes to the next leaf. One of the whole index will want those behind it at once, another only when

@@ -2,6 +2,7 @@
 
 use super::*;
 use myriad_io::{CallKind, Fault};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 const LOST: u64 = 200;
@@ -187,4 +188,39 @@ fn reads_of_start(rows: u64) -> u64 {
 fn a_start_does_not_read_all_that_a_loser_has_changed() {
     let (few, many) = (reads_of_start(200), reads_of_start(2000));
     assert!(many <= few + 2, "{few} reads after 200 changes, {many} after 2,000");
+}
+
+/// Panics at the `nth` look of a thread of that name.
+struct PanickingClock {
+    thread: &'static str,
+    nth: AtomicU32,
+    clock: SystemClock,
+}
+
+impl Clock for PanickingClock {
+    fn now(&self) -> Duration {
+        if std::thread::current().name() == Some(self.thread) && self.nth.fetch_sub(1, Ordering::Relaxed) == 1 {
+            panic!("as the test wants");
+        }
+        self.clock.now()
+    }
+    fn wall_us(&self) -> u64 {
+        self.clock.wall_us()
+    }
+}
+
+#[test]
+fn a_panic_in_the_background_stops_the_engine_and_holds_nobody_up() {
+    // The second one's comes while it has a transaction in hand.
+    for (thread, nth) in [("myriad-sync", 1), ("myriad-rollback", 2)] {
+        let sim = with_loser().sim.crash(3);
+        let clock = Arc::new(PanickingClock { thread, nth: AtomicU32::new(nth), clock: SystemClock::new() });
+        let sys = try_open_at(&sim, 400, false, false, clock).unwrap();
+        let rig = Rig::over(sim, sys);
+        rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
+        rig.sys.start_background();
+        wait_until("the engine goes on", || rig.sys.pool().check_poison().is_err());
+        let stopped = rig.sys.shutdown(true);
+        assert!(matches!(&stopped, Err(Error::Poisoned { reason }) if reason.contains(thread)), "{stopped:?}");
+    }
 }

@@ -3,13 +3,14 @@
 mod buffered;
 mod concurrent;
 mod crash;
+mod damage;
 mod isolation;
 mod losers;
 mod rows;
 mod speed;
 
 use crate::*;
-use myriad_base::clock::SystemClock;
+use myriad_base::clock::{Clock, SystemClock};
 use myriad_base::{Error, IndexId, Lsn, Result, SpaceId};
 use myriad_buffer::{BufferPool, PoolConfig, RedoTable, Reporter};
 use myriad_io::{Io, SimIo};
@@ -50,6 +51,16 @@ fn open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Arc<TrxSystem
 }
 
 fn try_open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Result<Arc<TrxSystem>> {
+    try_open_at(sim, frames, threads, fresh, Arc::new(SystemClock::new()))
+}
+
+fn try_open_at(
+    sim: &SimIo,
+    frames: usize,
+    threads: bool,
+    fresh: bool,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<TrxSystem>> {
     let io: Arc<dyn Io> = Arc::new(sim.clone());
     let dir = Path::new(DIR);
     let config = pool_config(frames, threads);
@@ -81,7 +92,7 @@ fn try_open(sim: &SimIo, frames: usize, threads: bool, fresh: bool) -> Result<Ar
         promote_bytes: 16 << 10,
         all_ended: false,
         force: false,
-        clock: Arc::new(SystemClock::new()),
+        clock,
         reporter,
     };
     TrxSystem::open(pool, config)
