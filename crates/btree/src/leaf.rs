@@ -166,8 +166,8 @@ pub struct LeafExclusive<'p> {
 /// A borrowed leaf, for instance of a mini-transaction.
 #[derive(Clone, Copy)]
 pub struct LeafView<'a> {
-    bytes: &'a [u8],
-    id: PageId,
+    pub(crate) bytes: &'a [u8],
+    pub(crate) id: PageId,
 }
 
 /// A leaf inside a mini-transaction.

@@ -34,6 +34,7 @@ pub use bulk::{BulkAppender, BulkBuilder, MakeRoom, SortedEntries};
 pub use check::CheckReport;
 pub use estimate::{Looks, RangeEstimate, TreeStats};
 pub use leaf::{Leaf, LeafExclusive, LeafMut, LeafShared, LeafView};
+pub use merge::Settled;
 pub use page::KeyParts;
 pub use read_ahead::{Scan, READ_AHEAD_STEP};
 pub use redo::{register, OPS};

@@ -5,11 +5,15 @@
 //! the child's content and level. The root of a promoted index is never merged: its neighbours are other indexes' pages.
 
 use crate::alloc;
+use crate::leaf::LeafView;
 use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
 use crate::tree::{Owner, Tree};
 use myriad_base::{PageId, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef};
+
+/// Whether a leaf will not need more room than it does, but for what is new.
+pub type Settled<'a> = &'a dyn Fn(&LeafView<'_>) -> bool;
 
 /// Whether a page is worth a look at its neighbours.
 fn is_sparse(p: &[u8]) -> bool {
@@ -23,11 +27,19 @@ impl Tree {
     /// # Errors
     /// The pool's.
     pub fn merge_if_sparse(&self, pool: &BufferPool, key: &[u8]) -> Result<()> {
-        self.merge_upwards(pool, key).map(|_| ())
+        self.merge_upwards(pool, key, &|_| true).map(|_| ())
     }
 
-    /// As [`Tree::merge_if_sparse`]; whether anything was merged.
-    pub(crate) fn merge_upwards(&self, pool: &BufferPool, key: &[u8]) -> Result<bool> {
+    /// As [`Tree::merge_if_sparse`], but of leaves only where `settled` holds for both.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn merge_if_settled(&self, pool: &BufferPool, key: &[u8], settled: Settled<'_>) -> Result<()> {
+        self.merge_upwards(pool, key, settled).map(|_| ())
+    }
+
+    /// Whether anything was merged.
+    pub(crate) fn merge_upwards(&self, pool: &BufferPool, key: &[u8], settled: Settled<'_>) -> Result<bool> {
         let (leaf, owner) = self.leaf_and_owner(pool, key)?;
         if leaf.id() == owner.tree.root_id() || !is_sparse(&leaf) {
             return Ok(false);
@@ -35,7 +47,7 @@ impl Tree {
         drop(leaf);
         let (mut any, mut level) = (false, 0);
         loop {
-            match owner.merge_at(pool, key, level)? {
+            match owner.merge_at(pool, key, level, settled)? {
                 Merge::None => return Ok(any),
                 Merge::Above => level += 1,
                 Merge::LastTwo => any = true,
@@ -48,7 +60,7 @@ impl Tree {
 
 impl Owner {
     /// Merges the page of `level` that covers `key` with a neighbour if they fit.
-    fn merge_at(&self, pool: &BufferPool, key: &[u8], level: u8) -> Result<Merge> {
+    fn merge_at(&self, pool: &BufferPool, key: &[u8], level: u8, settled: Settled<'_>) -> Result<Merge> {
         let mut mtr = Mtr::start(pool)?;
         let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(key), level + 1)? else {
             return Ok(Merge::None);
@@ -69,6 +81,10 @@ impl Owner {
         else {
             return Ok(Merge::None);
         };
+        let is_settled = |bytes, id| settled(&LeafView { bytes, id });
+        if level == 0 && !(is_settled(mtr.page(left), left_id) && is_settled(mtr.page(right), right_id)) {
+            return Ok(Merge::None);
+        }
         let freeing = alloc::prepare_free(&mut mtr, if plan.keep_right { left_id } else { right_id })?;
         if plan.keep_right {
             mtr.apply(right, redo::REFENCE, &plan.refence)?;

@@ -219,7 +219,7 @@ impl Tree {
             own.raise_root(pool, level)?;
         }
         // An empty leaf under pages with no other child: inner pages merge with their neighbours, then what is below can.
-        while self.merge_upwards(pool, &low)? {}
+        while self.merge_upwards(pool, &low, &|_| true)? {}
         Ok(())
     }
 }

@@ -360,7 +360,7 @@ impl TrxSystem {
         // The chain is not the tree's: it did not go with the index.
         let done = self.purge_chain(at, &change).and_then(|()| {
             let left = self.purge_mark(trx, at, index, &change)?;
-            left.map_or(Ok(()), |left| self.tidy_up(index, change.tree, change.key, left))
+            left.map_or(Ok(()), |left| self.tidy_up(index, change.tree, change.key, left, None))
         });
         match done {
             // Should its file come back, entries marked as deleted stay there: they take room, nobody sees them.

@@ -10,8 +10,8 @@ use crate::undo::page;
 use crate::undo::record::{self, Change, Kind};
 use crate::undo::space::UndoLog;
 use crate::value::{self, Entry};
-use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId};
-use myriad_btree::{overflow, Leaf, LeafExclusive, Tree};
+use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId, TrxId};
+use myriad_btree::{overflow, Leaf, LeafExclusive, LeafView, Tree};
 use myriad_buffer::{Beyond, BeyondLimit, Level, Mtr, SharedPage};
 use smallvec::SmallVec;
 
@@ -135,7 +135,7 @@ impl TrxSystem {
         };
         log.records -= 1;
         drop(users);
-        match self.tidy_up(index, change.tree, change.key, left) {
+        match self.tidy_up(index, change.tree, change.key, left, Some(log.trx)) {
             Err(e) if !is_unavailable(&e) => {
                 self.report(Level::Warning, &format!("what a rollback has emptied stays allocated: {e}"));
             }
@@ -146,15 +146,34 @@ impl TrxSystem {
 
     /// After an entry was removed or restored. The record is gone, so a failure here only leaks space. A value may have very
     /// many overflow pages: who waits for the users of trees does not wait for these.
-    pub(crate) fn tidy_up(&self, index: IndexId, tree: Tree, key: &[u8], left: LeftOver) -> Result<()> {
+    pub(crate) fn tidy_up(
+        &self,
+        index: IndexId,
+        tree: Tree,
+        key: &[u8],
+        left: LeftOver,
+        own: Option<TrxId>,
+    ) -> Result<()> {
         for chain in left.chains.into_iter().flatten() {
             overflow::free_overflow(self.pool(), tree.space, chain)?;
         }
         let _users = left.sparse.then(|| self.use_trees());
         match left.sparse && self.is_index_alive(index) {
+            // Rows of a table in memory that a rollback makes longer again must find room where they are: their memory is limited.
+            true if tree.space == SpaceId::MEMORY => {
+                tree.merge_if_settled(self.pool(), key, &|leaf| self.all_ended_in(leaf, own))
+            }
             true => tree.merge_if_sparse(self.pool(), key),
             false => Ok(()),
         }
+    }
+
+    /// Whether the leaf's entries are all of transactions that have ended, or of `own`.
+    fn all_ended_in(&self, leaf: &LeafView<'_>, own: Option<TrxId>) -> bool {
+        (0..leaf.len()).all(|slot| {
+            let entry = Entry::parse(leaf.value(slot), leaf.page_id());
+            entry.is_ok_and(|entry| Some(entry.trx) == own || self.commits().csn(entry.trx).is_some())
+        })
     }
 
     /// Restores the entry and cuts the record off; `None` if the entry does not name the record (nothing done).

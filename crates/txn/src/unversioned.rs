@@ -218,7 +218,7 @@ impl TrxSystem {
         value.push(stored.flags());
         value.extend_from_slice(stored.body());
         match self.plain_entry(place, index, key, &value, what) {
-            Ok(left) => self.tidy_up(index.id, index.tree, key, left),
+            Ok(left) => self.tidy_up(index.id, index.tree, key, left, None),
             Err(e) => {
                 stored.discard(self, index)?;
                 Err(e)
