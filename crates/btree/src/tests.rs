@@ -588,6 +588,33 @@ fn a_page_out_of_order_is_not_split_and_stops_nothing() {
 }
 
 #[test]
+fn an_entry_outside_of_its_page_stops_no_split_half_way() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let mut leaves = 0;
+    let mut next = key(0);
+    while !next.is_empty() {
+        let leaf = tree.seek(pool, &next).unwrap();
+        let (id, slots, high, at) = (leaf.page_id(), leaf.len(), leaf.high_fence().to_vec(), leaf.len() / 2);
+        let wanted = [page::key(leaf.bytes(), at), vec![0]].concat();
+        drop(leaf);
+        for slot in [1, slots - 2] {
+            damage(pool, id, page::SLOTS + page::SLOT_BYTES * slot + 4, &[0xff; 4]);
+        }
+        let refused = tree.make_room(pool, &wanted, 1_700);
+        // The last one has the room.
+        let fits = high.is_empty() && refused.is_ok();
+        assert!(fits || matches!(refused, Err(Error::CorruptPage { .. })), "{refused:?}");
+        pool.check_poison().unwrap();
+        (leaves, next) = (leaves + 1, high);
+    }
+    assert!(leaves > 50);
+}
+
+#[test]
 fn a_parent_of_other_separators_gets_no_new_one() {
     let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     let rig = rig(400);
