@@ -72,6 +72,8 @@ pub(crate) fn scan_range(
     [low, high]: &[Vec<u8>; 2],
     down: bool,
 ) -> Result<Rows> {
+    // As the model has it: the statement's first look, which may fail, is not at its snapshot.
+    session.open_snapshot()?;
     session.read_together(table, index, [low, high].into_iter().map(|key| &key[..]))?;
     let mut cursor = Cursor::open(session, table, index, CursorOptions::default())?;
     cursor.set_bounds(Some(low), Some(high));
