@@ -4,6 +4,7 @@ use crate::alloc::{self, Found};
 use crate::leaf::{Leaf, LeafMut};
 use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST};
 use crate::redo::{self, Bounds};
+use crate::split::{expect_between, insert_separator};
 use crate::tree::Tree;
 use myriad_base::limits::key_bytes_max;
 use myriad_base::page::PageKind;
@@ -296,6 +297,7 @@ impl<'p> BulkBuilder<'p> {
                 return Err(Error::invalid("a tree under construction was changed"));
             }
             let flags = p[page::OFF_FLAGS];
+            expect_between(mtr.page(parent), mtr.page_id(parent), child_at..child_at, separator)?;
             match alloc::find(&mut mtr, tree.space, Some(leaf_id.page))? {
                 Found::Grow(growth) => {
                     drop(mtr);
@@ -311,7 +313,7 @@ impl<'p> BulkBuilder<'p> {
                     let last = alloc::take(&mut mtr, candidate, PageKind::Index)?;
                     mtr.apply(last, redo::FORMAT, &empty)?;
                     mtr.apply(leaf, redo::LOAD, &content)?;
-                    crate::split::insert_separator(&mut mtr, parent, child_at, separator, last_no)?;
+                    insert_separator(&mut mtr, parent, child_at, separator, last_no)?;
                     mtr.commit()?;
                     return Ok(());
                 }

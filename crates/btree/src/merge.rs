@@ -8,8 +8,8 @@ use crate::alloc;
 use crate::leaf::LeafView;
 use crate::page::{self, Fences, Latched, Target, LEFTMOST, RIGHTMOST, ROOT};
 use crate::redo::{self, Bounds};
-use crate::tree::{Owner, Tree};
-use myriad_base::{PageId, Result};
+use crate::tree::{expect_order, Owner, Tree};
+use myriad_base::{Error, PageId, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef};
 
 /// Whether a leaf will not need more room than it does, but for what is new.
@@ -125,7 +125,9 @@ impl Owner {
                 continue;
             }
             self.tree.expect(mtr.page(child), id, level)?;
+            expect_order(mtr.page(child), id)?;
             if let Some((left, left_id)) = before {
+                expect_neighbours(mtr.page(parent), at - 1, mtr.page(left), (mtr.page(child), id))?;
                 if let Some(plan) = Plan::new(mtr.page(parent), at - 1, mtr.page(left), mtr.page(child)) {
                     return Ok(Some(Pair { at: at - 1, left: (left, left_id), right: (child, id), plan }));
                 }
@@ -146,6 +148,7 @@ impl Owner {
             return Ok(Merge::None);
         }
         self.tree.expect(mtr.page(child), child_id, level)?;
+        expect_order(mtr.page(child), child_id)?;
         let freeing = alloc::prepare_free(&mut mtr, child_id)?;
         let own = mtr.page(root)[page::OFF_FLAGS] & ROOT;
         let p = mtr.page(child);
@@ -166,6 +169,19 @@ impl Owner {
             return self.collapse_root(mtr, root);
         }
         Ok(Merge::Done { upwards: false })
+    }
+}
+
+/// Checks, before two pages become one, that the children number `at` and `at + 1` of `parent` are neighbours.
+fn expect_neighbours(parent: &[u8], at: usize, left: &[u8], (right, right_id): (&[u8], PageId)) -> Result<()> {
+    let separator = page::key(parent, at);
+    let is_above = page::is_leftmost(left) || page::low_stored(left) < &separator[..];
+    let is_below = page::is_rightmost(right) || &separator[..] < page::high_stored(right);
+    let meet =
+        !page::is_rightmost(left) && !page::is_leftmost(right) && page::high_stored(left) == page::low_stored(right);
+    match meet && is_above && is_below {
+        true => Ok(()),
+        false => Err(Error::corrupt(right_id, "its fences are not those of its neighbour and their parent")),
     }
 }
 

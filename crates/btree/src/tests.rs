@@ -588,6 +588,42 @@ fn a_page_out_of_order_is_not_split_and_stops_nothing() {
 }
 
 #[test]
+fn a_page_out_of_order_is_not_merged_and_stops_nothing() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    for damaged_neighbour in [false, true] {
+        let rig = rig(400);
+        let pool = &rig.pool;
+        let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+        (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+        let leaf = tree.seek(pool, &key(15_000)).unwrap();
+        let (id, low, high) = (leaf.page_id(), leaf.low_fence().to_vec(), leaf.high_fence().to_vec());
+        drop(leaf);
+        // What is left of the leaf and of its neighbours fits one page.
+        let neighbours =
+            [tree.seek_before(pool, &low).unwrap().page_id(), id, tree.seek(pool, &high).unwrap().page_id()];
+        let mut emptied = Vec::new();
+        for n in (10_000..20_000).step_by(10).filter(|n| n % 200 != 0) {
+            let leaf = tree.seek_exclusive(pool, &key(n)).unwrap();
+            if !neighbours.contains(&leaf.page_id()) {
+                continue;
+            }
+            let mut mtr = Mtr::start(pool).unwrap();
+            let slot = leaf.find(&key(n)).unwrap();
+            let leaf = leaf.into_mtr(&mut mtr);
+            leaf.remove(&mut mtr, slot).unwrap();
+            mtr.commit().unwrap();
+            emptied.push(n);
+        }
+        let bad = if damaged_neighbour { neighbours[0] } else { id };
+        damage(pool, bad, page::SLOTS + 4, &[0xff; 4]);
+        let refused = tree.merge_if_sparse(pool, &low);
+        assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == bad), "{refused:?}");
+        pool.check_poison().unwrap();
+        put(pool, tree, &key(200_000), &[1; 100]).unwrap();
+    }
+}
+
+#[test]
 fn an_entry_outside_of_its_page_stops_no_split_half_way() {
     let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     let rig = rig(400);
