@@ -209,7 +209,7 @@ class Server:
                     raise ServerError(f"the server did not answer in {timeout} s ({problem}): {self.why()}") from None
             time.sleep(poll)
 
-    def why(self, lines=4):
+    def why(self, lines=8):
         """The error lines that the server logged since its last start, or its last lines."""
         try:
             with open(self.log, errors="replace") as f:
