@@ -309,31 +309,42 @@ fn free_extents_go_back_to_the_file_system() {
     }
 }
 
+/// The pool after a crash behind a checkpoint, with a page of the file changed but of a right checksum.
+fn spoilt(
+    pool: Arc<BufferPool>,
+    sim: &SimIo,
+    config: &PoolConfig,
+    id: myriad_base::PageId,
+    change: impl FnOnce(&mut [u8]),
+) -> Arc<BufferPool> {
+    pool.checkpoint_now().unwrap();
+    let sim = sim.crash(1);
+    drop(pool);
+    let file = sim.open(&Path::new(DIR).join("#myriad/a.myr"), myriad_io::OpenMode::WRITE).unwrap();
+    let offset = u64::from(id.page.0) * config.page_size as u64;
+    let mut page = vec![0; config.page_size];
+    file.read_at(&mut page, offset).unwrap();
+    change(&mut page);
+    myriad_base::page::seal(&mut page);
+    file.write_at(&page, offset).unwrap();
+    open_pool(Arc::new(sim), Path::new(DIR), config).unwrap().0
+}
+
 #[test]
 fn a_page_of_impossible_layout_is_corrupt_not_a_panic() {
-    use myriad_base::page::seal;
     let config = quiet(300);
-    let mut sim = SimIo::new(12);
-    let mut pool = create(&sim, &config);
+    let sim = SimIo::new(12);
+    let pool = create(&sim, &config);
     let mut builder = BulkBuilder::new(&pool, SPACE, IndexId(50)).unwrap();
     for i in 0..5_000u32 {
         builder.push(&[&50u32.to_be_bytes()[..], &i.to_be_bytes()].concat(), &[1; 60]).unwrap();
     }
     let tree = builder.finish().unwrap();
     let leaf = tree.seek(&pool, &[&50u32.to_be_bytes()[..], &2_500u32.to_be_bytes()].concat()).unwrap().page_id();
-    pool.checkpoint_now().unwrap();
-    sim = sim.crash(1);
-    drop(pool);
-    let path = Path::new(DIR).join("#myriad/a.myr");
-    let file = sim.open(&path, myriad_io::OpenMode::WRITE).unwrap();
-    let offset = u64::from(leaf.page.0) * config.page_size as u64;
-    let mut page = vec![0; config.page_size];
-    file.read_at(&mut page, offset).unwrap();
     // Its first slot points out of the page; the checksum is right.
-    page[crate::page::SLOTS..crate::page::SLOTS + 2].copy_from_slice(&u16::MAX.to_le_bytes());
-    seal(&mut page);
-    file.write_at(&page, offset).unwrap();
-    (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+    let pool = spoilt(pool, &sim, &config, leaf, |page| {
+        page[crate::page::SLOTS..crate::page::SLOTS + 2].copy_from_slice(&u16::MAX.to_le_bytes());
+    });
     let key = [&50u32.to_be_bytes()[..], &2_500u32.to_be_bytes()].concat();
     for _ in 0..2 {
         match tree.seek(&pool, &key) {
@@ -346,29 +357,19 @@ fn a_page_of_impossible_layout_is_corrupt_not_a_panic() {
 
 #[test]
 fn a_key_without_room_for_an_index_id_is_corrupt() {
-    use myriad_base::page::seal;
     let config = quiet(300);
-    let mut sim = SimIo::new(13);
-    let mut pool = create(&sim, &config);
+    let sim = SimIo::new(13);
+    let pool = create(&sim, &config);
     let tree = Tree::pack(SPACE);
     let key = |id: u32| id.to_be_bytes();
     (50..60).for_each(|id| _ = put(&pool, tree, &key(id), &[1; 60]).unwrap());
     let leaf = tree.seek(&pool, &key(55)).unwrap().page_id();
-    pool.checkpoint_now().unwrap();
-    sim = sim.crash(1);
-    drop(pool);
-    let path = Path::new(DIR).join("#myriad/a.myr");
-    let file = sim.open(&path, myriad_io::OpenMode::WRITE).unwrap();
-    let offset = u64::from(leaf.page.0) * config.page_size as u64;
-    let mut page = vec![0; config.page_size];
-    file.read_at(&mut page, offset).unwrap();
-    let at = crate::page::SLOTS + 5 * crate::page::SLOT_BYTES + 2;
-    // Entries have no bytes of a suffix of up to four: the sums stay right.
-    assert_eq!(page[at..at + 2], [4, 0], "the page has no prefix");
-    page[at] = 3;
-    seal(&mut page);
-    file.write_at(&page, offset).unwrap();
-    (pool, _) = open_pool(Arc::new(sim.clone()), Path::new(DIR), &config).unwrap();
+    let pool = spoilt(pool, &sim, &config, leaf, |page| {
+        let at = crate::page::SLOTS + 5 * crate::page::SLOT_BYTES + 2;
+        // Entries have no bytes of a suffix of up to four: the sums stay right.
+        assert_eq!(page[at..at + 2], [4, 0], "the page has no prefix");
+        page[at] = 3;
+    });
     let found = tree.seek(&pool, &key(55)).map(|leaf| leaf.page_id());
     assert!(matches!(&found, Err(e) if e.to_string().contains("shorter than an index id")), "{found:?}");
 }

@@ -125,10 +125,9 @@ impl Owner {
                 continue;
             }
             self.tree.expect(mtr.page(child), id, level)?;
-            expect_order(mtr.page(child), id)?;
             if let Some((left, left_id)) = before {
-                expect_neighbours(mtr.page(parent), at - 1, mtr.page(left), (mtr.page(child), id))?;
-                if let Some(plan) = Plan::new(mtr.page(parent), at - 1, mtr.page(left), mtr.page(child)) {
+                let (left_page, right_page) = ((mtr.page(left), left_id), (mtr.page(child), id));
+                if let Some(plan) = Plan::new(mtr.page(parent), at - 1, left_page, right_page)? {
                     return Ok(Some(Pair { at: at - 1, left: (left, left_id), right: (child, id), plan }));
                 }
                 mtr.release_unchanged(left);
@@ -172,11 +171,10 @@ impl Owner {
     }
 }
 
-/// Checks, before two pages become one, that the children number `at` and `at + 1` of `parent` are neighbours.
-fn expect_neighbours(parent: &[u8], at: usize, left: &[u8], (right, right_id): (&[u8], PageId)) -> Result<()> {
-    let separator = page::key(parent, at);
-    let is_above = page::is_leftmost(left) || page::low_stored(left) < &separator[..];
-    let is_below = page::is_rightmost(right) || &separator[..] < page::high_stored(right);
+/// Checks, before two pages become one, that they are neighbours, with `separator` between them in their parent.
+fn expect_neighbours(separator: &[u8], left: &[u8], (right, right_id): (&[u8], PageId)) -> Result<()> {
+    let is_above = page::is_leftmost(left) || page::low_stored(left) < separator;
+    let is_below = page::is_rightmost(right) || separator < page::high_stored(right);
     let meet =
         !page::is_rightmost(left) && !page::is_leftmost(right) && page::high_stored(left) == page::low_stored(right);
     match meet && is_above && is_below {
@@ -218,7 +216,16 @@ struct Plan {
 
 impl Plan {
     /// The children number `at` and `at + 1` of `parent` become one, if they fit with some room left, or one is empty.
-    fn new(parent: &[u8], at: usize, left: &[u8], right: &[u8]) -> Option<Plan> {
+    /// That they are neighbours and in order is looked at once they fit: most do not.
+    ///
+    /// # Errors
+    /// [`Error::CorruptPage`].
+    fn new(
+        parent: &[u8],
+        at: usize,
+        (left, left_id): (&[u8], PageId),
+        (right, right_id): (&[u8], PageId),
+    ) -> Result<Option<Plan>> {
         let level = page::level(left);
         let (low, high) = (page::low_stored(left), page::high_stored(right));
         let flags = left[page::OFF_FLAGS] & LEFTMOST | right[page::OFF_FLAGS] & RIGHTMOST;
@@ -228,13 +235,16 @@ impl Plan {
         let separator = page::key(parent, at);
         let mut bytes = page::refenced_bytes(left, 0..n_left, prefix) + page::refenced_bytes(right, 0..n_right, prefix);
         if level > 0 {
-            bytes += page::entry_bytes(level, separator.len() - prefix, 4) + page::SLOT_BYTES;
+            bytes += page::entry_bytes(level, separator.len().saturating_sub(prefix), 4) + page::SLOT_BYTES;
         }
         let capacity = page::capacity(left.len(), low, high);
         let one_empty = n_left == 0 || n_right == 0;
         if bytes > if one_empty { capacity } else { capacity / 4 * 3 } {
-            return None;
+            return Ok(None);
         }
+        expect_order(left, left_id)?;
+        expect_order(right, right_id)?;
+        expect_neighbours(&separator, left, (right, right_id))?;
         let keep_right = level == 0 && n_left == 0;
         let bounds = Bounds { level, left: page::left_child(left), fences };
         let refence = redo::refence_payload(0, if keep_right { n_right } else { n_left }, &bounds);
@@ -245,6 +255,6 @@ impl Plan {
             }
             redo::push_slots(&mut append, right, 0..n_right, prefix);
         }
-        Some(Plan { keep_right, refence, append })
+        Ok(Some(Plan { keep_right, refence, append }))
     }
 }

@@ -34,8 +34,9 @@ pub struct Engine {
     emptied_told: Mutex<HashSet<String>>,
     reclaimer: Reclaimer,
     closed: AtomicBool,
-    /// The pool's size and [`EngineConfig::row_locks_bytes`](crate::EngineConfig::row_locks_bytes), as they were set last.
-    row_locks: Mutex<(u64, u64)>,
+    /// As they were set last.
+    buffer_pool_bytes: AtomicU64,
+    row_locks_bytes: AtomicU64,
     io_capacity: AtomicU64,
     io_capacity_max: AtomicU64,
     /// Counters at the last reports.
@@ -85,7 +86,8 @@ impl Engine {
         Engine {
             io_capacity: AtomicU64::new(u64::from(parts.config.io_capacity)),
             io_capacity_max: AtomicU64::new(u64::from(parts.config.io_capacity_max)),
-            row_locks: Mutex::new((parts.config.buffer_pool_bytes, parts.config.row_locks_bytes)),
+            buffer_pool_bytes: AtomicU64::new(parts.config.buffer_pool_bytes),
+            row_locks_bytes: AtomicU64::new(parts.config.row_locks_bytes),
             marks: Marks::default(),
             parts,
             startup,
@@ -267,17 +269,13 @@ impl Engine {
             Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
             Setting::BufferPoolBytes(bytes) => {
                 self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX))?;
-                self.row_locks.lock().0 = bytes;
-                self.limit_row_locks();
+                self.buffer_pool_bytes.store(bytes, Ordering::Relaxed);
             }
             Setting::BufferPoolBytesCheck(bytes) => {
                 return self.parts.pool.check_size(usize::try_from(bytes).unwrap_or(usize::MAX)).map(|_| ());
             }
             Setting::MemoryTablesBytes(bytes) => self.parts.pool.set_memory_limit(bytes),
-            Setting::RowLocksBytes(bytes) => {
-                self.row_locks.lock().1 = bytes;
-                self.limit_row_locks();
-            }
+            Setting::RowLocksBytes(bytes) => self.row_locks_bytes.store(bytes, Ordering::Relaxed),
             Setting::MaxOpenFiles(files) => self.parts.spaces.set_max_open_files(files),
             Setting::Placement(placement) => self.parts.catalog.set_placement(placement),
             Setting::Doublewrite(on) => {
@@ -292,12 +290,12 @@ impl Engine {
                 (self.io_capacity.load(Ordering::Relaxed), self.io_capacity_max.load(Ordering::Relaxed));
             self.parts.pool.set_io_capacity(normal, max.max(normal));
         }
+        if matches!(setting, Setting::BufferPoolBytes(_) | Setting::RowLocksBytes(_)) {
+            let (locks, pool) =
+                (self.row_locks_bytes.load(Ordering::Relaxed), self.buffer_pool_bytes.load(Ordering::Relaxed));
+            self.parts.trx.locks().set_memory_max(row_locks_max(locks, pool));
+        }
         Ok(())
-    }
-
-    fn limit_row_locks(&self) {
-        let sizes = self.row_locks.lock();
-        self.parts.trx.locks().set_memory_max(row_locks_max(sizes.1, sizes.0));
     }
 
     /// Makes all that is in the log durable; nothing while the log is off.

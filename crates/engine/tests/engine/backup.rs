@@ -3,7 +3,6 @@
 
 use super::*;
 use myriad_io::{CallKind, OpenMode};
-use std::sync::Mutex;
 
 type Said = Arc<Mutex<Vec<String>>>;
 

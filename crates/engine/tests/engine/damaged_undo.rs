@@ -2,7 +2,6 @@
 
 use super::*;
 use myriad_io::OpenMode;
-use std::sync::Mutex;
 
 const UNDO: &str = "/data/#myriad/undo.myr";
 const PAGE: usize = 16384;

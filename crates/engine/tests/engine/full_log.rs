@@ -1,7 +1,6 @@
 //! A crash that finds the log full: the next start makes room in it before it needs any.
 
 use super::*;
-use std::sync::Mutex;
 
 /// The file of the tablespace of database `d`.
 const FILE: &str = "/d.";

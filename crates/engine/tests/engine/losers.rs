@@ -2,21 +2,8 @@
 
 use super::*;
 use myriad_io::{CallKind, Fault};
-use std::sync::Mutex;
 
 const FILE: &str = "/data/#myriad/away";
-
-type Warnings = Arc<Mutex<Vec<String>>>;
-
-fn reported(warnings: &Warnings) -> EngineConfig {
-    let warnings = Arc::clone(warnings);
-    let report: Reporter = Arc::new(move |level, text| {
-        if level == Level::Warning {
-            warnings.lock().unwrap().push(text.into());
-        }
-    });
-    EngineConfig { report, ..sim_config() }
-}
 
 /// A crash while one transaction had changed `d/t`, and another `e/t`; then d's file is moved away. Returns its path.
 fn away(seed: u64) -> (SimIo, String) {
@@ -45,23 +32,12 @@ fn losers(engine: &Arc<Engine>) -> Vec<u64> {
     engine.transactions().iter().filter(|t| t.recovered).map(|t| t.trx_id).collect()
 }
 
-/// Background work, until all is done or what cannot be done was tried a few times.
-fn settle(engine: &Arc<Engine>) {
-    for _ in 0..200 {
-        match engine.background_step() {
-            Ok(true) | Err(Error::TablespaceUnavailable { .. }) => {}
-            Ok(false) => return,
-            Err(e) => panic!("{e}"),
-        }
-    }
-}
-
 #[test]
 fn what_cannot_be_rolled_back_yet_stays_locked_and_is_rolled_back_later() {
     let (io, path) = away(21);
     for mode in [CloseMode::Clean, CloseMode::Purged] {
-        let warnings = Warnings::default();
-        let engine = open_sim(&io, reported(&warnings)).unwrap();
+        let (config, warnings) = told(Level::Warning);
+        let engine = open_sim(&io, config).unwrap();
         settle(&engine);
         assert_eq!(losers(&engine).len(), 1, "that of e is done");
         assert_eq!(rows(&engine, "e/t").len(), 20);
@@ -139,8 +115,8 @@ fn a_dropped_tablespace_is_no_warning() {
     assert!(!io.exists(Path::new(&path)).unwrap());
     let io = io.crash(24);
     std::mem::forget(engine);
-    let warnings = Warnings::default();
-    let engine = open_sim(&io, reported(&warnings)).unwrap();
+    let (config, warnings) = told(Level::Warning);
+    let engine = open_sim(&io, config).unwrap();
     settle(&engine);
     assert_eq!(*warnings.lock().unwrap(), [""; 0]);
 }
@@ -150,8 +126,8 @@ fn a_dropped_tablespace_is_no_warning() {
 fn a_slow_shutdown_writes_all_it_can() {
     for unlogged in [false, true] {
         let (io, _) = away(3);
-        let warnings = Warnings::default();
-        let config = EngineConfig { flush_at_commit: FlushAtCommit::Lazy, ..reported(&warnings) };
+        let (config, warnings) = told(Level::Warning);
+        let config = EngineConfig { flush_at_commit: FlushAtCommit::Lazy, ..config };
         let engine = open_sim(&io, config).unwrap();
         engine.drop_table("d/t").unwrap();
         settle(&engine);

@@ -21,7 +21,7 @@ use myriad_io::{CallKind, Fault, Io, SimIo};
 use std::ops::{Bound, ControlFlow};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 const ONE_INDEX: &[IndexSpec] = &[IndexSpec::UNIQUE];
@@ -73,6 +73,31 @@ fn open_sim(io: &SimIo, config: EngineConfig) -> Result<Arc<Engine>> {
     Engine::open_with(config, Some(Arc::new(io.clone())))
 }
 
+type Told = Arc<Mutex<Vec<String>>>;
+
+/// A configuration whose reports of this level are kept.
+fn told(level: Level) -> (EngineConfig, Told) {
+    let told = Told::default();
+    let heard = Arc::clone(&told);
+    let report: Reporter = Arc::new(move |l, text: &str| {
+        if l == level {
+            heard.lock().unwrap().push(text.into());
+        }
+    });
+    (EngineConfig { report, ..sim_config() }, told)
+}
+
+/// Background work, until all is done or what cannot be done was tried a few times.
+fn settle(engine: &Arc<Engine>) {
+    for _ in 0..200 {
+        match engine.background_step() {
+            Ok(true) | Err(Error::TablespaceUnavailable { .. }) => {}
+            Ok(false) => return,
+            Err(e) => panic!("{e}"),
+        }
+    }
+}
+
 #[test]
 fn rows_survive_clean_close_crash_and_reopen() {
     let mut io = SimIo::new(1);
@@ -118,7 +143,7 @@ fn the_first_directory_to_be_synced_is_the_one_with_the_folder() {
 #[test]
 fn an_open_waits_for_the_process_that_has_the_directory() {
     let io = SimIo::new(1);
-    let told = Arc::new(std::sync::Mutex::new(String::new()));
+    let told = Arc::new(Mutex::new(String::new()));
     let heard = Arc::clone(&told);
     let report: Reporter = Arc::new(move |_, text: &str| heard.lock().unwrap().push_str(text));
     let waiting = |wait| EngineConfig { lock_wait: wait, report: Arc::clone(&report), ..sim_config() };
@@ -898,7 +923,7 @@ fn a_promoted_table_is_a_table_like_any_other() {
 #[test]
 fn the_error_log_says_why_there_is_no_io_uring() {
     let dir = tempfile::tempdir().unwrap();
-    let messages = Arc::new(std::sync::Mutex::new(Vec::new()));
+    let messages = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&messages);
     let report: Reporter = Arc::new(move |_, text: &str| sink.lock().unwrap().push(text.to_string()));
     let engine = Engine::open_with(EngineConfig { report, ..config(dir.path()) }, None).unwrap();

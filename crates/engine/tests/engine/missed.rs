@@ -1,32 +1,8 @@
 //! Files that were away while recovery needed them, and come back too old; pages that could not be brought back.
 
 use super::*;
-use std::sync::Mutex;
 
 const AWAY: &str = "/data/#myriad/away";
-
-type Told = Arc<Mutex<Vec<String>>>;
-
-fn told(level: Level) -> (EngineConfig, Told) {
-    let told = Told::default();
-    let heard = Arc::clone(&told);
-    let report: Reporter = Arc::new(move |l, text: &str| {
-        if l == level {
-            heard.lock().unwrap().push(text.into());
-        }
-    });
-    (EngineConfig { report, ..sim_config() }, told)
-}
-
-fn settle(engine: &Arc<Engine>) {
-    for _ in 0..200 {
-        match engine.background_step() {
-            Ok(true) | Err(Error::TablespaceUnavailable { .. }) => {}
-            Ok(false) => return,
-            Err(e) => panic!("{e}"),
-        }
-    }
-}
 
 fn path_of(engine: &Arc<Engine>, database: &str) -> String {
     let spaces = engine.spaces().unwrap();
