@@ -48,10 +48,13 @@ int myriad_error_noted(myriad_status status, THD *thd) {
   return error;
 }
 
+bool myriad_rolls_back_whole(int error) {
+  return error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED || error == HA_ERR_LOCK_TABLE_FULL;
+}
+
 int Session::fail(myriad_status status, THD *thd) {
   int error = myriad_error_noted(status, thd);
-  const bool whole =
-      status == MYRIAD_ERR_DEADLOCK || status == MYRIAD_ERR_RECORD_CHANGED || status == MYRIAD_ERR_LOCK_TABLE_FULL;
+  const bool whole = myriad_rolls_back_whole(error);
   /* Also after a time-out no handler in a function or trigger may go on: its statement is undone as a whole. */
   if (thd && (whole || status == MYRIAD_ERR_LOCK_WAIT_TIMEOUT))
     thd->mark_transaction_to_rollback(whole || thd->transaction_rollback_request);

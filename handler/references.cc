@@ -559,8 +559,7 @@ int ha_myriad::insert_checked(const uchar *record) {
 }
 
 int ha_myriad::undo_to(uint64_t savepoint, int error) {
-  /* After these the transaction is rolled back whole. */
-  if (error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED || error == HA_ERR_LOCK_TABLE_FULL) return error;
+  if (myriad_rolls_back_whole(error)) return error;
   const int failed = fail(myriad_rollback_to(core(), savepoint));
   return failed ? failed : error;
 }
