@@ -10,6 +10,10 @@ pub const PAGE_SIZE_DEFAULT: usize = 16 << 10;
 pub const EXTENT_PAGES: u32 = 64;
 /// Largest single value (row) in bytes, as MariaDB's LONGBLOB.
 pub const VALUE_BYTES_MAX: usize = u32::MAX as usize;
+/// Bytes that a checkpoint can carry along in the log's header: its payload.
+pub const CHECKPOINT_BYTES_MAX: usize = 1024;
+/// Of these, the bytes in front that are the buffer pool's.
+pub const CHECKPOINT_FRONT_BYTES: usize = 9;
 
 /// Longest key in bytes, index id included, on pages of `page_size` bytes: two fences and two entries must fit a page.
 ///

@@ -382,7 +382,7 @@ impl Tree {
             let [kind, level_found, flags, _] = page.u32(OFF_KIND).to_le_bytes();
             let count = page.u16(page::OFF_COUNT);
             let view = Unlatched { page, page_size: pool.page_size() };
-            let bytes = page::used_bytes(&view);
+            let bytes = page::live_bytes(&view);
             let of = f64::from(count) + 1.0;
             x *= of;
             let at = (x as usize).min(usize::from(count));

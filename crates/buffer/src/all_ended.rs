@@ -10,10 +10,11 @@
 
 use crate::pool::BufferPool;
 use myriad_base::codec::{get_u64, put_u64};
+use myriad_base::limits::CHECKPOINT_FRONT_BYTES;
 use myriad_base::{Lsn, Result};
 
 const KIND: u8 = 2;
-const BYTES: usize = 9;
+const BYTES: usize = CHECKPOINT_FRONT_BYTES;
 
 /// The log's end that the note in a checkpoint's payload tells, if there is one; and what follows it.
 pub(crate) fn split(payload: &[u8]) -> (Option<Lsn>, &[u8]) {

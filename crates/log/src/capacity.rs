@@ -1,8 +1,9 @@
 //! Checkpoints, and how appenders are slowed down when the log fills.
 
-use crate::header::{BLOCK, PAYLOAD_BYTES_MAX};
+use crate::header::BLOCK;
 use crate::log::Log;
 use crate::CapacityHook;
+use myriad_base::limits::CHECKPOINT_BYTES_MAX;
 use myriad_base::{Error, Lsn, Result};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -208,8 +209,8 @@ impl Log {
     /// # Errors
     /// [`Error::Poisoned`]; [`Error::TooLong`] for a payload of more than 1 KiB.
     pub fn checkpoint(&self, lsn: Lsn, payload: &[u8]) -> Result<()> {
-        if payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(Error::TooLong { what: "checkpoint payload", len: payload.len(), max: PAYLOAD_BYTES_MAX });
+        if payload.len() > CHECKPOINT_BYTES_MAX {
+            return Err(Error::TooLong { what: "checkpoint payload", len: payload.len(), max: CHECKPOINT_BYTES_MAX });
         }
         self.flush_to(lsn)?;
         let mut header = self.header_for_checkpoint(lsn);

@@ -22,6 +22,7 @@
 //! The format version is 1 without flags and 2 with any: a program that does not know them must not open the log.
 
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
+use myriad_base::limits::CHECKPOINT_BYTES_MAX;
 use myriad_base::{crc32c, Error, Result};
 use myriad_io::{AlignedBuf, File, SyncMark, Syncs};
 
@@ -29,8 +30,6 @@ use myriad_io::{AlignedBuf, File, SyncMark, Syncs};
 pub(crate) const BLOCK: u64 = 4096;
 /// Where the ring begins in the file.
 pub(crate) const RING_START: u64 = 2 * BLOCK;
-/// Longest payload of a checkpoint in bytes.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024;
 /// Generations that a header holds.
 pub(crate) const GENERATIONS_MAX: usize = (OFF_CRC - OFF_GENERATIONS) / GENERATION_BYTES;
 
@@ -40,7 +39,7 @@ const FORMAT_VERSION: u32 = 1;
 const FORMAT_VERSION_FLAGS: u32 = 2;
 const FLAG_UNLOGGED: u32 = 1;
 const OFF_PAYLOAD: usize = 64;
-const OFF_GENERATIONS: usize = OFF_PAYLOAD + PAYLOAD_BYTES_MAX;
+const OFF_GENERATIONS: usize = OFF_PAYLOAD + CHECKPOINT_BYTES_MAX;
 const GENERATION_BYTES: usize = 12;
 const OFF_CRC: usize = BLOCK as usize - 4;
 
@@ -69,7 +68,7 @@ pub(crate) struct Header {
 
 impl Header {
     fn encode(&self, block: &mut [u8]) {
-        assert!(self.payload.len() <= PAYLOAD_BYTES_MAX);
+        assert!(self.payload.len() <= CHECKPOINT_BYTES_MAX);
         assert!((1..=GENERATIONS_MAX).contains(&self.generations.len()));
         block.fill(0);
         block[..8].copy_from_slice(MAGIC);
@@ -114,7 +113,7 @@ impl Header {
         let payload = get_u32(block, 56) as usize;
         let capacity = get_u64(block, 32);
         let sane = (1..=GENERATIONS_MAX).contains(&generations)
-            && payload <= PAYLOAD_BYTES_MAX
+            && payload <= CHECKPOINT_BYTES_MAX
             && capacity > 0
             && capacity.is_multiple_of(BLOCK);
         if !sane {

@@ -12,14 +12,14 @@
 //! Empty when there are none.
 
 use myriad_base::codec::{push_varint, Reader};
+use myriad_base::limits::{CHECKPOINT_BYTES_MAX, CHECKPOINT_FRONT_BYTES};
 use myriad_base::{Lsn, SpaceId};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const VERSION: u8 = 1;
-/// What a checkpoint's payload holds, less a note that may stand in front of it.
-const NOTE_BYTES_MAX: usize = 1024 - 9;
+const NOTE_BYTES_MAX: usize = CHECKPOINT_BYTES_MAX - CHECKPOINT_FRONT_BYTES;
 
 /// See the module.
 #[derive(Default)]

@@ -39,7 +39,7 @@ pub use edit::{
     Direction,
 };
 pub use key::{KeyParts, LeafEntry, Suffix};
-pub use route::{route, routed_child, used_bytes, Latched, PageRead, Target, Unlatched};
+pub use route::{live_bytes, route, routed_child, Latched, PageRead, Target, Unlatched};
 pub use verify::{check_content, check_layout, check_order, check_read};
 
 use key::{cmp_by_length, rest_len, rest_of};

@@ -176,7 +176,7 @@ fn first_bytes(n: usize) -> u64 {
 }
 
 /// Bytes that entries and their slots take on a page that may change meanwhile.
-pub fn used_bytes<P: PageRead>(p: &P) -> usize {
+pub fn live_bytes<P: PageRead>(p: &P) -> usize {
     let slots = usize::from(p.u16(OFF_COUNT)) * SLOT_BYTES;
     let others = [OFF_LOW, OFF_HIGH, OFF_DEAD].map(|at| usize::from(p.u16(at)));
     (p.size() + slots).saturating_sub(others.iter().sum::<usize>() + p.u32(OFF_HEAP_TOP) as usize)
