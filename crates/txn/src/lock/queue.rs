@@ -192,7 +192,7 @@ impl Queue {
             let stored = l.mode.extent != Extent::InsertIntention;
             if stored {
                 // Before the wait ends: its owner may see the end at once, and release all that is on its list.
-                l.trx.add_held(hash);
+                l.trx.add_held_uncounted(hash);
             }
             let word = l.trx.wait.word();
             if !WaitCell::is_waiting(word) || !l.trx.wait.end(word, WaitState::Granted) {

@@ -15,7 +15,7 @@ use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{Error, IndexId, Result, TrxId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 const SHARDS: usize = 256;
@@ -44,9 +44,10 @@ pub struct LockTable {
     filter: Box<[AtomicU32]>,
     /// Transactions that have, had or want locks in an index, by hash of its id.
     by_index: Box<[AtomicU32]>,
-    /// Groups in the hands of transactions that have many, and how many there may be.
-    counted: AtomicUsize,
-    counted_max: AtomicUsize,
+    /// Groups in the hands of transactions that have many, and how many there may be. For a moment below zero when a
+    /// transaction ends before what it got from another thread is counted.
+    counted: AtomicI64,
+    counted_max: AtomicI64,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) order: Arc<dyn CommitOrder>,
     pub(super) detect: AtomicBool,
@@ -91,8 +92,8 @@ impl LockTable {
             shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Groups::default()))).collect(),
             filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
             by_index: (0..INDEX_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
-            counted: AtomicUsize::new(0),
-            counted_max: AtomicUsize::new(usize::MAX),
+            counted: AtomicI64::new(0),
+            counted_max: AtomicI64::new(i64::MAX),
             clock,
             order,
             detect: AtomicBool::new(deadlock_detect),
@@ -122,7 +123,7 @@ impl LockTable {
 
     /// Limits what row locks may take of memory. No limit at first.
     pub fn set_memory_max(&self, bytes: u64) {
-        let groups = usize::try_from(bytes / GROUP_BYTES).unwrap_or(usize::MAX);
+        let groups = i64::try_from(bytes / GROUP_BYTES).unwrap_or(i64::MAX);
         self.counted_max.store(groups, Ordering::Relaxed);
     }
 
@@ -142,7 +143,7 @@ impl LockTable {
 
     fn count(&self, more: usize) {
         if more > 0 {
-            self.counted.fetch_add(more, Ordering::Relaxed);
+            self.counted.fetch_add(more as i64, Ordering::Relaxed);
         }
     }
 
@@ -453,7 +454,7 @@ impl LockTable {
         }
         let counted = trx.closed(hashes);
         if counted > 0 {
-            self.counted.fetch_sub(counted, Ordering::Relaxed);
+            self.counted.fetch_sub(counted as i64, Ordering::Relaxed);
         }
         wake_all(&mut wake);
     }

@@ -195,14 +195,19 @@ impl TrxLocks {
         hash != 0 && self.exclusive.load(Ordering::Relaxed) == hash
     }
 
-    /// Remembers a granted lock; gives by how many groups more the transaction counts (mostly 0; the next call gives it if
-    /// this one's answer is not used). The caller holds its shard's mutex; the transaction has a lock or request in that shard,
-    /// or is the caller's own.
+    /// Remembers a lock granted to the caller's own transaction; gives by how many groups more [`super::LockTable`] has to count
+    /// (mostly 0). The caller holds its shard's mutex.
     pub(super) fn add_held(&self, hash: u64) -> usize {
         self.used.store(true, Ordering::Relaxed);
         let mut held = self.held.lock();
         held.add(hash);
         self.count(&held)
+    }
+
+    /// Remembers a lock granted to another transaction, which waits for it. Its next one counts this one too.
+    pub(super) fn add_held_uncounted(&self, hash: u64) {
+        self.used.store(true, Ordering::Relaxed);
+        self.held.lock().add(hash);
     }
 
     fn count(&self, held: &Held) -> usize {

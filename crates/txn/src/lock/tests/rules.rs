@@ -466,6 +466,32 @@ fn who_has_many_locks_gets_no_more_when_the_memory_is_full() {
 }
 
 #[test]
+fn a_lock_that_was_waited_for_is_counted_as_often_as_it_is_given_back() {
+    let table = table();
+    table.set_memory_max(10_000 * 200);
+    let (a, b) = (trx(1), trx(2));
+    for round in 0..3 {
+        for key in 0..255 {
+            assert!(try_lock(&table, &a, key * 16, LockMode::X_RECORD));
+        }
+        assert!(try_lock(&table, &b, 50_000, LockMode::X_RECORD));
+        let waits = queue(&table, &a, 50_000, LockMode::X_RECORD);
+        table.release_all(&b);
+        assert_eq!(table.wait(&a, waits, LONG), WaitOutcome::Granted);
+        for key in 1_000..1_255 + round {
+            assert!(try_lock(&table, &a, key * 16, LockMode::X_RECORD));
+        }
+        assert_eq!(table.check_room(&a), Ok(()));
+        done(&table, &[&a, &b]);
+    }
+    for key in 0..300 {
+        assert!(try_lock(&table, &a, key * 16, LockMode::X_RECORD));
+    }
+    assert_eq!(table.check_room(&a), Ok(()), "no other lock is held");
+    done(&table, &[&a]);
+}
+
+#[test]
 fn a_prepared_transaction_keeps_its_exclusive_records_alone() {
     let table = table();
     let (a, b, c, d) = (trx(1), trx(2), trx(3), trx(4));
