@@ -47,6 +47,10 @@ impl CachedStats {
         self.taken_us.store(now.as_micros() as u64 + 1, Ordering::Relaxed);
     }
 
+    fn knows_leaves(&self) -> bool {
+        self.rows_per_1000_leaves.load(Ordering::Relaxed) > 0
+    }
+
     /// Rows by an estimate of the whole table and what is known of an earlier one.
     fn rows(&self, whole: &RangeEstimate) -> u64 {
         let known = &self.rows_per_1000_leaves;
@@ -66,6 +70,8 @@ const SMALL_LEAVES: u64 = 4;
 const KEPT: Duration = Duration::from_millis(500);
 /// How its rows are looked at now and then.
 const NOW_AND_THEN: Looks = Looks { pages: 8, read: false };
+/// Of a table of more leaves than this they are read if nothing is known of it yet: less than a wrong plan would.
+const LARGE_LEAVES: u64 = 128;
 /// How its rows are looked at when that is asked for: the pages above are among these, and so in memory afterwards.
 const CLOSELY: Looks = Looks { pages: 24, read: true };
 const _: () = assert!(CLOSELY.pages.is_multiple_of(NOW_AND_THEN.pages) && CLOSELY.pages / NOW_AND_THEN.pages % 2 == 1);
@@ -142,7 +148,14 @@ fn fresh_stats(engine: &Engine, share: &TableShare, now: Duration, looks: Looks)
     let clustered = {
         let index = &share.indexes[0];
         let (lo, hi) = bounds(index.id);
-        index.tree.estimate_looking(engine.pool(), &lo, &hi, looks)?
+        let looked = index.tree.estimate_looking(engine.pool(), &lo, &hi, looks)?;
+        let is_known = looked.exact || looked.spread || share.stats.knows_leaves();
+        if looked.leaf_pages <= LARGE_LEAVES || is_known {
+            looked
+        } else {
+            // A page that cannot be read is of no concern to who may not want it.
+            index.tree.estimate_looking(engine.pool(), &lo, &hi, Looks { read: true, ..looks }).unwrap_or(looked)
+        }
     };
     let empty = clustered.exact && clustered.entries == 0;
     let mut index_bytes = 0;
