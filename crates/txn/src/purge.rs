@@ -275,6 +275,10 @@ impl TrxSystem {
 
     /// Goes on from the slot's position, over at most `count` records.
     fn purge_records(&self, slot: &PurgeSlot, position: &mut PurgePosition, oldest: Csn, count: usize) -> Result<u64> {
+        // Without a page access: it would keep a page of each slot in memory as long as a snapshot is open, or read it each time.
+        if position.blocked_by.is_some_and(|trx| !self.is_for_purge(trx, oldest)) {
+            return Ok(0);
+        }
         let mut body = Vec::new();
         let mut steps = 0;
         for _ in 0..count {
@@ -296,6 +300,11 @@ impl TrxSystem {
             self.purge.records.fetch_add(1, Ordering::Relaxed);
         }
         Ok(steps)
+    }
+
+    /// Whether the transaction has ended and no snapshot needs what it replaced.
+    fn is_for_purge(&self, trx: TrxId, oldest: Csn) -> bool {
+        self.commits().csn(trx).is_some_and(|csn| csn < oldest)
     }
 
     fn log_done(slot: &PurgeSlot, position: &mut PurgePosition) {
@@ -326,7 +335,8 @@ impl TrxSystem {
             };
             if let Some(header) = record::parse_log_header(bytes) {
                 Self::log_done(slot, position);
-                if self.commits().csn(header.trx).is_none_or(|csn| csn >= oldest) {
+                if !self.is_for_purge(header.trx, oldest) {
+                    position.blocked_by = Some(header.trx);
                     return Ok(false);
                 }
                 position.log = Some(header.trx);

@@ -67,6 +67,46 @@ fn commits_take_their_share_of_purge() {
     assert_eq!((rig.sys.purge_stats().history, rig.entries()), (0, 0));
 }
 
+/// As long as a snapshot, or a transaction that has not ended, keeps purge from a slot it looks at none of the slot's pages again, nor
+/// do those who commit.
+#[test]
+fn purge_looks_at_no_page_while_nothing_can_go() {
+    const SLOTS: u64 = 20;
+    let rig = Rig::small();
+    let (mut old, mut unfinished) = (rig.trx(), rig.trx());
+    old.open_snapshot();
+    rig.insert(&mut unfinished, b"unfinished", b"row").unwrap();
+    let mut writers: Vec<_> = (1..SLOTS).map(|_| rig.trx()).collect();
+    let pages = || myriad_base::work::of_thread().pages_accessed;
+    let (rounds, mut looked_at) = (150u64, 0);
+    for round in 0..rounds {
+        for (n, t) in (0u32..).zip(&mut writers) {
+            rig.insert(t, &[&n.to_be_bytes()[..], &round.to_be_bytes()].concat(), b"row").unwrap();
+        }
+        for t in &mut writers {
+            t.commit(Durability::Configured).unwrap();
+            let before = pages();
+            t.help_purge();
+            looked_at += pages() - before;
+        }
+    }
+    let stats = rig.sys.purge_stats();
+    assert_eq!((stats.history, rig.sys.undo.purge_slot_count() as u64), ((SLOTS - 1) * rounds, SLOTS));
+    assert!(stats.shares >= 2 * (SLOTS - 1) && looked_at < SLOTS, "{} shares, {looked_at} pages", stats.shares);
+    rig.sys.purge.note_finished(&rig.sys.undo.purge_slots()[0]);
+    let before = pages();
+    for _ in 0..10 {
+        assert!(!rig.sys.purge_step().unwrap());
+    }
+    assert!(pages() - before < SLOTS, "{} pages", pages() - before);
+    old.rollback().unwrap();
+    rig.purge_all();
+    assert_eq!(rig.sys.purge_stats().history, 1, "the one that was counted though it had not ended");
+    unfinished.commit(Durability::Configured).unwrap();
+    rig.purge_all();
+    assert_eq!((rig.sys.purge_stats().history, rig.entries() as u64), (0, (SLOTS - 1) * rounds + 1));
+}
+
 /// A commit counts its log after others see it, so that purge may have passed the log by then.
 #[test]
 fn a_log_counted_after_purge_has_passed_it_is_forgotten() {

@@ -55,6 +55,9 @@ pub struct PurgePosition {
     pub offset: usize,
     /// The log that position is in.
     pub log: Option<TrxId>,
+    /// The transaction at whose log purge stopped last, as it had not ended or a snapshot needed it: while that is so its page
+    /// need not be looked at.
+    pub blocked_by: Option<TrxId>,
     /// Purge has not been at the slot's end since start: [`PurgeSlot::pending`] does not count all logs yet.
     pub catching_up: bool,
 }
@@ -161,7 +164,8 @@ impl UndoSpace {
         };
         let (mut unfinished, mut unreadable) = (Vec::new(), Vec::new());
         for (no, (head, tail)) in (0..).zip(chains) {
-            let position = PurgePosition { page: head, offset: page::BODY, log: None, catching_up: true };
+            let position =
+                PurgePosition { page: head, offset: page::BODY, log: None, blocked_by: None, catching_up: true };
             let pending = AtomicU64::new(u64::from(head != PageNo::NONE));
             let purge = Arc::new(PurgeSlot { no, pending, position: Mutex::new(position) });
             space.slots.write().push(Arc::clone(&purge));
@@ -290,7 +294,8 @@ impl UndoSpace {
         put_u32(&mut entry, 4, PageNo::NONE.0);
         mtr.write(p, at, &entry);
         mtr.write(dir, page::DIR_SLOT_COUNT, &(slot + 1).to_le_bytes());
-        let position = PurgePosition { page: PageNo::NONE, offset: page::BODY, log: None, catching_up: false };
+        let position =
+            PurgePosition { page: PageNo::NONE, offset: page::BODY, log: None, blocked_by: None, catching_up: false };
         // While the directory is latched: slots are pushed in the order of their numbers.
         let purge = Arc::new(PurgeSlot { no: slot, pending: AtomicU64::new(0), position: Mutex::new(position) });
         self.slots.write().push(Arc::clone(&purge));
