@@ -323,7 +323,8 @@ private:
   /* Changes. */
   ulonglong m_auto_increment_rows = 0;  /* still to come, by the statement's own estimate */
   ulonglong m_auto_increment_floor = 1; /* for ALTER TABLE ... AUTO_INCREMENT: behind the largest value stored */
-  bool m_bulk_copy = false;             /* filling a table that nobody else sees */
+  bool m_copying = false;               /* filling a table that nobody else sees */
+  bool m_bulk_copy = false;             /* ... with rows that cannot be undone */
   bool m_copy_leaves_out = false;       /* ... without the rows that are duplicates */
   myriad_copy *m_copy = nullptr;        /* since its first row */
   bool m_ignore_duplicates = false, m_replace_duplicates = false;
