@@ -886,6 +886,48 @@ def test_pages_read_together(_where):
         c.close()
 
 
+def test_rows_by_position_read_once(_where):
+    """Who collects the positions of a multi-range read's rows, to read them in their order, reads the index alone; the rows are
+    the same as one by one, at each isolation level, locked or not, whatever the index holds."""
+    with server.Server("MYRIAD") as where:
+        c, other = database(where), where.connect(database="d")
+        rows(c, """CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20), e INT, g INT AS (e + 1) VIRTUAL, pad CHAR(200) DEFAULT 'p',
+                   KEY a (a), KEY s (s(3)), KEY g (g))""")
+        rows(c, "CREATE TABLE u LIKE t")
+        rows(c, "ALTER TABLE u DROP COLUMN g")
+        rows(c, "INSERT INTO t (id, a, s, e) SELECT seq, seq * 7919 % 5000, CONCAT('s', seq % 700), seq % 900 FROM seq_1_to_5000")
+        rows(c, "INSERT INTO u (id, a, s, e) SELECT id, a, s, e FROM t")
+        rows(c, "CREATE TABLE keys_wanted SELECT seq * 13 k FROM seq_1_to_200")
+        rows(other, "BEGIN")
+        rows(other, "UPDATE u SET a = a + 100000 WHERE a BETWEEN 400 AND 450")
+        rows(other, "DELETE FROM u WHERE a BETWEEN 500 AND 550")
+        simple, ordered = ("SET optimizer_switch='mrr=off,join_cache_bka=off', join_cache_level=2",
+                           "SET optimizer_switch='mrr=on,mrr_cost_based=off,mrr_sort_keys=on,join_cache_bka=on', join_cache_level=8")
+        queries = ["SELECT id, a, e, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 1100 AND e % 3 = 1",
+                   "SELECT id, e, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 900 AND a % 5 = 2",
+                   "SELECT id, s, pad FROM {} FORCE INDEX (s) WHERE s BETWEEN 's10' AND 's35'",
+                   "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 600 AND 900 LOCK IN SHARE MODE",
+                   "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 600 AND 900 FOR UPDATE SKIP LOCKED",
+                   "SELECT k, id, e, pad FROM keys_wanted JOIN {} FORCE INDEX (a) ON a = k"]
+        for isolation in ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ"):
+            rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+            for sql in [sql.format(table) for table in "tu" for sql in queries] + ["SELECT g, pad FROM t FORCE INDEX (g) WHERE g < 300"]:
+                rows(c, simple)
+                wanted = sorted(rows(c, sql))
+                plain = engine_stats(c, sql)["pages_accessed"]
+                rows(c, ordered)
+                expect(f"{isolation}: {sql}", sorted(rows(c, sql)), wanted)
+                if isolation != "READ UNCOMMITTED" and sql == queries[0].format("u"):
+                    plan = rows(c, "EXPLAIN " + sql)[0][-1]
+                    expect("order", "Rowid-ordered scan" in plan, True)
+                    once = engine_stats(c, sql)["pages_accessed"]
+                    if once > plain * 1.1:
+                        raise AssertionError(f"{sql}: {once} pages, {plain} one by one")
+        rows(other, "ROLLBACK")
+        other.close()
+        c.close()
+
+
 def test_tablespace_check(where):
     c = database(where)
     for _ in range(100):
