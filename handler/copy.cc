@@ -43,6 +43,7 @@ bool ha_myriad::may_sort_copy() {
 
 void ha_myriad::begin_copy(bool leaves_out) {
   abandon_copy();
+  m_copying = true;
   m_bulk_copy = !may_leave_out_orphans();
   m_copy_leaves_out = leaves_out;
 }
@@ -53,7 +54,9 @@ int ha_myriad::start_copy() {
   return fail(myriad_copy_begin(m_table, sorted ? mysql_tmpdir : nullptr, myriad_sort_buffer_of(ha_thd()), &m_copy));
 }
 
+/* The server says so behind each INSERT ... SELECT too, and does not always announce the filling of a new table. */
 int ha_myriad::end_copy() {
+  if (!m_copying && thd_sql_command(ha_thd()) != SQLCOM_CREATE_TABLE) return 0;
   int error = 0;
   if (m_copy) {
     uint32_t index_no = 0;
@@ -82,5 +85,5 @@ int ha_myriad::end_copy() {
 void ha_myriad::abandon_copy() {
   if (m_copy) myriad_copy_free(m_copy);
   m_copy = nullptr;
-  m_bulk_copy = false;
+  m_copying = m_bulk_copy = false;
 }

@@ -199,6 +199,7 @@ private:
   bool heads_suffice();
   void note_handler();
   bool by_keyread() const;
+  bool for_positions_alone() const;
   bool range_ends_on_prefix() const;
   check_result_t check_rowid_filter(const myriad_row &entry);
 
@@ -309,7 +310,8 @@ private:
   bool m_full_scan = false;
   bool m_by_position = false; /* rows are asked for by rnd_pos() */
   bool m_from_entry = false;  /* the row has come from a secondary entry alone; its clustered key is m_pk */
-  bool m_by_handler = false;  /* SQL HANDLER: statements come and go between two reads */
+  bool m_keyread_asked = false;
+  bool m_by_handler = false; /* SQL HANDLER: statements come and go between two reads */
   /* Where HANDLER stands without a last row: before the index's first entry or behind its last. */
   enum class Beyond : uint8_t { None, First, Last } m_beyond = Beyond::None;
   const myriad::IndexPlan *m_index = nullptr;
@@ -323,7 +325,8 @@ private:
   /* Changes. */
   ulonglong m_auto_increment_rows = 0;  /* still to come, by the statement's own estimate */
   ulonglong m_auto_increment_floor = 1; /* for ALTER TABLE ... AUTO_INCREMENT: behind the largest value stored */
-  bool m_bulk_copy = false;             /* filling a table that nobody else sees */
+  bool m_copying = false;               /* filling a table that nobody else sees */
+  bool m_bulk_copy = false;             /* ... with rows that cannot be undone */
   bool m_copy_leaves_out = false;       /* ... without the rows that are duplicates */
   myriad_copy *m_copy = nullptr;        /* since its first row */
   bool m_ignore_duplicates = false, m_replace_duplicates = false;

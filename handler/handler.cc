@@ -155,7 +155,7 @@ int ha_myriad::reset() {
   m_template.valid = false;
   m_ds_mrr.dsmrr_close();
   m_ignore_duplicates = m_replace_duplicates = false;
-  m_try_semi_consistent = false;
+  m_try_semi_consistent = m_keyread_asked = false;
   m_unique_hit = m_exact = m_from_entry = false;
   m_by_handler = false;
   m_locked_row.clear();
@@ -169,7 +169,10 @@ int ha_myriad::reset() {
 int ha_myriad::extra(enum ha_extra_function operation) {
   switch (operation) {
   case HA_EXTRA_KEYREAD:
-  case HA_EXTRA_NO_KEYREAD: m_template.valid = false; break;
+  case HA_EXTRA_NO_KEYREAD:
+    m_template.valid = false;
+    m_keyread_asked = operation == HA_EXTRA_KEYREAD;
+    break;
   case HA_EXTRA_IGNORE_DUP_KEY: m_ignore_duplicates = true; break;
   case HA_EXTRA_WRITE_CAN_REPLACE:
   case HA_EXTRA_INSERT_WITH_UPDATE: m_replace_duplicates = true; break;
@@ -277,13 +280,22 @@ int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
    position but compares columns itself, of which an entry has no more than a prefix's weights: with the end of the
    range (rowid filters, merged indexes), and where it looks for overlapping periods. */
 bool ha_myriad::by_keyread() const {
-  if (keyread >= MAX_KEY || keyread != active_index) return false;
+  if (keyread >= MAX_KEY) return for_positions_alone();
+  if (keyread != active_index) return false;
   /* The server puts the rows of several partitions in the order of the clustered key as well. */
   if (table->part_info && m_plan->clustered().has_blob_or_prefix) return false;
   if (!m_index->has_blob_or_prefix) return true;
   if (table->key_info[keyread].without_overlaps) return false;
   if (table->part_info) return false; /* the order of several partitions' rows */
   return !range_ends_on_prefix();
+}
+
+/* True for the handler that collects positions for a multi-range read, to read the rows in their order: the server asks
+   it for a keyread without naming the index. Rows that are locked are read, as one can be gone or left out as locked by
+   another; so are those that entries may differ from, and those of virtual columns, which the server computes here. */
+bool ha_myriad::for_positions_alone() const {
+  return m_keyread_asked && m_lock == MYRIAD_LOCK_NONE && !entries_may_differ() && !table->vfield &&
+         !table->part_info && !m_index->has_blob_or_prefix;
 }
 
 /* True if an entry has not all that the server compares with the end of the range. */

@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 import server  # noqa: E402
 from server import pymysql  # noqa: E402
-from server_tests import code_of, database, expect, rows, run  # noqa: E402
+from server_tests import code_of, database, expect, rows, run, status  # noqa: E402
 
 COUNT = 30000
 # In their order, in none, and in both of them; the entries of one index go to files.
@@ -161,6 +161,41 @@ def test_numbers_within_groups(where):
         rows(c, "ALTER TABLE s ADD id INT NOT NULL AUTO_INCREMENT, ADD " + key.replace(", KEY", ", ADD KEY"))
         expect(f"ALTER TABLE, {key}", rows(c, "SELECT a, id FROM s ORDER BY a, id"), wanted)
         expect("check", [row[3] for row in rows(c, "CHECK TABLE s, u EXTENDED")], ["OK", "OK"])
+
+
+def test_syncs(_where):
+    """A copy is durable before its name is changed or given; INSERT ... SELECT waits for nothing but its commit."""
+    options = ["--loose-myriad-flush-log-at-trx-commit=2", "--loose-partition=ON"]
+    with server.Server("MYRIAD", options=options) as where:
+        c = database(where)
+
+        def syncs(*statements):
+            before = status(c, "log_syncs")
+            for sql in statements:
+                rows(c, sql)
+            return status(c, "log_syncs") - before
+
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT)")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY, a INT) PARTITION BY HASH (id) PARTITIONS 4")
+        statements = [sql.format(i, table) for i in range(40) for table in "tp"
+                      for sql in ("INSERT INTO {1} SELECT {0}, 1", "REPLACE INTO {1} SELECT {0}, 2", "INSERT IGNORE INTO {1} SELECT {0}, 3")]
+        found = syncs(*statements)
+        # Others sync now and then.
+        expect(f"{len(statements)} statements: {found} syncs", found < 40, True)
+        rows(c, "BEGIN")
+        expect("within a transaction", syncs(*["INSERT INTO t SELECT MAX(id) + 1, 4 FROM t"] * 20) < 10, True)
+        rows(c, "ROLLBACK")
+        expect("contents", rows(c, "SELECT COUNT(*), SUM(a) FROM t"), ((40, 80),))
+        # The statement's own changes of definitions, and the rows.
+        rows(c, "CREATE FUNCTION f() RETURNS INT RETURN (SELECT MAX(a) FROM t)")
+        for wanted, sql in ((1, "CREATE TABLE n (a INT)"), (2, "CREATE TABLE c SELECT * FROM t"),
+                            (2, "CREATE TABLE i (PRIMARY KEY (id)) IGNORE SELECT * FROM t"),
+                            (2, "CREATE TABLE r (PRIMARY KEY (id)) REPLACE SELECT * FROM t"), (2, "CREATE TABLE g SELECT f() x"),
+                            (5, "ALTER TABLE t FORCE, ALGORITHM=COPY"), (5, "ALTER IGNORE TABLE t ADD UNIQUE (a, id), ALGORITHM=COPY"),
+                            (17, "ALTER TABLE p FORCE, ALGORITHM=COPY")):
+            found = syncs(sql)
+            if found < wanted:
+                raise AssertionError(f"{sql}: {found} syncs, not {wanted}")
 
 
 if __name__ == "__main__":

@@ -886,6 +886,48 @@ def test_pages_read_together(_where):
         c.close()
 
 
+def test_rows_by_position_read_once(_where):
+    """Who collects the positions of a multi-range read's rows, to read them in their order, reads the index alone; the rows are
+    the same as one by one, at each isolation level, locked or not, whatever the index holds."""
+    with server.Server("MYRIAD") as where:
+        c, other = database(where), where.connect(database="d")
+        rows(c, """CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20), e INT, g INT AS (e + 1) VIRTUAL, pad CHAR(200) DEFAULT 'p',
+                   KEY a (a), KEY s (s(3)), KEY g (g))""")
+        rows(c, "CREATE TABLE u LIKE t")
+        rows(c, "ALTER TABLE u DROP COLUMN g")
+        rows(c, "INSERT INTO t (id, a, s, e) SELECT seq, seq * 7919 % 5000, CONCAT('s', seq % 700), seq % 900 FROM seq_1_to_5000")
+        rows(c, "INSERT INTO u (id, a, s, e) SELECT id, a, s, e FROM t")
+        rows(c, "CREATE TABLE keys_wanted SELECT seq * 13 k FROM seq_1_to_200")
+        rows(other, "BEGIN")
+        rows(other, "UPDATE u SET a = a + 100000 WHERE a BETWEEN 400 AND 450")
+        rows(other, "DELETE FROM u WHERE a BETWEEN 500 AND 550")
+        simple, ordered = ("SET optimizer_switch='mrr=off,join_cache_bka=off', join_cache_level=2",
+                           "SET optimizer_switch='mrr=on,mrr_cost_based=off,mrr_sort_keys=on,join_cache_bka=on', join_cache_level=8")
+        queries = ["SELECT id, a, e, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 1100 AND e % 3 = 1",
+                   "SELECT id, e, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 900 AND a % 5 = 2",
+                   "SELECT id, s, pad FROM {} FORCE INDEX (s) WHERE s BETWEEN 's10' AND 's35'",
+                   "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 600 AND 900 LOCK IN SHARE MODE",
+                   "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 600 AND 900 FOR UPDATE SKIP LOCKED",
+                   "SELECT k, id, e, pad FROM keys_wanted JOIN {} FORCE INDEX (a) ON a = k"]
+        for isolation in ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ"):
+            rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+            for sql in [sql.format(table) for table in "tu" for sql in queries] + ["SELECT g, pad FROM t FORCE INDEX (g) WHERE g < 300"]:
+                rows(c, simple)
+                wanted = sorted(rows(c, sql))
+                plain = engine_stats(c, sql)["pages_accessed"]
+                rows(c, ordered)
+                expect(f"{isolation}: {sql}", sorted(rows(c, sql)), wanted)
+                if isolation != "READ UNCOMMITTED" and sql == queries[0].format("u"):
+                    plan = rows(c, "EXPLAIN " + sql)[0][-1]
+                    expect("order", "Rowid-ordered scan" in plan, True)
+                    once = engine_stats(c, sql)["pages_accessed"]
+                    if once > plain * 1.1:
+                        raise AssertionError(f"{sql}: {once} pages, {plain} one by one")
+        rows(other, "ROLLBACK")
+        other.close()
+        c.close()
+
+
 def test_tablespace_check(where):
     c = database(where)
     for _ in range(100):
@@ -966,6 +1008,28 @@ def test_temporary_without_waits(_where):
         rows(c, "CREATE TEMPORARY TABLE t (a INT)")
         rows(c, "INSERT INTO t VALUES (2)")
         expect("anew", rows(c, "SELECT * FROM t"), ((2,),))
+
+
+def test_drops_reclaimed_together(where):
+    """Who drops table after table does not wake the thread that reclaims them for each."""
+    c = database(where)
+
+    def rests():
+        for task in os.listdir(f"/proc/{where.process.pid}/task"):
+            with open(f"/proc/{where.process.pid}/task/{task}/status") as f:
+                found = f.read()
+            if "Name:\tmyriad-reclaim\n" in found:
+                return int(re.search(r"\nvoluntary_ctxt_switches:\t(\d+)", found).group(1))
+        raise AssertionError("no thread myriad-reclaim")
+
+    rows(c, "CREATE TEMPORARY TABLE first (a INT)")
+    before, begin = rests(), time.monotonic()
+    rows(c, """BEGIN NOT ATOMIC DECLARE i INT DEFAULT 0; WHILE i < 1000 DO SET i = i + 1;
+               CREATE TEMPORARY TABLE t (a INT PRIMARY KEY); INSERT INTO t VALUES (i); DROP TEMPORARY TABLE t; END WHILE; END""")
+    found, milliseconds = rests() - before, int((time.monotonic() - begin) * 1000)
+    # A rest of ten milliseconds for each time; latches and the processor make it wait as well.
+    if found > 100 + milliseconds // 2:
+        raise AssertionError(f"{found} rests in {milliseconds} ms")
 
 
 def test_tails_left_alone(where):

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 /// After a failure (a full disk, a file that cannot be removed) the work is tried again this much later.
 const RETRY: Duration = Duration::from_secs(10);
+/// Time between being woken and the work: who drops table after table wakes the thread once for all of them.
+const GATHER: Duration = Duration::from_millis(10);
 /// Time between looks whether a checkpoint has made space ready to be given back.
 const CHECKPOINT_LOOK: Duration = Duration::from_secs(2);
 
@@ -73,12 +75,17 @@ fn run(shared: &Shared, catalog: &Catalog, report: &Reporter) {
     loop {
         {
             let mut state = shared.state.lock();
+            let idle = !state.work;
             while !state.work && !state.stop {
                 if !catalog.awaits_checkpoint() {
                     shared.changed.wait(&mut state);
                 } else if shared.changed.wait_for(&mut state, CHECKPOINT_LOOK).timed_out() {
                     break;
                 }
+            }
+            if idle && state.work && !state.stop {
+                // Nobody has to wake it meanwhile.
+                parking_lot::MutexGuard::unlocked(&mut state, || std::thread::sleep(GATHER));
             }
             if state.stop {
                 return;

@@ -73,6 +73,7 @@ impl Cursor {
     fn look_forward(&mut self, trx: &mut Trx, leaf: LeafShared<'_>, slot: usize, again: bool) -> Result<Looked> {
         let gaps = trx.isolation().locks_gaps();
         let strength = self.options.lock.expect("a locking cursor");
+        let slot = if again { slot } else { self.pass_deleted(trx, &leaf, slot, Direction::Forward)? };
         if slot < leaf.len() {
             if leaf.key_parts(slot).starts_with(&self.scope) {
                 return self.look_at(trx, leaf, slot, Direction::Forward, again);
@@ -117,6 +118,7 @@ impl Cursor {
     }
 
     fn look_backward(&mut self, trx: &mut Trx, leaf: LeafShared<'_>, slot: usize, again: bool) -> Result<Looked> {
+        let slot = if again { slot } else { self.pass_deleted(trx, &leaf, slot, Direction::Backward)? };
         if slot == 0 {
             let more = self.next_leaf(&leaf, Direction::Backward)?;
             return Ok(if more { Looked::Pass } else { Looked::End });
@@ -125,6 +127,49 @@ impl Cursor {
             return Ok(Looked::End);
         }
         self.look_at(trx, leaf, slot - 1, Direction::Backward, again)
+    }
+
+    /// Steps over deleted entries of the leaf for which it need not wait: a queue that is emptied within one transaction has
+    /// all that it has taken before its first row. The slot behind them.
+    fn pass_deleted(
+        &mut self,
+        trx: &mut Trx,
+        leaf: &LeafShared<'_>,
+        mut slot: usize,
+        direction: Direction,
+    ) -> Result<usize> {
+        // Of the first one sought no gap is locked.
+        if self.exact_first && self.position.inclusive {
+            return Ok(slot);
+        }
+        let begin = slot;
+        let gaps = trx.isolation().locks_gaps();
+        let mode = LockMode::new(self.options.lock.expect("a locking cursor"), Extent::NextKey);
+        let mut key = std::mem::take(&mut trx.scratch.key);
+        loop {
+            let at = match direction {
+                Direction::Forward => Some(slot).filter(|&slot| slot < leaf.len()),
+                Direction::Backward => slot.checked_sub(1),
+            };
+            let Some(at) = at.filter(|&at| leaf.key_parts(at).starts_with(&self.scope)) else { break };
+            let entry = Entry::parse(leaf.value(at), leaf.page_id())?;
+            let own = entry.trx == trx.id() && trx.id().0 != 0;
+            if !entry.is_deleted() || !own && (gaps || self.is_foreign(trx, &entry)) {
+                break;
+            }
+            if gaps {
+                trx.sys.locks().check_room(&trx.locks)?;
+                leaf.key_into(at, &mut key);
+                let locked = trx.lock_entry(LockKey::entry(&key), &entry, mode, WaitPolicy::Wait);
+                assert!(matches!(locked, Locked::Held { .. }), "had to wait for the gap before an entry of its own");
+            }
+            slot = if direction == Direction::Forward { at + 1 } else { at };
+        }
+        trx.scratch.key = key;
+        if slot != begin {
+            self.stand_at(leaf, slot, direction);
+        }
+        Ok(slot)
     }
 
     /// Locks the entry and, if it is a row, makes it the current one.

@@ -2,8 +2,8 @@
 //!
 //! A consistent cursor copies the visible rows of a leaf, up to a limit that grows, under one shared latch and hands them
 //! out afterwards. A locking cursor goes entry by entry: it locks the entry (with the gap before it where the isolation
-//! level wants that) while its leaf is latched, and looks again after each wait. Both find their place again by the
-//! frame's version or, if the leaf has changed, by key.
+//! level wants that) while its leaf is latched, and looks again after each wait. Deleted entries that nobody else holds are
+//! passed under one latch. Both find their place again by the frame's version or, if the leaf has changed, by key.
 
 mod consistent;
 mod locking;

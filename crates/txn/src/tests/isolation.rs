@@ -491,3 +491,45 @@ fn too_many_row_locks_are_refused() {
     rig.sys.locks().set_memory_max(u64::MAX);
     assert_eq!(scan(&mut a), Ok(2_000));
 }
+
+/// Pages that a step of the cursor asks for.
+fn pages_of<R>(step: impl FnOnce() -> R) -> (R, u64) {
+    let before = myriad_base::work::of_thread().pages_accessed;
+    let result = step();
+    (result, myriad_base::work::of_thread().pages_accessed - before)
+}
+
+#[test]
+fn deleted_entries_that_nobody_else_holds_are_passed_a_leaf_at_a_time() {
+    let rig = filled(1000);
+    for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+        let (mut a, mut b) = (rig.trx_at(isolation), rig.trx());
+        for i in 5..995u64 {
+            rig.delete(&mut a, &key(i * 10)).unwrap();
+        }
+        for (seek, from, found) in
+            [(Seek::Ge, 50, 9950), (Seek::Gt, 40, 9950), (Seek::Le, 9940, 40), (Seek::Lt, 9950, 40)]
+        {
+            let mut c = Cursor::new(rig.rows, locking(Strength::X));
+            let (there, pages) = pages_of(|| c.seek(&mut a, seek, &key(from)).unwrap());
+            assert!(there && c.key() == key(found), "{seek:?}");
+            assert!(pages < 300, "{seek:?}: {pages} pages");
+        }
+        for k in [55, 2055, 9945] {
+            assert_eq!(is_blocked(rig.insert(&mut b, &key(k), b"b")), isolation.locks_gaps(), "{k}");
+            b.rollback().unwrap();
+        }
+        a.rollback().unwrap();
+    }
+    // Those of others, where no gaps are locked.
+    let (mut a, mut b) = (rig.trx(), rig.trx_at(Isolation::ReadCommitted));
+    for i in 0..995u64 {
+        rig.delete(&mut a, &key(i * 10)).unwrap();
+    }
+    let mut c = Cursor::new(rig.rows, CursorOptions { wait: LockWait::SkipLocked, ..locking(Strength::X) });
+    assert!(c.seek(&mut b, Seek::First, &[]).unwrap() && c.key() == key(9950), "not yet committed");
+    assert!(is_blocked(Cursor::new(rig.rows, locking(Strength::X)).seek(&mut b, Seek::First, &[])));
+    a.commit(Durability::Configured).unwrap();
+    let (there, pages) = pages_of(|| c.seek(&mut b, Seek::First, &[]).unwrap());
+    assert!(there && c.key() == key(9950) && pages < 300, "{pages} pages");
+}
