@@ -211,11 +211,12 @@ int ha_myriad::delete_table(const char *path) { return myriad_drop(myriad_name(p
 int ha_myriad::rename_table(const char *from, const char *to) {
   std::string old_name = myriad_name(from), new_name = myriad_name(to);
   if (!same_folder(from, to) && !has_folder(to)) return HA_ERR_GENERIC;
-  /* A copying ALTER with RENAME: the copy takes the place of a table of another name. */
+  /* A copying ALTER with RENAME: the copy takes the place of a table of another name. A partition never does: foreign
+     keys name the whole table, which has none. */
   std::string replaced;
-  if (myriad::is_stand_in(old_name) && !myriad::is_stand_in(new_name) && !is_exchange(ha_thd()))
-    replaced = myriad::altered_table(ha_thd());
-  if (replaced.empty() && myriad::is_stand_in(old_name)) replaced = myriad_replaced_in_recovery();
+  const bool is_copy = myriad::is_stand_in(old_name) && !is_partition(new_name);
+  if (is_copy && !myriad::is_stand_in(new_name) && !is_exchange(ha_thd())) replaced = myriad::altered_table(ha_thd());
+  if (replaced.empty() && is_copy) replaced = myriad_replaced_in_recovery();
   const bool replaces = !replaced.empty() && replaced != new_name;
   const std::string own = replaces ? replaced : old_name;
   if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))
