@@ -226,9 +226,9 @@ int ha_myriad::rename_table(const char *from, const char *to) {
     const myriad_status status = forget_definition(old_name);
     if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   }
-  myriad_status status = myriad_rename_table(
-      myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
-      (myriad::sql_name(own).table + "_ibfk_").c_str(), (myriad::sql_name(new_name).table + "_ibfk_").c_str());
+  myriad_status status =
+      myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
+                          myriad::made_up_prefix(own).c_str(), myriad::made_up_prefix(new_name).c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */

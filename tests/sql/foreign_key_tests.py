@@ -454,6 +454,39 @@ def test_rename_with_copy(where):
     expect("cascades", rows(c, "SELECT COUNT(*) FROM child WHERE p = 2"), ((0,),))
 
 
+def test_rename_with_new_key(where):
+    """A foreign key that is added in a statement that renames is numbered after those that get the new name."""
+    c = database(where)
+    family(c)
+    rows(c, "CREATE TABLE t1 (a INT, b INT, FOREIGN KEY (a) REFERENCES p(id))")
+    rows(c, "ALTER TABLE t1 RENAME TO t2, ADD FOREIGN KEY (b) REFERENCES p(id)")
+    definition = rows(c, "SHOW CREATE TABLE t2")[0][1]
+    expect(definition, [f"`t2_ibfk_{n}` FOREIGN KEY (`{column}`)" in definition for n, column in ((1, "a"), (2, "b"))], [True, True])
+    expect("child", (code_of(c, "INSERT INTO t2 VALUES (99, 1)"), code_of(c, "INSERT INTO t2 VALUES (1, 99)")), (1452, 1452))
+
+
+def test_copy_without_needed_index(where):
+    """A copying ALTER keeps the indexes that the table's own foreign keys need, and those of others, whatever its new name."""
+    c = database(where)
+    rows(c, "CREATE TABLE s (id INT NOT NULL PRIMARY KEY, u INT, r INT, x INT, UNIQUE KEY u (u), CONSTRAINT f FOREIGN KEY (r) REFERENCES s(id), "
+            "CONSTRAINT g FOREIGN KEY (r) REFERENCES s(u))")
+    rows(c, "CREATE TABLE c (id INT PRIMARY KEY, p INT, KEY own (p), FOREIGN KEY (p) REFERENCES s(u))")
+    rows(c, "INSERT INTO s VALUES (1, 1, NULL, 1), (2, 2, 1, 1)")
+    for refused in ("s DROP PRIMARY KEY", "s DROP KEY u, ALGORITHM=COPY", "s DROP PRIMARY KEY, RENAME TO s2",
+                    "s DROP KEY u, RENAME TO s2, ALGORITHM=COPY", "s DROP KEY u, DROP FOREIGN KEY g, ALGORITHM=COPY",
+                    "c DROP KEY own, RENAME TO c2, ALGORITHM=COPY"):
+        expect(refused, code_of(c, f"ALTER TABLE {refused}"), 1553)
+    rows(c, "INSERT INTO s VALUES (3, 3, 1, 1)")
+    for allowed in ("s DROP PRIMARY KEY, DROP FOREIGN KEY f", "s ADD PRIMARY KEY (id)", "s ADD CONSTRAINT f FOREIGN KEY (r) REFERENCES s(id)",
+                    "s DROP PRIMARY KEY, ADD UNIQUE KEY (id), ALGORITHM=COPY", "s MODIFY x BIGINT, RENAME TO s2, ALGORITHM=COPY"):
+        expect(allowed, code_of(c, f"ALTER TABLE {allowed}"), 0)
+    expect("child", (code_of(c, "INSERT INTO s2 VALUES (4, 4, 3, 1)"), code_of(c, "INSERT INTO s2 VALUES (5, 5, 9, 1)")), (0, 1452))
+    rows(c, "SET foreign_key_checks = 0")
+    rows(c, "ALTER TABLE s2 DROP KEY u, ALGORITHM=COPY")
+    rows(c, "SET foreign_key_checks = 1")
+    expect("lost already", code_of(c, "ALTER TABLE s2 MODIFY x INT, ALGORITHM=COPY"), 0)
+
+
 def test_rename_to_taken_names(where):
     """A rename that would give two foreign keys the same name is refused as with InnoDB."""
     c = database(where)
