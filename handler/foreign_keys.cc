@@ -360,6 +360,14 @@ int check_children(THD *thd, const std::string &name, bool creates, TABLE *form,
   return 0;
 }
 
+/* A name for a foreign key that is given none. The server takes none that is longer, so no dump could be loaded. */
+int make_up_name(const std::string &prefix, ulonglong *number, std::string *name) {
+  *name = prefix + std::to_string(++*number);
+  if (system_charset_info->numchars(name->data(), name->data() + name->size()) <= NAME_CHAR_LEN) return 0;
+  my_error(ER_TOO_LONG_IDENT, MYF(0), name->c_str());
+  return HA_ERR_UNSUPPORTED;
+}
+
 }  // namespace
 
 ForeignKeySpecs::ForeignKeySpecs(const ForeignKeys &keys) {
@@ -542,11 +550,8 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
       if (!each->old) {
         if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return refused.temporary(form);
         if (int error = check_new(thd, refused, form, plan, key.parent == final_name, &key)) return error;
-        if (key.name.empty()) key.name = prefix + std::to_string(++number);
-        if (key.name.size() > NAME_LEN) {
-          my_error(ER_TOO_LONG_IDENT, MYF(0), key.name.c_str());
-          return HA_ERR_UNSUPPORTED;
-        }
+        if (key.name.empty())
+          if (int error = make_up_name(prefix, &number, &key.name)) return error;
       } else {
         kept->names.push_back(key.name);
         if (int error = check_kept(thd, old_name, form, plan, key)) return error;
@@ -781,7 +786,8 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
       if (each->type != Key::FOREIGN_KEY || each->old) continue;
       const auto *from = static_cast<const Foreign_key *>(each);
       ForeignKey key = read_definition(*from, m_name, name.db);
-      if (key.name.empty()) key.name = prefix + std::to_string(++number);
+      const bool unnamed = key.name.empty();
+      if (unnamed && make_up_name(prefix, &number, &key.name)) return true;
       error = check_new(thd, Refusal(thd, from, true, key.name), altered, plan, key.parent == m_name, &key);
       if (!error) error = check_kind(altered);
       if (!error) error = add_key(thd, table, true, std::move(key), &kept);

@@ -465,6 +465,22 @@ def test_rename_with_new_key(where):
     expect("child", (code_of(c, "INSERT INTO t2 VALUES (99, 1)"), code_of(c, "INSERT INTO t2 VALUES (1, 99)")), (1452, 1452))
 
 
+def test_rename_to_long_name(where):
+    """Names of foreign keys stay short enough for the server, so that a dump can be loaded."""
+    c = database(where)
+    family(c)
+    long = "x" * 64
+    rows(c, f"RENAME TABLE c TO {long}")
+    definition = rows(c, f"SHOW CREATE TABLE {long}")[0][1]
+    expect(definition, "CONSTRAINT `c_ibfk_1`" in definition, True)
+    for add in ("ADD FOREIGN KEY (k) REFERENCES p(k)", "ADD FOREIGN KEY (k) REFERENCES p(k), RENAME TO t"):
+        rows(c, f"RENAME TABLE {long} TO c")
+        rows(c, f"ALTER TABLE c RENAME TO {long}, COMMENT 'x', ALGORITHM=COPY")
+        expect(add, code_of(c, f"ALTER TABLE {long} {add}"), 0 if "RENAME" in add else 1059)
+    rows(c, "DROP TABLE t")
+    rows(c, definition)
+
+
 def test_copy_without_needed_index(where):
     """A copying ALTER keeps the indexes that the table's own foreign keys need, and those of others, whatever its new name."""
     c = database(where)
