@@ -211,11 +211,12 @@ int ha_myriad::delete_table(const char *path) { return myriad_drop(myriad_name(p
 int ha_myriad::rename_table(const char *from, const char *to) {
   std::string old_name = myriad_name(from), new_name = myriad_name(to);
   if (!same_folder(from, to) && !has_folder(to)) return HA_ERR_GENERIC;
-  /* A copying ALTER with RENAME: the copy takes the place of a table of another name. */
+  /* A copying ALTER with RENAME: the copy takes the place of a table of another name. A partition never does: foreign
+     keys name the whole table, which has none. */
   std::string replaced;
-  if (myriad::is_stand_in(old_name) && !myriad::is_stand_in(new_name) && !is_exchange(ha_thd()))
-    replaced = myriad::altered_table(ha_thd());
-  if (replaced.empty() && myriad::is_stand_in(old_name)) replaced = myriad_replaced_in_recovery();
+  const bool is_copy = myriad::is_stand_in(old_name) && !is_partition(new_name);
+  if (is_copy && !myriad::is_stand_in(new_name) && !is_exchange(ha_thd())) replaced = myriad::altered_table(ha_thd());
+  if (replaced.empty() && is_copy) replaced = myriad_replaced_in_recovery();
   const bool replaces = !replaced.empty() && replaced != new_name;
   const std::string own = replaces ? replaced : old_name;
   if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))
@@ -225,9 +226,9 @@ int ha_myriad::rename_table(const char *from, const char *to) {
     const myriad_status status = forget_definition(old_name);
     if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   }
-  myriad_status status = myriad_rename_table(
-      myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
-      (myriad::sql_name(own).table + "_ibfk_").c_str(), (myriad::sql_name(new_name).table + "_ibfk_").c_str());
+  myriad_status status =
+      myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
+                          myriad::made_up_prefix(own).c_str(), myriad::made_up_prefix(new_name).c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */

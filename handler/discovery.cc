@@ -153,15 +153,16 @@ std::string myriad_replaced_in_recovery() {
 }
 
 int myriad_drop(const std::string &name, THD *thd) {
-  if (thd && myriad::checks_foreign_keys(thd) && !myriad::is_stand_in(name) &&
+  const bool drops = thd && thd_sql_command(thd) == SQLCOM_DROP_TABLE;
+  /* No foreign key names a partition, and where the server drops one the table's .par file is gone already. */
+  const bool may_refuse = !myriad::is_stand_in(name) && name.find("#P#") == std::string::npos;
+  if (thd && (drops || myriad::checks_foreign_keys(thd)) && may_refuse &&
       myriad_table_exists(myriad_core, name.c_str())) {
-    const int command = thd_sql_command(thd);
-    const bool drops = command == SQLCOM_DROP_TABLE;
     Session *session = Session::of(thd, drops);
+    const bool with_database = thd_sql_command(thd) == SQLCOM_DROP_DB;
     bool referenced = false;
-    const myriad_status status = drops && session
-                                     ? session->refused_drop.refuses(thd, name, &referenced)
-                                     : myriad::is_referenced_by_others(name, command == SQLCOM_DROP_DB, &referenced);
+    const myriad_status status = drops && session ? session->refused_drop.refuses(thd, name, &referenced)
+                                                  : myriad::is_referenced_by_others(name, with_database, &referenced);
     if (status != MYRIAD_OK || (referenced && !is_replaced_in_recovery(name))) {
       if (session) session->violation.clear();
       if (session && drops) session->refused_drop.keep(thd, name);

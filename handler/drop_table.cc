@@ -58,6 +58,22 @@ bool named_tables(THD *thd, std::vector<std::string> *names) {
   return all_ours;
 }
 
+/* As for a lock, until no prepared transaction without a connection has changed one of the tables: the binary log must
+   not have its end behind the DROP. What is not known of damaged undo pages is not waited for. */
+myriad_status wait_for_prepared(THD *thd, const std::vector<std::string> &names) {
+  constexpr ulong PAUSE_MICROSECONDS = 20000;
+  const ulonglong end = microsecond_interval_timer() + myriad_lock_wait_ms(thd) * 1000;
+  for (const std::string &name : names) {
+    bool changed = false;
+    while (myriad_is_changed_by_prepared(myriad_core, name.c_str(), &changed) == MYRIAD_OK && changed) {
+      if (thd_kill_level(thd) != THD_IS_NOT_KILLED) return MYRIAD_ERR_INTERRUPTED;
+      if (microsecond_interval_timer() >= end) return MYRIAD_ERR_LOCK_WAIT_TIMEOUT;
+      my_sleep(PAUSE_MICROSECONDS);
+    }
+  }
+  return MYRIAD_OK;
+}
+
 }  // namespace
 
 void RefusedDrop::look(THD *thd) {
@@ -67,7 +83,7 @@ void RefusedDrop::look(THD *thd) {
   m_refused = m_referenced = false;
   std::vector<std::string> names;
   m_all_ours = named_tables(thd, &names);
-  for (size_t i = 0; i < names.size(); i++) {
+  for (size_t i = 0; i < names.size() && myriad::checks_foreign_keys(thd); i++) {
     myriad::ForeignKeys keys;
     const myriad_status status = myriad::references_to(names[i], &keys);
     if (status != MYRIAD_OK) m_looked = status;
@@ -77,6 +93,7 @@ void RefusedDrop::look(THD *thd) {
       m_refused |= std::find(names.begin(), end, key.child) == end;
     }
   }
+  if (m_looked == MYRIAD_OK && !m_refused) m_looked = wait_for_prepared(thd, names);
 }
 
 myriad_status RefusedDrop::refuses(THD *thd, const std::string &name, bool *out) {

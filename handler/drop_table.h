@@ -1,5 +1,6 @@
-/* A DROP TABLE that is refused because of foreign keys. The server finds no .frm file, so it takes a table that the
-   engine refuses to drop for a missing one: it would remove the table's triggers, and name it in the binary log. */
+/* A DROP TABLE that is refused, because of foreign keys or of prepared transactions. The server finds no .frm file, so
+   it takes a table that the engine refuses to drop for a missing one: it would remove the table's triggers, and name it
+   in the binary log. */
 #ifndef MYRIAD_DROP_TABLE_H
 #define MYRIAD_DROP_TABLE_H
 #include "server.h"
@@ -10,7 +11,8 @@
 class RefusedDrop {
 public:
   /* Whether the running DROP TABLE is refused as a whole, because for one of its tables there is a child that it does
-     not drop before, or of this table, because a child of it could not be dropped. */
+     not drop before, or of this table, because a child of it could not be dropped. An error if prepared transactions
+     have changed a table and do not end. */
   myriad_status refuses(THD *thd, const std::string &name, bool *out);
   /* Saves a refused table's triggers from the server, and the binary log from a statement that drops nothing. */
   void keep(THD *thd, const std::string &name);

@@ -5,6 +5,7 @@
 #include "references.h"
 #include "sql_alter.h"
 #include <algorithm>
+#include <set>
 
 namespace myriad {
 
@@ -331,6 +332,42 @@ int index_is_needed(THD *thd, const std::string &altered, const std::vector<std:
   return HA_ERR_CANNOT_ADD_FOREIGN;
 }
 
+/* What a copying ALTER leaves as it is: the new table must not lack an index that the old one has for it. */
+int check_kept(THD *thd, const std::string &altered, TABLE *form, const TablePlan &plan, const ForeignKey &key) {
+  if (!checks_foreign_keys(thd)) return 0;
+  if (find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
+    if (int error = index_is_needed(thd, altered, key.columns)) return error;
+  if (key.parent != altered || find_index(form, plan, key.parent_columns, form, key.columns) < MAX_KEY) return 0;
+  return index_is_needed(thd, altered, key.parent_columns);
+}
+
+/* A table called `name` is made or changed: whether it can be the parent that the foreign keys of others name. */
+int check_children(THD *thd, const std::string &name, bool creates, TABLE *form, const TablePlan &plan) {
+  ForeignKeys children;
+  if (int error = myriad_error_noted(references_to(name, &children), thd)) return error;
+  if (!children.empty())
+    if (int error = check_kind(form)) return error;
+  for (const ForeignKey &key : children) {
+    if (key.child == name || !checks_foreign_keys(thd)) continue;
+    std::unique_ptr<Relative> child;
+    if (int error = Relative::open(thd, key.child, &child)) return error;
+    if (!child) continue;
+    Index_problem problem;
+    if (find_index(form, plan, key.parent_columns, child->table(), key.columns, &problem) < MAX_KEY) continue;
+    if (creates || problem != Index_problem::NotFound) return HA_ERR_CANNOT_ADD_FOREIGN;
+    if (int error = index_is_needed(thd, name, key.parent_columns)) return error;
+  }
+  return 0;
+}
+
+/* A name for a foreign key that is given none. The server takes none that is longer, so no dump could be loaded. */
+int make_up_name(const std::string &prefix, ulonglong *number, std::string *name) {
+  *name = prefix + std::to_string(++*number);
+  if (system_charset_info->numchars(name->data(), name->data() + name->size()) <= NAME_CHAR_LEN) return 0;
+  my_error(ER_TOO_LONG_IDENT, MYF(0), name->c_str());
+  return HA_ERR_UNSUPPORTED;
+}
+
 }  // namespace
 
 ForeignKeySpecs::ForeignKeySpecs(const ForeignKeys &keys) {
@@ -360,6 +397,8 @@ SqlName sql_name(const std::string &core_name) {
   filename_to_tablename(core_name.substr(slash + 1).c_str(), table, sizeof table, true);
   return {db, table};
 }
+
+std::string made_up_prefix(const std::string &table) { return sql_name(table).table + "_ibfk_"; }
 
 std::string core_name(const std::string &db, const std::string &table) {
   char path[FN_REFLEN + 1];
@@ -489,12 +528,16 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
   const std::string final_name = creates ? name
                                          : core_name(std::string(form->s->db.str, form->s->db.length),
                                                      std::string(form->s->table_name.str, form->s->table_name.length));
-  kept->table = final_name;
-  const std::string prefix = sql_name(final_name).table + "_ibfk_";
+  /* Before a RENAME in the same statement. */
+  std::string old_name = creates ? name : altered_table(thd);
+  if (old_name.empty()) old_name = final_name;
+  kept->table = old_name;
   ForeignKeys before;
   if (!creates)
-    if (int error = myriad_error_noted(foreign_keys_of(final_name, &before), thd)) return error;
-  ulonglong number = highest_number(before, prefix);
+    if (int error = myriad_error_noted(foreign_keys_of(old_name, &before), thd)) return error;
+  const std::string prefix = made_up_prefix(final_name);
+  /* Names with the old prefix get the new one with the table's new name. */
+  ulonglong number = std::max(highest_number(before, prefix), highest_number(before, made_up_prefix(old_name)));
   const std::string database(form->s->db.str, form->s->db.length);
   if (create_info->alter_info) {
     List_iterator_fast<Key> list(create_info->alter_info->key_list);
@@ -507,15 +550,11 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
       if (!each->old) {
         if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return refused.temporary(form);
         if (int error = check_new(thd, refused, form, plan, key.parent == final_name, &key)) return error;
-        if (key.name.empty()) key.name = prefix + std::to_string(++number);
-        if (key.name.size() > NAME_LEN) {
-          my_error(ER_TOO_LONG_IDENT, MYF(0), key.name.c_str());
-          return HA_ERR_UNSUPPORTED;
-        }
+        if (key.name.empty())
+          if (int error = make_up_name(prefix, &number, &key.name)) return error;
       } else {
         kept->names.push_back(key.name);
-        if (checks_foreign_keys(thd) && find_index(form, plan, key.columns, nullptr, {}) >= MAX_KEY)
-          if (int error = index_is_needed(thd, final_name, key.columns)) return error;
+        if (int error = check_kept(thd, old_name, form, plan, key)) return error;
         for (const std::string &column : key.columns) {
           const Field *field = find_column(form, column);
           if (sets_null(key) && field && !field->real_maybe_null()) return refused(form, text_of_not_null(column));
@@ -525,20 +564,10 @@ int define_foreign_keys(THD *thd, const std::string &name, TABLE *form, const Ta
     }
   }
   if (create_info->options & HA_LEX_CREATE_TMP_TABLE) return 0;
-  ForeignKeys children;
-  if (int error = myriad_error_noted(references_to(final_name, &children), thd)) return error;
-  if (!keys->empty() || !children.empty())
+  if (!keys->empty())
     if (int error = check_kind(form)) return error;
-  for (const ForeignKey &key : children) {
-    if (key.child == final_name || !checks_foreign_keys(thd)) continue;
-    std::unique_ptr<Relative> child;
-    if (int error = Relative::open(thd, key.child, &child)) return error;
-    if (!child) continue;
-    Index_problem problem;
-    if (find_index(form, plan, key.parent_columns, child->table(), key.columns, &problem) < MAX_KEY) continue;
-    if (creates || problem != Index_problem::NotFound) return HA_ERR_CANNOT_ADD_FOREIGN;
-    if (int error = index_is_needed(thd, final_name, key.parent_columns)) return error;
-  }
+  for (const std::string &known_as : std::set<std::string>{old_name, final_name})
+    if (int error = check_children(thd, known_as, creates, form, plan)) return error;
   return 0;
 }
 
@@ -733,7 +762,7 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
   if (!error) error = myriad_error_noted(references_to(m_name, &of_others), thd);
   if (error) return report(error);
   const SqlName name = sql_name(m_name);
-  const std::string prefix = name.table + "_ibfk_";
+  const std::string prefix = made_up_prefix(m_name);
   ulonglong number = highest_number(own, prefix);
   for (ForeignKey &key : own) {
     if (is_dropped(info->alter_info, key.name)) {
@@ -757,7 +786,8 @@ bool ha_myriad::change_foreign_keys(TABLE *altered, Alter_inplace_info *info, co
       if (each->type != Key::FOREIGN_KEY || each->old) continue;
       const auto *from = static_cast<const Foreign_key *>(each);
       ForeignKey key = read_definition(*from, m_name, name.db);
-      if (key.name.empty()) key.name = prefix + std::to_string(++number);
+      const bool unnamed = key.name.empty();
+      if (unnamed && make_up_name(prefix, &number, &key.name)) return true;
       error = check_new(thd, Refusal(thd, from, true, key.name), altered, plan, key.parent == m_name, &key);
       if (!error) error = check_kind(altered);
       if (!error) error = add_key(thd, table, true, std::move(key), &kept);

@@ -34,6 +34,8 @@ struct SqlName {
 };
 SqlName sql_name(const std::string &core_name);
 std::string core_name(const std::string &db, const std::string &table);
+/* What stands before the number in the names of those of a table's foreign keys that were given none. */
+std::string made_up_prefix(const std::string &table);
 
 /* Whether the server means the table to take another's place, or to go soon. */
 bool is_stand_in(const std::string &core_name);

@@ -40,7 +40,11 @@ public:
   uint max_supported_key_part_length() const override;
   uint max_supported_record_length() const override { return HA_MAX_REC_LENGTH; }
   uint lock_count() const override { return 0; }
-  enum row_type get_row_type() const override { return ROW_TYPE_DYNAMIC; }
+  /* All are alike; shown is what was declared. */
+  enum row_type get_row_type() const override {
+    const enum row_type declared = table_share ? table_share->row_type : ROW_TYPE_DEFAULT;
+    return declared == ROW_TYPE_COMPACT || declared == ROW_TYPE_REDUNDANT ? declared : ROW_TYPE_DYNAMIC;
+  }
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
   bool primary_key_is_clustered() { return true; }

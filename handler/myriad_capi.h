@@ -202,6 +202,8 @@ void myriad_session_detach_prepared(myriad_session *);
 bool myriad_session_attach_prepared(myriad_session *, const uint8_t *xid, size_t xid_len);
 /* Waits, as for a lock, until none that belongs to no session has changed the table. */
 myriad_status myriad_wait_for_prepared(myriad_session *, myriad_table *);
+/* Whether one of them has; false if there is no such table. */
+myriad_status myriad_is_changed_by_prepared(myriad_engine *, const char *name, bool *out);
 /* Prepared transactions found at start or detached by their session. */
 void myriad_list_prepared(myriad_engine *, void (*)(void *arg, const uint8_t *xid, size_t xid_len), void *arg);
 myriad_status myriad_commit_by_xid(myriad_engine *, const uint8_t *xid, size_t xid_len);

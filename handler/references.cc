@@ -55,6 +55,16 @@ bool store_as(THD *thd, Field *to, const KeyPart &column, const uchar *parent_re
   return !to->store(bytes, length, to->charset());
 }
 
+/* Whether the parent is found by the value in the child's column, which can be another one than was stored: BINARY adds
+   zero bytes, CHAR spaces. `part`: of the parent's index. */
+bool leads_to(const KeyPart &part, const uchar *parent_record, Field *child) {
+  if (is_null(part, parent_record)) return child->is_null();
+  Buffer parent, found;
+  encode_from_record(part, parent_record, &parent);
+  return encode_as(part, make_column_part(child), child->table->record[0], &found) && found.size() == parent.size() &&
+         !memcmp(found.data(), parent.data(), parent.size());
+}
+
 }  // namespace
 
 /* ---- relatives ----------------------------------------------------------------------------------------------------
@@ -468,7 +478,8 @@ int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_le
       field->set_null();
     else if (action == MYRIAD_SET_NULL)
       return violated(thd, link->key, HA_ERR_ROW_IS_REFERENCED);
-    else if (!store_as(thd, field, link->own[i], new_record))
+    else if (!store_as(thd, field, link->own[i], new_record) ||
+             (link->indexed && !leads_to(m_file->plan().indexes()[link->own_index].parts[i], new_record, field)))
       return violated(thd, link->key, HA_ERR_ROW_IS_REFERENCED);
   }
   if (link->other->compute_generated(thd, true)) return HA_ERR_GENERIC;

@@ -153,6 +153,9 @@ def test_refused_drop(where):
         expect(f"after {refused}", (rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")), shown)
     rows(c, "INSERT INTO p (id) VALUES (50)")
     expect("trigger", rows(c, "SELECT MAX(id) FROM p"), ((150,),))
+    rows(c, "CREATE TABLE part (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2")
+    expect("with a partitioned one", code_of(c, "DROP TABLE part, p"), 1451)
+    expect("which goes", (code_of(c, "SELECT * FROM part"), rows(c, "SHOW TABLES")), (1146, shown[1]))
     rows(c, "DROP TABLE c, p, other")
     expect("in order", rows(c, "SHOW TABLES"), ())
     family(c)
@@ -449,6 +452,55 @@ def test_rename_with_copy(where):
     expect("still", code_of(c, "INSERT INTO child (p) VALUES (99)"), 1452)
     rows(c, "DELETE FROM q WHERE id = 2")
     expect("cascades", rows(c, "SELECT COUNT(*) FROM child WHERE p = 2"), ((0,),))
+
+
+def test_rename_with_new_key(where):
+    """A foreign key that is added in a statement that renames is numbered after those that get the new name."""
+    c = database(where)
+    family(c)
+    rows(c, "CREATE TABLE t1 (a INT, b INT, FOREIGN KEY (a) REFERENCES p(id))")
+    rows(c, "ALTER TABLE t1 RENAME TO t2, ADD FOREIGN KEY (b) REFERENCES p(id)")
+    definition = rows(c, "SHOW CREATE TABLE t2")[0][1]
+    expect(definition, [f"`t2_ibfk_{n}` FOREIGN KEY (`{column}`)" in definition for n, column in ((1, "a"), (2, "b"))], [True, True])
+    expect("child", (code_of(c, "INSERT INTO t2 VALUES (99, 1)"), code_of(c, "INSERT INTO t2 VALUES (1, 99)")), (1452, 1452))
+
+
+def test_rename_to_long_name(where):
+    """Names of foreign keys stay short enough for the server, so that a dump can be loaded."""
+    c = database(where)
+    family(c)
+    long = "x" * 64
+    rows(c, f"RENAME TABLE c TO {long}")
+    definition = rows(c, f"SHOW CREATE TABLE {long}")[0][1]
+    expect(definition, "CONSTRAINT `c_ibfk_1`" in definition, True)
+    for add in ("ADD FOREIGN KEY (k) REFERENCES p(k)", "ADD FOREIGN KEY (k) REFERENCES p(k), RENAME TO t"):
+        rows(c, f"RENAME TABLE {long} TO c")
+        rows(c, f"ALTER TABLE c RENAME TO {long}, COMMENT 'x', ALGORITHM=COPY")
+        expect(add, code_of(c, f"ALTER TABLE {long} {add}"), 0 if "RENAME" in add else 1059)
+    rows(c, "DROP TABLE t")
+    rows(c, definition)
+
+
+def test_copy_without_needed_index(where):
+    """A copying ALTER keeps the indexes that the table's own foreign keys need, and those of others, whatever its new name."""
+    c = database(where)
+    rows(c, "CREATE TABLE s (id INT NOT NULL PRIMARY KEY, u INT, r INT, x INT, UNIQUE KEY u (u), CONSTRAINT f FOREIGN KEY (r) REFERENCES s(id), "
+            "CONSTRAINT g FOREIGN KEY (r) REFERENCES s(u))")
+    rows(c, "CREATE TABLE c (id INT PRIMARY KEY, p INT, KEY own (p), FOREIGN KEY (p) REFERENCES s(u))")
+    rows(c, "INSERT INTO s VALUES (1, 1, NULL, 1), (2, 2, 1, 1)")
+    for refused in ("s DROP PRIMARY KEY", "s DROP KEY u, ALGORITHM=COPY", "s DROP PRIMARY KEY, RENAME TO s2",
+                    "s DROP KEY u, RENAME TO s2, ALGORITHM=COPY", "s DROP KEY u, DROP FOREIGN KEY g, ALGORITHM=COPY",
+                    "c DROP KEY own, RENAME TO c2, ALGORITHM=COPY"):
+        expect(refused, code_of(c, f"ALTER TABLE {refused}"), 1553)
+    rows(c, "INSERT INTO s VALUES (3, 3, 1, 1)")
+    for allowed in ("s DROP PRIMARY KEY, DROP FOREIGN KEY f", "s ADD PRIMARY KEY (id)", "s ADD CONSTRAINT f FOREIGN KEY (r) REFERENCES s(id)",
+                    "s DROP PRIMARY KEY, ADD UNIQUE KEY (id), ALGORITHM=COPY", "s MODIFY x BIGINT, RENAME TO s2, ALGORITHM=COPY"):
+        expect(allowed, code_of(c, f"ALTER TABLE {allowed}"), 0)
+    expect("child", (code_of(c, "INSERT INTO s2 VALUES (4, 4, 3, 1)"), code_of(c, "INSERT INTO s2 VALUES (5, 5, 9, 1)")), (0, 1452))
+    rows(c, "SET foreign_key_checks = 0")
+    rows(c, "ALTER TABLE s2 DROP KEY u, ALGORITHM=COPY")
+    rows(c, "SET foreign_key_checks = 1")
+    expect("lost already", code_of(c, "ALTER TABLE s2 MODIFY x INT, ALGORITHM=COPY"), 0)
 
 
 def test_rename_to_taken_names(where):

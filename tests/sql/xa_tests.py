@@ -164,6 +164,31 @@ def test_table_changes(where):
     rows(c, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 
 
+def test_drop(where):
+    """DROP TABLE waits for prepared changes, too: the binary log must not have the end of a transaction behind it."""
+    c = database(where)
+    for checks in (1, 0):
+        rows(c, f"SET foreign_key_checks = {checks}, SESSION myriad_lock_wait_timeout = 1")
+        for table in ("other", "x"):
+            rows(c, f"CREATE TABLE {table} (id INT PRIMARY KEY, k INT)")
+        rows(c, "CREATE TRIGGER of_x BEFORE INSERT ON x FOR EACH ROW SET NEW.k = 7")
+        leave(where, "left", "INSERT INTO x (id) VALUES (5)")
+        for statement in ("DROP TABLE x", "DROP TABLE other, x", "DROP TABLE IF EXISTS x"):
+            expect(statement, code_of(c, statement), 1205)
+            expect(f"after {statement}", (len(rows(c, "SHOW TABLES")), len(rows(c, "SHOW TRIGGERS"))), (2, 1))
+        rows(c, "DROP TABLE other")
+        rows(c, "SET SESSION myriad_lock_wait_timeout = 20")
+        found = []
+        thread = threading.Thread(target=lambda: found.append(code_of(c, "DROP TABLE x")))
+        thread.start()
+        time.sleep(0.5)
+        expect("waits", found, [])
+        rows(where.connect(database="d"), "XA COMMIT 'left'")
+        thread.join(20)
+        expect("dropped", (found, rows(c, "SHOW TABLES"), rows(c, "SHOW TRIGGERS")), ([0], (), ()))
+    rows(c, "SET foreign_key_checks = 1")
+
+
 def test_kill_while_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE x (id INT PRIMARY KEY, k INT)")
@@ -171,12 +196,13 @@ def test_kill_while_waiting(where):
     waiter = where.connect(database="d")
     rows(waiter, "SET SESSION myriad_lock_wait_timeout = 60, lock_wait_timeout = 60")
     found = []
-    thread = threading.Thread(target=lambda: found.append(code_of(waiter, "ALTER TABLE x ADD INDEX (k)")))
-    thread.start()
-    time.sleep(0.5)
-    rows(c, f"KILL QUERY {waiter.thread_id()}")
-    thread.join(20)
-    expect("killed", found, [1317])
+    for statement in ("ALTER TABLE x ADD INDEX (k)", "DROP TABLE x"):
+        thread = threading.Thread(target=lambda: found.append(code_of(waiter, statement)))
+        thread.start()
+        time.sleep(0.5)
+        rows(c, f"KILL QUERY {waiter.thread_id()}")
+        thread.join(20)
+    expect("killed", found, [1317, 1317])
     rows(c, "XA ROLLBACK 'left'")
     rows(c, "ALTER TABLE x ADD INDEX (k)")
     expect("rows", rows(c, "SELECT * FROM x"), ())

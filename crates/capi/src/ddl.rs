@@ -362,6 +362,24 @@ pub unsafe extern "C" fn myriad_table_exists(e: *mut EngineHandle, table: *const
     exists
 }
 
+/// Whether a prepared transaction that belongs to no session has changed the table.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_is_changed_by_prepared(
+    e: *mut EngineHandle,
+    table: *const c_char,
+    out: *mut bool,
+) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard(Some(&e.engine), || {
+        // SAFETY: a valid name by contract.
+        let changed = e.engine.is_changed_by_prepared(unsafe { name(table) }?)?;
+        // SAFETY: a valid pointer by contract.
+        unsafe { *out = changed };
+        Ok(Status::Ok)
+    })
+}
+
 /// The definition's id that the last change in place gave to the first table whose name begins so.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_definition_id(e: *mut EngineHandle, prefix: *const c_char, out: *mut u8) -> Status {

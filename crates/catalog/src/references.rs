@@ -278,8 +278,12 @@ fn parents(def: &TableDef) -> BTreeSet<&str> {
     def.foreign_keys.iter().map(|f| f.parent.as_str()).collect()
 }
 
+/// The longest name that the server takes, in characters.
+const NAME_CHARS_MAX: usize = 64;
+
 /// The foreign keys of a table that gets another name: those that refer to the table itself follow, and names that begin
-/// with the first of `prefix` begin with the second. Nothing follows a table that stands in for another.
+/// with the first of `prefix` begin with the second, if they are not too long then. Nothing follows a table that stands in
+/// for another.
 pub(crate) fn renamed_keys(keys: &[ForeignKey], old: &str, new: &str, prefix: Option<(&str, &str)>) -> Vec<ForeignKey> {
     let mut keys = keys.to_vec();
     if !is_followed(old, new) {
@@ -290,7 +294,10 @@ pub(crate) fn renamed_keys(keys: &[ForeignKey], old: &str, new: &str, prefix: Op
             f.parent = new.into();
         }
         if let Some((rest, new)) = prefix.and_then(|(old, new)| Some((f.name.strip_prefix(old)?, new))) {
-            f.name = format!("{new}{rest}");
+            let name = format!("{new}{rest}");
+            if name.chars().count() <= NAME_CHARS_MAX {
+                f.name = name;
+            }
         }
     }
     keys.sort_by(|a, b| a.name.cmp(&b.name));

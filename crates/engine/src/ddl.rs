@@ -217,6 +217,16 @@ impl Engine {
         Ok(self.catalog().find_table(name)?.is_some())
     }
 
+    /// Whether a prepared transaction without a session has changed the table; false if there is no such table.
+    ///
+    /// # Errors
+    /// Those of reading the catalog and undo pages.
+    pub fn is_changed_by_prepared(&self, name: &str) -> Result<bool> {
+        let Some(def) = self.catalog().find_table(name)? else { return Ok(false) };
+        let Some(clustered) = def.indexes.first() else { return Ok(false) };
+        self.trx_system().is_changed_by_prepared(clustered.id)
+    }
+
     /// The server's image of a table; empty if it has none.
     ///
     /// # Errors
