@@ -66,7 +66,9 @@ bool ha_myriad::autoinc_lock_mode_stmt_unsafe() const {
   case SQLCOM_DELETE:
   case SQLCOM_DELETE_MULTI:
   case SQLCOM_ALTER_TABLE:
-  case SQLCOM_OPTIMIZE: return false;
+  case SQLCOM_OPTIMIZE:
+  case SQLCOM_REPAIR:
+  case SQLCOM_TRUNCATE: return false;
   case SQLCOM_INSERT:
   case SQLCOM_REPLACE: return thd->lex->duplicates == DUP_UPDATE;
   default: return true;

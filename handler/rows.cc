@@ -300,6 +300,10 @@ void TablePlan::plan_rows(TABLE *table) {
   m_fixed_length = 1 + m_null_bytes;
   for (uint i = 0; i < share->fields; i++) {
     Field *field = table->field[i];
+    if (!field->stored_in_db() && field->null_ptr) {
+      m_virtual_bits.resize(m_null_bytes_record);
+      m_virtual_bits[size_t(field->null_ptr - table->record[0])] |= field->null_bit;
+    }
     if (!field->stored_in_db() || in_key[i]) continue;
     Step step = make_step(field);
     m_fixed_length += step.length_bytes + (step.kind == StepKind::Blob ? 0 : step.length);
@@ -532,10 +536,18 @@ bool TablePlan::unpack_columns(const Template &what, Bytes &row, uchar *record, 
   return true;
 }
 
+/* A row's NULL bits. A virtual column's is left as it is: the row has what the record had when it was written, when the
+   column may not have been computed, and the record may have the column from an index entry already. */
+void TablePlan::place_null_bits(const uchar *bits, uchar *record) const {
+  if (m_virtual_bits.empty()) return copy_bytes(record, bits, m_null_bytes_record);
+  for (size_t i = 0; i < m_virtual_bits.size(); i++)
+    record[i] = uchar((record[i] & m_virtual_bits[i]) | (bits[i] & ~m_virtual_bits[i]));
+}
+
 bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
   if (row.value_len < 1 + m_null_bytes || *row.value != m_layout)
     return unpack_other_row(what, row, record, blobs) && finish_row(what, row, record);
-  copy_bytes(record, m_null_bytes ? row.value + 1 : what.defaults, m_null_bytes_record);
+  place_null_bits(m_null_bytes ? row.value + 1 : what.defaults, record);
   if (what.blobs) {
     blobs->clear();
     blobs->room(row.value_len);
@@ -560,7 +572,7 @@ bool TablePlan::unpack_other_row(const Template &what, const myriad_row &row, uc
   if (layout == 0 || layout > m_layout) return false;
   if (layout < m_layout) return unpack_old_row(what, m_old_layouts[layout - 1], bytes, record, blobs);
   if (size_t(bytes.end - bytes.at) < m_null_bytes) return false;
-  copy_bytes(record, m_null_bytes ? bytes.at : what.defaults, m_null_bytes_record);
+  place_null_bits(m_null_bytes ? bytes.at : what.defaults, record);
   bytes.at += m_null_bytes;
   if (what.blobs) {
     blobs->clear();
@@ -642,7 +654,7 @@ bool TablePlan::unpack_old_row(const Template &what, const OldLayout &layout, Ro
   if (size_t(bytes.end - bytes.at) < layout.null_bytes) return false;
   const uchar *nulls = bytes.at;
   bytes.at += layout.null_bytes;
-  memcpy(record, what.defaults, m_null_bytes_record);
+  place_null_bits(what.defaults, record);
   blobs->clear();
   blobs->room(size_t(bytes.end - bytes.at) + size_t(bytes.tail_end - bytes.tail) + layout.default_bytes);
   auto set_null = [&](const Step &step) {

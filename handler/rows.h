@@ -190,11 +190,13 @@ private:
   bool pack_split_row(const uchar *record, Buffer *out) const;
   bool unpack_other_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
   bool unpack_old_row(const Template &, const OldLayout &, RowBytes, uchar *record, Buffer *blobs) const;
+  void place_null_bits(const uchar *bits, uchar *record) const;
   template <class Bytes> bool unpack_columns(const Template &, Bytes &, uchar *record, Buffer *blobs) const;
   bool finish_row(const Template &, const myriad_row &, uchar *record) const;
 
   uint m_primary;
   uint32_t m_null_bytes = 0, m_null_bytes_record = 0;
+  std::vector<uchar> m_virtual_bits; /* NULL bits of virtual columns, by byte; empty if there are none */
   uint32_t m_ref_length = 0;
   uint32_t m_fixed_length = 0;      /* upper bound of all non-blob parts of a row */
   std::vector<IndexPlan> m_indexes; /* by core number */

@@ -315,6 +315,7 @@ def unsafe_statements():
         with connection, connection.cursor() as cursor:
             cursor.execute("CREATE TABLE other (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
             cursor.execute("CREATE TABLE told (a INT) ENGINE=MYRIAD")
+            cursor.execute("CREATE TABLE parts (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MYRIAD PARTITION BY KEY (id) PARTITIONS 2")
             cursor.execute("CREATE TRIGGER tells AFTER INSERT ON told FOR EACH ROW INSERT INTO other (a) VALUES (NEW.a)")
             for text, unsafe in [("INSERT INTO other (a) VALUES (1)", False),
                                  ("INSERT INTO other (a) VALUES (1), (2), (3)", False),
@@ -322,11 +323,15 @@ def unsafe_statements():
                                  ("UPDATE other SET a = a + 1", False),
                                  ("DELETE FROM other WHERE a = 3", False),
                                  ("OPTIMIZE TABLE other", False),
+                                 ("REPAIR TABLE other", False),
+                                 ("ALTER TABLE parts REPAIR PARTITION ALL", False),
+                                 ("ALTER TABLE parts TRUNCATE PARTITION p0", False),
                                  ("ALTER TABLE other FORCE", False),
                                  ("ALTER TABLE other MODIFY a BIGINT", False),
                                  ("INSERT INTO other (a) SELECT a FROM told", True),
                                  ("INSERT INTO other (id, a) VALUES (1, 1), (NULL, 2) ON DUPLICATE KEY UPDATE a = 9", True),
-                                 ("INSERT INTO told VALUES (1)", True)]:
+                                 ("INSERT INTO told VALUES (1)", True),
+                                 ("TRUNCATE TABLE other", False)]:
                 cursor.execute(text)
                 cursor.execute("SHOW WARNINGS")
                 codes = [row[1] for row in cursor.fetchall()]
