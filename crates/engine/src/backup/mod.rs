@@ -147,7 +147,11 @@ fn check_place(engine: &Engine, dir: &Path) -> Result<()> {
     if !dir.is_absolute() || dir.components().any(|c| c == std::path::Component::ParentDir) {
         return Err(Error::invalid(format!("the backup's folder {} is no absolute path", dir.display())));
     }
-    if resolved(dir).starts_with(resolved(&engine.parts.config.data_dir)) {
+    // `#myriad` may be a link to another disk, on either side.
+    let data_dir = &engine.parts.config.data_dir;
+    let ours = [resolved(data_dir), resolved(&data_dir.join(format::FOLDER))];
+    let places = [resolved(dir), resolved(&dir.join(format::FOLDER))];
+    if places.iter().any(|place| ours.iter().any(|own| place.starts_with(own))) {
         return Err(Error::invalid(format!("the backup's folder {} is in the data directory", dir.display())));
     }
     Ok(())

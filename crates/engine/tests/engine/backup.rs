@@ -201,6 +201,20 @@ fn refused_places() {
     for bad in [data.clone(), data.join("x/y"), dir.path().join("link/x"), data.join("../data/x"), "x".into()] {
         assert!(matches!(engine.backup(&bad), Err(Error::Invalid { .. })), "{}", bad.display());
     }
+    drop(engine);
+    // The engine's folder on another disk.
+    let disk = dir.path().join("disk");
+    std::fs::rename(data.join("#myriad"), &disk).unwrap();
+    std::os::unix::fs::symlink(&disk, data.join("#myriad")).unwrap();
+    let linked = dir.path().join("linked");
+    std::fs::create_dir_all(disk.join("empty")).unwrap();
+    std::fs::create_dir(&linked).unwrap();
+    std::os::unix::fs::symlink(disk.join("empty"), linked.join("#myriad")).unwrap();
+    let engine = Engine::open_with(config(&data), None).unwrap();
+    for bad in [disk.clone(), disk.join("backup"), linked] {
+        assert!(matches!(engine.backup(&bad), Err(Error::Invalid { .. })), "{}", bad.display());
+    }
+    assert!(!disk.join("backup").exists());
     let taken = dir.path().join("taken");
     std::fs::create_dir_all(taken.join("#myriad")).unwrap();
     std::fs::write(taken.join("#myriad/mine"), "kept").unwrap();
