@@ -75,10 +75,11 @@ void end_backup() {
                       "BACKUP STAGE END");
     return;
   }
-  /* Else some of its transactions would be prepared, and the binary log that decides them of another moment. */
-  if (opt_bin_log && !thd->mdl_context.is_lock_owner(MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT)) {
+  /* Else some of its transactions would be prepared, and what decides them of another moment: the binary log or, without
+     one, the server's tc.log, of transactions that have changed tables of another engine as well. */
+  if (!thd->mdl_context.is_lock_owner(MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT)) {
     myriad_backup_abandon(backup);
-    return raise("with the binary log on, BACKUP STAGE BLOCK_COMMIT has to come before END");
+    return raise("BACKUP STAGE BLOCK_COMMIT has to come before END");
   }
   const char *before = thd_proc_info(thd, "Myriad: completing a backup");
   if (myriad_backup_finish(backup) != MYRIAD_OK) raise(myriad_last_error());
