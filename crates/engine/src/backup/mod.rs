@@ -171,7 +171,7 @@ fn prepare_folder(io: &Arc<dyn Io>, dir: &Path, folder: &Path) -> Result<()> {
         dir.parent().map_or(Ok(()), |parent| io.sync_dir(parent))?;
     }
     io.create_dir(folder)?;
-    if let Some(name) = io.list_dir(folder)?.into_iter().find(|name| name != format::INCOMPLETE_FILE) {
+    if let Some(name) = format::list(io, folder)?.into_iter().find(|name| name != format::INCOMPLETE_FILE) {
         return Err(Error::invalid(format!("the backup's folder {} is not empty: it has {name}", folder.display())));
     }
     format::begin_backup(io, folder)?;
@@ -182,7 +182,7 @@ fn prepare_folder(io: &Arc<dyn Io>, dir: &Path, folder: &Path) -> Result<()> {
 fn clear(io: &Arc<dyn Io>, folder: &Path) {
     // There already, but for a failure of the very last step.
     let _ = format::begin_backup(io, folder);
-    let names = io.list_dir(folder).unwrap_or_default();
+    let names = format::list(io, folder).unwrap_or_default();
     for name in names.iter().filter(|name| *name != format::INCOMPLETE_FILE) {
         // What cannot be removed is in the way of the next backup, and says so then.
         let _ = io.remove_file(&folder.join(name));
