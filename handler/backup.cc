@@ -35,17 +35,24 @@ bool watch(void *arg, uint64_t files, uint64_t files_total, uint32_t permille) {
   return !thd_killed(thd);
 }
 
+/* Runs a part of the backup with its progress in the process list. */
+template <typename Part> myriad_status watched(THD *thd, const char *what, Part part) {
+  const char *before = thd_proc_info(thd, what);
+  thd_progress_init(thd, 1);
+  myriad_status status = part();
+  thd_progress_end(thd);
+  thd_proc_info(thd, before);
+  return status;
+}
+
 void prepare_for_backup() {
   THD *thd = current_thd;
   std::string dir = myriad_backup_dir_now();
   if (dir.empty() || !thd) return refuse_mariadb_backup(thd);
-  const char *before = thd_proc_info(thd, "Myriad: copying files for a backup");
-  thd_progress_init(thd, 1);
   sql_print_information("MYRIAD: backup: copying files to %s", dir.c_str());
   myriad_backup *made = nullptr;
-  myriad_status status = myriad_backup_begin(myriad_core, dir.c_str(), watch, thd, &made);
-  thd_progress_end(thd);
-  thd_proc_info(thd, before);
+  myriad_status status = watched(thd, "Myriad: copying files for a backup",
+                                 [&] { return myriad_backup_begin(myriad_core, dir.c_str(), watch, thd, &made); });
   if (status != MYRIAD_OK) raise(myriad_last_error());
   std::lock_guard<std::mutex> one(lock);
   running = made;
@@ -75,14 +82,15 @@ void end_backup() {
                       "BACKUP STAGE END");
     return;
   }
-  /* Else some of its transactions would be prepared, and the binary log that decides them of another moment. */
-  if (opt_bin_log && !thd->mdl_context.is_lock_owner(MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT)) {
+  /* Else some of its transactions would be prepared, and what decides them of another moment: the binary log or,
+     without one, the server's tc.log, of transactions that have changed tables of another engine as well. */
+  if (!thd->mdl_context.is_lock_owner(MDL_key::BACKUP, "", "", MDL_BACKUP_WAIT_COMMIT)) {
     myriad_backup_abandon(backup);
-    return raise("with the binary log on, BACKUP STAGE BLOCK_COMMIT has to come before END");
+    return raise("BACKUP STAGE BLOCK_COMMIT has to come before END");
   }
-  const char *before = thd_proc_info(thd, "Myriad: completing a backup");
-  if (myriad_backup_finish(backup) != MYRIAD_OK) raise(myriad_last_error());
-  thd_proc_info(thd, before);
+  myriad_status status =
+      watched(thd, "Myriad: completing a backup", [&] { return myriad_backup_finish(backup, watch, thd); });
+  if (status != MYRIAD_OK) raise(myriad_last_error());
 }
 
 }  // namespace

@@ -124,10 +124,10 @@ myriad_status myriad_checkpoint_now(myriad_engine *);            /* write all di
 typedef struct myriad_backup myriad_backup;
 /* Files copied, files in all, thousandths of the file under way; false stops the copy (MYRIAD_ERR_INTERRUPTED). */
 typedef bool (*myriad_backup_watch)(void *arg, uint64_t files, uint64_t files_total, uint32_t permille);
-/* Copies all files into dir/#myriad, and the log from then on. */
+/* Copies all files into dir/#myriad, and the log and new files from then on. */
 myriad_status myriad_backup_begin(myriad_engine *, const char *dir, myriad_backup_watch, void *arg, myriad_backup **out);
-/* Makes it the state of now; frees it, also where it fails: then what was copied is removed. */
-myriad_status myriad_backup_finish(myriad_backup *);
+/* Makes it the state of now; frees it, also where it fails or is stopped: then what was copied is removed. */
+myriad_status myriad_backup_finish(myriad_backup *, myriad_backup_watch, void *arg);
 void myriad_backup_abandon(myriad_backup *);                     /* frees it; removes what was copied */
 
 /* ---- reports --------------------------------------------------------------------------------------------------------- */

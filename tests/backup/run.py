@@ -249,7 +249,7 @@ def under_load_4k():
 
 
 def without_stages():
-    """A script that leaves the stages out: the state at END, and no more than the engine's own files."""
+    """A script that leaves stages out, but for BLOCK_COMMIT: the state at END, and no more than the engine's own files."""
     place = folder()
     backup = os.path.join(place, "full")
     try:
@@ -258,7 +258,11 @@ def without_stages():
             c = where.connect()
             rows(c, f"SET GLOBAL myriad_backup_dir='{backup}'")
             rows(c, "BACKUP STAGE START")
+            fails(c, "BACKUP STAGE END", "BLOCK_COMMIT has to come before END")
+            refuses_to_start(backup)
+            rows(c, "BACKUP STAGE START")
             time.sleep(1)
+            rows(c, "BACKUP STAGE BLOCK_COMMIT")
             rows(c, "BACKUP STAGE END")
             bank.end()
         command("verify", backup)
@@ -363,6 +367,7 @@ def unusable_when_not_ended():
             rows(c, f"SET GLOBAL myriad_backup_dir='{lost}'")
             one = where.connect()
             rows(one, "BACKUP STAGE START")
+            rows(one, "BACKUP STAGE BLOCK_COMMIT")
             rows(one, "BACKUP STAGE END")
             fails(one, "BACKUP STAGE START", "not empty")
             one.close()
@@ -428,6 +433,7 @@ def killed():
             expect("what is left", os.listdir(target + "/#myriad"), ["INCOMPLETE"])
             fails(one, "BACKUP STAGE END", "BACKUP STAGE START has failed")
             rows(one, "BACKUP STAGE START")
+            rows(one, "BACKUP STAGE BLOCK_COMMIT")
             rows(one, "BACKUP STAGE END")
             command("verify", target)
     finally:
@@ -466,6 +472,7 @@ def full_disk():
             rows(one, "BACKUP STAGE START")
             for i in range(60):
                 rows(c, f"INSERT INTO d.t VALUES ({i}, REPEAT('x', 1000000))")
+            rows(one, "BACKUP STAGE BLOCK_COMMIT")
             fails(one, "BACKUP STAGE END", "no space left")
             one.close()
             expect("what is left", os.listdir(place + "/log/#myriad"), ["INCOMPLETE"])
@@ -523,6 +530,34 @@ class Both:
     @staticmethod
     def contents(where):
         return {t: where.query(f"SELECT a, b FROM d.{t} ORDER BY a") for t in "imp"}
+
+
+def beside_innodb_without_binlog():
+    """The server's tc.log decides transactions over both engines, and is in no copy: none of them may be prepared in it."""
+    place = folder()
+    try:
+        with server.Server("MYRIAD", pool_mib=16) as where:
+            both = Both(where)
+            c = where.connect()
+            for i in range(4):
+                rows(c, f"SET GLOBAL myriad_backup_dir='{place}/{i}'")
+                rows(c, "BACKUP STAGE START")
+                fails(c, "BACKUP STAGE END", "BLOCK_COMMIT has to come before END")
+                rows(c, "BACKUP STAGE START")
+                time.sleep(0.2)
+                rows(c, "BACKUP STAGE BLOCK_COMMIT")
+                rows(c, "BACKUP STAGE END")
+            count = both.count
+            time.sleep(0.2)
+            both.end()
+            if both.count <= count or count < 10:
+                raise AssertionError(f"hardly any load: {count}, {both.count}")
+        for i in range(4):
+            with restored(f"{place}/{i}", ["d"]) as where:
+                found = where.query("SELECT a FROM d.m ORDER BY a")
+                expect("rows", [a for a, in found], list(range(1, len(found) + 1)))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def mariadb_backup():
@@ -621,7 +656,7 @@ def mariadb_backup_fails():
 def main():
     failed = server.run_cases(
         [under_load_16k, under_load_4k, without_stages, without_stages_but_with_binlog, unusable_when_not_ended, killed, full_disk,
-         mariadb_backup, mariadb_backup_fails], "backup")
+         beside_innodb_without_binlog, mariadb_backup, mariadb_backup_fails], "backup")
     return 1 if failed else 0
 
 

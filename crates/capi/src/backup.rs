@@ -33,6 +33,7 @@ pub unsafe extern "C" fn myriad_backup_begin(
         let mut backup = engine.backup(Path::new(unsafe { name(dir) }?))?;
         // SAFETY: the callback is the caller's.
         backup.copy_all(&mut |p| unsafe { watch(arg, p.files, p.files_total, p.file_permille) })?;
+        backup.keep_up()?;
         // SAFETY: `out` is valid by contract.
         unsafe { *out = Box::into_raw(Box::new(BackupHandle { engine: Arc::clone(engine), backup })) };
         Ok(Status::Ok)
@@ -41,10 +42,19 @@ pub unsafe extern "C" fn myriad_backup_begin(
 
 /// Completes the copy; frees it.
 #[no_mangle]
-pub unsafe extern "C" fn myriad_backup_finish(b: *mut BackupHandle) -> Status {
+pub unsafe extern "C" fn myriad_backup_finish(
+    b: *mut BackupHandle,
+    watch: Option<BackupWatch>,
+    arg: *mut c_void,
+) -> Status {
     // SAFETY: a live backup by contract, given up here.
     let BackupHandle { engine, backup } = *unsafe { Box::from_raw(b) };
-    guard(Some(&engine), || backup.finish().map(|_| Status::Ok))
+    guard(Some(&engine), || {
+        let watch = watch.ok_or_else(|| Error::invalid("no function to watch the backup"))?;
+        // SAFETY: the callback is the caller's.
+        backup.finish(&mut |p| unsafe { watch(arg, p.files, p.files_total, p.file_permille) })?;
+        Ok(Status::Ok)
+    })
 }
 
 /// Removes the copy; frees it.

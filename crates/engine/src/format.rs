@@ -7,6 +7,7 @@
 
 use myriad_base::{limits, Error, Result};
 use myriad_io::{Create, Io, OpenMode};
+use myriad_space::check::LOST_AND_FOUND;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -39,6 +40,13 @@ fn format_error(path: &Path, reason: String) -> Error {
     Error::Format { path: path.display().to_string(), reason }
 }
 
+/// Names in the folder, but for what the file system has there for itself if it is mounted as that folder.
+pub(crate) fn list(io: &Arc<dyn Io>, folder: &Path) -> Result<Vec<String>> {
+    let mut names = io.list_dir(folder)?;
+    names.retain(|name| name != LOST_AND_FOUND);
+    Ok(names)
+}
+
 /// Looks at the folder.
 pub(crate) fn look(io: &Arc<dyn Io>, folder: &Path) -> Result<Found> {
     let path = folder.join(FORMAT_FILE);
@@ -54,7 +62,7 @@ pub(crate) fn look(io: &Arc<dyn Io>, folder: &Path) -> Result<Found> {
     if io.exists(&folder.join(CREATING_FILE))? {
         return Ok(Found::New);
     }
-    let strays: Vec<String> = io.list_dir(folder)?.into_iter().filter(|name| name != LOCK_FILE).collect();
+    let strays: Vec<String> = list(io, folder)?.into_iter().filter(|name| name != LOCK_FILE).collect();
     match strays.first() {
         None => Ok(Found::New),
         Some(name) => Err(format_error(&path, format!("the file is missing, but {name} is there"))),
@@ -104,7 +112,7 @@ pub(crate) fn valid_page_size(size: usize) -> bool {
 pub(crate) fn begin_creation(io: &Arc<dyn Io>, folder: &Path) -> Result<()> {
     let marker = folder.join(CREATING_FILE);
     write(io, folder, &marker, b"This folder is being created.\n")?;
-    for name in io.list_dir(folder)? {
+    for name in list(io, folder)? {
         if name != CREATING_FILE && name != LOCK_FILE {
             io.remove_file(&folder.join(name))?;
         }
@@ -179,6 +187,19 @@ mod tests {
         io.remove_file(&folder.join(FORMAT_FILE)).expect("lost");
         write(&io, folder, &folder.join("system.myr"), b"data").expect("data");
         assert!(matches!(look(&io, folder), Err(Error::Format { .. })));
+    }
+
+    #[test]
+    fn the_folder_of_a_file_system_for_itself_is_not_ours() {
+        let io: Arc<dyn Io> = Arc::new(myriad_io::SimIo::new(1));
+        let folder = Path::new("/d");
+        let theirs = folder.join(LOST_AND_FOUND);
+        io.create_dir(&theirs).expect("folder");
+        assert!(matches!(look(&io, folder), Ok(Found::New)));
+        begin_creation(&io, folder).expect("begin");
+        end_creation(&io, folder, Format { page_size: 4096, uuid: [7; 16] }).expect("end");
+        assert!(matches!(look(&io, folder), Ok(Found::Existing(_))));
+        assert!(io.exists(&theirs).expect("still there"));
     }
 
     #[test]

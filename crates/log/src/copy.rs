@@ -87,13 +87,20 @@ impl LogCopy {
         let at = header.checkpoint;
         let buffer = AlignedBuf::new(CHUNK_BYTES as usize);
         let copy = LogCopy { file, source_capacity: header.capacity, header, at, buffer };
-        match copy.file.allocate(0, RING_START + copy.header.capacity) {
+        match copy.set_aside(copy.header.capacity) {
             Ok(()) => Ok(copy),
             Err(e) => {
                 copy.give_up(log);
                 Err(e)
             }
         }
+    }
+
+    /// Gives the file the length of such a ring, and room on the device where that costs nothing. The length first: where a
+    /// file system has no `fallocate`, zeros are written from the file's end on, and the log would wait for a ring of them.
+    fn set_aside(&self, capacity: u64) -> Result<()> {
+        self.file.set_len(RING_START + capacity)?;
+        self.file.allocate(0, RING_START + capacity)
     }
 
     /// The checkpoint from which recovery of the copy begins.
@@ -136,7 +143,7 @@ impl LogCopy {
         let first = self.header.checkpoint - self.header.checkpoint % BLOCK;
         while end.next_multiple_of(BLOCK) - first > self.header.capacity / 4 * 3 {
             let old = self.header.capacity;
-            self.file.allocate(RING_START + old, old)?;
+            self.set_aside(2 * old)?;
             let mut buffer = AlignedBuf::new(CHUNK_BYTES as usize);
             let (mut at, end) = (first, self.at.next_multiple_of(BLOCK));
             while at < end {

@@ -5,22 +5,22 @@
 //! has the file `INCOMPLETE`, which goes last, and no start takes it.
 
 mod file;
+mod files;
 
 use crate::engine::Engine;
 use crate::format::{self, Format};
-use myriad_base::{Error, Lsn, Result, SpaceId};
+use myriad_base::{Error, Lsn, Result};
 use myriad_buffer::Level;
 use myriad_io::Io;
 use myriad_log::{Log, LogCopy};
-use parking_lot::Mutex;
-use std::collections::{BTreeSet, VecDeque};
+use parking_lot::{Mutex, MutexGuard};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use file::FileCopy;
+use files::Files;
 
 /// How long a checkpoint waits for the copy of the log.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -28,7 +28,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const PAUSE: Duration = Duration::from_millis(2);
 /// How often the error log is told how far it is.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
-/// Rounds of copying files that were created during the round before.
+/// Pause of the thread that copies new files, when it has copied all.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Rounds of copying files that were created during the round before, in [`Backup::copy_all`].
 const ROUNDS_MAX: u32 = 5;
 
 /// How far a backup is.
@@ -60,7 +62,10 @@ struct Follower {
     /// `None` once it is finished or has failed.
     copy: Mutex<Option<LogCopy>>,
     failed: Mutex<Option<Error>>,
+    /// To the thread that copies the log.
     stop: AtomicBool,
+    /// To the thread that copies new files.
+    stop_files: AtomicBool,
 }
 
 /// A backup being made. Dropped before [`Backup::finish`] it removes what it copied.
@@ -69,14 +74,13 @@ pub struct Backup {
     /// `#myriad/` of the copy.
     folder: PathBuf,
     follower: Arc<Follower>,
+    files: Arc<Mutex<Files>>,
+    /// Copies the log.
     thread: Option<JoinHandle<()>>,
+    /// Copies new files.
+    keeper: Option<JoinHandle<()>>,
     checkpoint: Lsn,
-    waiting: VecDeque<String>,
-    current: Option<FileCopy>,
-    /// Names of the copy's files, whole ones.
-    copied: BTreeSet<String>,
     rounds: u32,
-    bytes: u64,
     whole: bool,
 }
 
@@ -101,24 +105,27 @@ impl Engine {
         let log = self.pool().log();
         let copy = LogCopy::begin(log, io, dir, patience).inspect_err(|_| clear(io, &folder))?;
         let checkpoint = copy.checkpoint();
-        let follower =
-            Arc::new(Follower { copy: Mutex::new(Some(copy)), failed: Mutex::new(None), stop: AtomicBool::new(false) });
+        let follower = Arc::new(Follower {
+            copy: Mutex::new(Some(copy)),
+            failed: Mutex::new(None),
+            stop: AtomicBool::new(false),
+            stop_files: AtomicBool::new(false),
+        });
+        let files = Arc::new(Mutex::new(Files::new(self, &folder)));
         let mut backup = Backup {
             engine: Arc::clone(self),
             folder,
             follower,
+            files,
             thread: None,
+            keeper: None,
             checkpoint,
-            waiting: VecDeque::new(),
-            current: None,
-            copied: BTreeSet::new(),
             rounds: 0,
-            bytes: 0,
             whole: false,
         };
         std::mem::forget(ending);
         backup.follow()?;
-        backup.list()?;
+        backup.files.lock().list()?;
         Ok(backup)
     }
 }
@@ -147,7 +154,11 @@ fn check_place(engine: &Engine, dir: &Path) -> Result<()> {
     if !dir.is_absolute() || dir.components().any(|c| c == std::path::Component::ParentDir) {
         return Err(Error::invalid(format!("the backup's folder {} is no absolute path", dir.display())));
     }
-    if resolved(dir).starts_with(resolved(&engine.parts.config.data_dir)) {
+    // `#myriad` may be a link to another disk, on either side.
+    let data_dir = &engine.parts.config.data_dir;
+    let ours = [resolved(data_dir), resolved(&data_dir.join(format::FOLDER))];
+    let places = [resolved(dir), resolved(&dir.join(format::FOLDER))];
+    if places.iter().any(|place| ours.iter().any(|own| place.starts_with(own))) {
         return Err(Error::invalid(format!("the backup's folder {} is in the data directory", dir.display())));
     }
     Ok(())
@@ -160,7 +171,7 @@ fn prepare_folder(io: &Arc<dyn Io>, dir: &Path, folder: &Path) -> Result<()> {
         dir.parent().map_or(Ok(()), |parent| io.sync_dir(parent))?;
     }
     io.create_dir(folder)?;
-    if let Some(name) = io.list_dir(folder)?.into_iter().find(|name| name != format::INCOMPLETE_FILE) {
+    if let Some(name) = format::list(io, folder)?.into_iter().find(|name| name != format::INCOMPLETE_FILE) {
         return Err(Error::invalid(format!("the backup's folder {} is not empty: it has {name}", folder.display())));
     }
     format::begin_backup(io, folder)?;
@@ -171,7 +182,7 @@ fn prepare_folder(io: &Arc<dyn Io>, dir: &Path, folder: &Path) -> Result<()> {
 fn clear(io: &Arc<dyn Io>, folder: &Path) {
     // There already, but for a failure of the very last step.
     let _ = format::begin_backup(io, folder);
-    let names = io.list_dir(folder).unwrap_or_default();
+    let names = format::list(io, folder).unwrap_or_default();
     for name in names.iter().filter(|name| *name != format::INCOMPLETE_FILE) {
         // What cannot be removed is in the way of the next backup, and says so then.
         let _ = io.remove_file(&folder.join(name));
@@ -184,22 +195,41 @@ impl Follower {
         let Some(following) = &mut *copy else { return Ok(false) };
         let done = following.advance(log);
         if let Err(e) = &done {
-            *self.failed.lock() = Some(e.clone());
-            if let Some(copy) = copy.take() {
-                copy.give_up(log);
-            }
+            self.fail(copy, log, e);
         }
         done
     }
 
+    /// The backup has come to nothing: the log waits for its copy no longer.
+    fn fail(&self, mut copy: MutexGuard<'_, Option<LogCopy>>, log: &Log, e: &Error) {
+        self.failed.lock().get_or_insert_with(|| e.clone());
+        if let Some(copy) = copy.take() {
+            copy.give_up(log);
+        }
+    }
+
     fn run(&self, engine: &Engine) {
-        while !self.stop.load(Ordering::Acquire) {
+        while !self.stop.load(Ordering::Acquire) && self.check().is_ok() {
             match self.step(engine.pool().log()) {
                 Ok(true) => {}
                 Ok(false) => std::thread::park_timeout(PAUSE),
                 Err(e) => {
                     let text = format!("the backup has failed: its copy of the log: {e}");
-                    return (engine.parts.report)(Level::Error, &text);
+                    (engine.parts.report)(Level::Error, &text);
+                }
+            }
+        }
+    }
+
+    /// Copies files that come while the server copies other things, so that they are not left for the end.
+    fn keep_up(&self, engine: &Engine, files: &Mutex<Files>) {
+        while !self.stop_files.load(Ordering::Acquire) && self.check().is_ok() {
+            match engine.check_open().and_then(|()| copy_new(&mut files.lock())) {
+                Ok(true) => {}
+                Ok(false) => std::thread::park_timeout(LOOK_EVERY),
+                Err(e) => {
+                    self.fail(self.copy.lock(), engine.pool().log(), &e);
+                    (engine.parts.report)(Level::Error, &format!("the backup has failed: {e}"));
                 }
             }
         }
@@ -210,33 +240,41 @@ impl Follower {
     }
 }
 
+/// Copies a part of what has come; false if nothing has.
+fn copy_new(files: &mut Files) -> Result<bool> {
+    if files.is_done() {
+        files.look()?;
+    }
+    let more = !files.is_done();
+    files.copy_part().map(|()| more)
+}
+
 impl Backup {
-    /// Files as they are now. Those created later are noted by the registry.
-    fn list(&mut self) -> Result<()> {
-        // None of them is just being created.
-        let _held = self.engine.parts.spaces.hold_names();
-        let names = self.engine.io().list_dir(&self.source())?;
-        self.waiting = names.into_iter().filter(|name| is_tablespace(name)).collect();
+    /// Starts the thread that copies the log.
+    fn follow(&mut self) -> Result<()> {
+        let (follower, engine) = (Arc::clone(&self.follower), Arc::clone(&self.engine));
+        self.thread = self.start("myriad-backup", move || follower.run(&engine))?;
         Ok(())
     }
 
-    fn source(&self) -> PathBuf {
-        self.engine.parts.config.data_dir.join(format::FOLDER)
+    /// From now on until [`Backup::finish`] a thread copies the files that come, where the engine has threads.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be started.
+    pub fn keep_up(&mut self) -> Result<()> {
+        let (follower, engine, files) = (Arc::clone(&self.follower), Arc::clone(&self.engine), Arc::clone(&self.files));
+        self.keeper = self.start("myriad-files", move || follower.keep_up(&engine, &files))?;
+        Ok(())
     }
 
-    /// Starts the thread that copies the log.
-    fn follow(&mut self) -> Result<()> {
+    fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) -> Result<Option<JoinHandle<()>>> {
         if !self.engine.parts.config.background_threads {
-            return Ok(());
+            return Ok(None);
         }
         // The list was good when the engine was opened.
         let _cpus = crate::open::background_cpus(&self.engine.parts.config);
-        let (follower, engine) = (Arc::clone(&self.follower), Arc::clone(&self.engine));
-        let started = std::thread::Builder::new().name("myriad-backup".into()).spawn(move || follower.run(&engine));
-        let no_thread =
-            |e: std::io::Error| Error::io("starting a thread", "myriad-backup", e.raw_os_error().unwrap_or(0));
-        self.thread = Some(started.map_err(no_thread)?);
-        Ok(())
+        let started = std::thread::Builder::new().name(name.into()).spawn(work);
+        started.map(Some).map_err(|e| Error::io("starting a thread", name, e.raw_os_error().unwrap_or(0)))
     }
 
     /// Copies a part; `None` when all files there were a moment ago are copied. What is copied is brought up to the
@@ -246,24 +284,24 @@ impl Backup {
     /// [`Error::CorruptPage`] for a page that can be read from nowhere; those of files and of the log. The backup is of no
     /// use then.
     pub fn copy_some(&mut self) -> Result<Option<BackupProgress>> {
-        if self.thread.is_none() {
-            while self.follower.step(self.engine.pool().log())? {}
-        }
-        self.follower.check()?;
-        self.engine.pool().check_poison()?;
-        if self.current.is_none() && self.waiting.is_empty() {
+        self.check()?;
+        let mut files = self.files.lock();
+        if files.is_done() {
             if self.rounds == ROUNDS_MAX {
                 return Ok(None);
             }
             self.rounds += 1;
-            let changed = self.engine.parts.spaces.hold_names().changed().to_vec();
-            self.catch_up(&changed)?;
-            if self.waiting.is_empty() {
-                return Ok(None);
-            }
         }
-        self.copy_part()?;
-        Ok(Some(self.progress()))
+        Ok(if copy_new(&mut files)? { Some(files.progress()) } else { None })
+    }
+
+    /// Whether it can still become whole. Where no thread copies the log, this does.
+    fn check(&self) -> Result<()> {
+        if self.thread.is_none() {
+            while self.follower.step(self.engine.pool().log())? {}
+        }
+        self.follower.check()?;
+        self.engine.pool().check_poison()
     }
 
     /// Copies all that [`Backup::copy_some`] has to copy, while `go_on` says so.
@@ -287,78 +325,32 @@ impl Backup {
         Ok(())
     }
 
-    /// What came and went: files that are gone leave the copy, new ones are to be copied.
-    fn catch_up(&mut self, changed: &[String]) -> Result<()> {
-        for name in changed {
-            let exists = self.engine.io().exists(&self.source().join(name))?;
-            if !exists && self.copied.remove(name) {
-                self.engine.io().remove_file(&self.folder.join(name))?;
-            } else if exists && !self.copied.contains(name) && is_tablespace(name) {
-                self.waiting.push_back(name.clone());
+    /// Copies what is known to be left, while `go_on` says so.
+    fn copy_rest(&self, go_on: &mut dyn FnMut(BackupProgress) -> bool) -> Result<()> {
+        let mut files = self.files.lock();
+        while !files.is_done() {
+            self.check()?;
+            files.copy_part()?;
+            if !go_on(files.progress()) {
+                return Err(Error::Interrupted);
             }
         }
         Ok(())
     }
 
-    fn copy_part(&mut self) -> Result<()> {
-        let mut copy = match self.current.take() {
-            Some(copy) => copy,
-            None => {
-                let Some(name) = self.waiting.pop_front() else { return Ok(()) };
-                match FileCopy::begin(self.engine.io(), &self.source(), &self.folder, name, self.engine.page_size())? {
-                    Some(copy) => {
-                        self.tell_if_missed(copy.space());
-                        copy
-                    }
-                    None => return Ok(()), // dropped meanwhile
-                }
-            }
-        };
-        self.bytes += copy.copy_extent(&self.engine)?;
-        if copy.is_done()? {
-            copy.finish()?;
-            self.copied.insert(copy.name);
-        } else {
-            self.current = Some(copy);
-        }
-        Ok(())
-    }
-
-    /// A file that cannot be used is copied as it is, and cannot be used in the copy.
-    fn tell_if_missed(&self, space: SpaceId) {
-        if let Err(e) = self.engine.parts.spaces.check_missed(space) {
-            (self.engine.parts.report)(Level::Warning, &format!("backup: {e}; its file is copied as it is"));
-        }
-    }
-
-    fn progress(&self) -> BackupProgress {
-        let current = u64::from(self.current.is_some());
-        let files = self.copied.len() as u64;
-        BackupProgress {
-            files,
-            files_total: files + current + self.waiting.len() as u64,
-            file_permille: self.current.as_ref().map_or(0, FileCopy::permille),
-            bytes: self.bytes,
-        }
-    }
-
-    /// Ends the backup: it is the state of this moment, or one during this call, when it returns. Waits for the
-    /// files that are left; creating, renaming and removing tablespaces waits meanwhile.
+    /// Ends the backup: it is the state of this moment, or one during this call, when it returns. Copies the
+    /// files that are left, while `go_on` says so; creating, renaming and removing tablespaces waits meanwhile.
     ///
     /// # Errors
-    /// As [`Backup::copy_some`]. What was copied is removed then.
-    pub fn finish(mut self) -> Result<BackupSummary> {
+    /// As [`Backup::copy_all`]. What was copied is removed then.
+    pub fn finish(mut self, go_on: &mut dyn FnMut(BackupProgress) -> bool) -> Result<BackupSummary> {
         let engine = Arc::clone(&self.engine);
         let log = engine.pool().log();
-        while self.current.is_some() || !self.waiting.is_empty() {
-            self.copy_some()?;
-        }
+        self.stop_keeping_up();
+        self.copy_rest(go_on)?;
         let names = engine.parts.spaces.hold_names();
-        self.catch_up(names.changed())?;
-        while self.current.is_some() || !self.waiting.is_empty() {
-            self.follower.check()?;
-            self.copy_part()?;
-        }
+        self.files.lock().catch_up(names.changed())?;
+        self.copy_rest(go_on)?;
         engine.check_open()?;
         let end = log.end_lsn();
         log.flush_to(end)?;
@@ -371,43 +363,51 @@ impl Backup {
         let format = Format { page_size: engine.page_size(), uuid: log.uuid() };
         format::end_backup(engine.io(), &self.folder, format)?;
         self.whole = true;
-        let (files, log_bytes) = (self.copied.len() as u64, end.0 - self.checkpoint.0);
+        let BackupProgress { files, bytes, .. } = self.files.lock().progress();
+        let log_bytes = end.0 - self.checkpoint.0;
         let text = format!(
             "backup: {} is whole: {files} files, {} MiB, and {} MiB of log",
             self.folder.display(),
-            self.bytes >> 20,
+            bytes >> 20,
             log_bytes >> 20
         );
         (engine.parts.report)(Level::Info, &text);
-        Ok(BackupSummary { files, bytes: self.bytes, log_bytes })
+        Ok(BackupSummary { files, bytes, log_bytes })
+    }
+
+    fn stop_keeping_up(&mut self) {
+        self.follower.stop_files.store(true, Ordering::Release);
+        if let Some(thread) = self.keeper.take() {
+            self.join(thread, "the thread that copied new files has panicked");
+        }
     }
 
     fn stop_following(&mut self) {
         self.follower.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            thread.thread().unpark();
-            if thread.join().is_err() {
-                let reason = "the thread that copied the log has panicked";
-                self.follower.failed.lock().get_or_insert_with(|| Error::invalid(reason));
-            }
+            self.join(thread, "the thread that copied the log has panicked");
+        }
+    }
+
+    fn join(&self, thread: JoinHandle<()>, panicked: &str) {
+        thread.thread().unpark();
+        if thread.join().is_err() {
+            self.follower.failed.lock().get_or_insert_with(|| Error::invalid(panicked));
         }
     }
 }
 
 impl Drop for Backup {
     fn drop(&mut self) {
+        self.stop_keeping_up();
         self.stop_following();
         if let Some(copy) = self.follower.copy.lock().take() {
             copy.give_up(self.engine.pool().log());
         }
-        self.current = None;
+        self.files.lock().close();
         if !self.whole {
             clear(self.engine.io(), &self.folder);
         }
         drop(Ending(&self.engine));
     }
-}
-
-fn is_tablespace(name: &str) -> bool {
-    name.ends_with(".myr")
 }

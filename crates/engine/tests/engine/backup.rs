@@ -2,7 +2,7 @@
 //! hold what they should is tested in `tests/simulation/hot.rs` and, on a server, in `tests/backup`.
 
 use super::*;
-use myriad_io::{CallKind, OpenMode};
+use myriad_io::{CallKind, Fault, OpenMode};
 
 type Said = Arc<Mutex<Vec<String>>>;
 
@@ -82,7 +82,7 @@ fn space_is_not_given_back_while_the_log_of_a_copy_has_changes_to_it() {
     while engine.background_step().unwrap() {}
     assert_eq!(io.calls(CallKind::Punch), punched, "given back");
     copy_all(&mut backup).unwrap();
-    let summary = backup.finish().unwrap();
+    let summary = backup.finish(&mut |_| true).unwrap();
     assert_eq!(summary.files, 4);
     let (copy, said) = open_copy(&io).unwrap();
     assert_eq!(*said.lock().unwrap(), [""; 0]);
@@ -128,7 +128,7 @@ fn a_damaged_page_ends_a_backup_unless_it_is_in_memory_or_not_in_use() {
     // All of it is in memory.
     damage(&io, "d.", leaf);
     let backup = engine.backup(Path::new("/copy")).unwrap();
-    backup.finish().unwrap();
+    backup.finish(&mut |_| true).unwrap();
     let (copy, said) = open_copy(&io).unwrap();
     assert_eq!((rows(&copy, "d/t").len(), said.lock().unwrap().len()), (100, 0));
     drop((copy, engine));
@@ -151,7 +151,7 @@ fn a_damaged_page_ends_a_backup_unless_it_is_in_memory_or_not_in_use() {
     file.write_at(&bytes, leaf * 4096).unwrap();
     damage(&io, "d.", unused);
     let backup = engine.backup(Path::new("/second")).unwrap();
-    backup.finish().unwrap();
+    backup.finish(&mut |_| true).unwrap();
     let said = said.lock().unwrap();
     assert!(said.len() == 1 && said[0].contains("not in use"), "{said:?}");
 }
@@ -179,7 +179,7 @@ fn a_backup_that_is_stopped_or_too_slow_leaves_nothing_usable() {
     copy_all(&mut backup).unwrap();
     overwrite(&engine, "d/t", 100, 2);
     engine.checkpoint_now().unwrap();
-    let slow = backup.finish().expect_err("the log is gone");
+    let slow = backup.finish(&mut |_| true).expect_err("the log is gone");
     assert!(slow.to_string().contains("overwritten before it was copied"), "{slow}");
     assert!(matches!(open_copy(&io), Err(Error::Format { .. })));
     assert_eq!(rows(&engine, "d/t").len(), 100);
@@ -187,8 +187,76 @@ fn a_backup_that_is_stopped_or_too_slow_leaves_nothing_usable() {
     // A stop does not wait for a backup, which fails then.
     let backup = engine.backup(Path::new("/copy")).unwrap();
     engine.close(CloseMode::Clean).unwrap();
-    assert!(backup.finish().is_err());
+    assert!(backup.finish(&mut |_| true).is_err());
     assert!(matches!(open_copy(&io), Err(Error::Format { .. })));
+}
+
+/// Waits until there is such a file in the copy.
+fn wait_for_copy(io: &SimIo, name: &str) {
+    let begun = std::time::Instant::now();
+    while !io.list_dir(Path::new("/copy/#myriad")).unwrap().iter().any(|f| f.starts_with(name)) {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{name} is left for the end");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn files_that_come_after_the_copy_are_not_left_for_the_end() {
+    let (io, engine, said) = simulated(true);
+    engine.create_table("a/old", &spec()).unwrap();
+    fill_pages(&engine, "a/old", 100, 1);
+    let mut backup = engine.backup(Path::new("/copy")).unwrap();
+    copy_all(&mut backup).unwrap();
+    backup.keep_up().unwrap();
+    engine.create_table("new/t", &spec()).unwrap();
+    wait_for_copy(&io, "new.");
+    // The log has what comes into it.
+    fill_pages(&engine, "new/t", 1000, 1);
+    engine.create_table("newer/t", &spec()).unwrap();
+    wait_for_copy(&io, "newer.");
+    assert_eq!(backup.finish(&mut |_| true).unwrap().files, 5);
+    let (copy, told) = open_copy(&io).unwrap();
+    assert_eq!((rows(&copy, "new/t").len(), rows(&copy, "newer/t").len(), rows(&copy, "a/old").len()), (1000, 0, 100));
+    assert_eq!((said.lock().unwrap().len(), told.lock().unwrap().len()), (0, 0));
+}
+
+#[test]
+fn a_new_file_that_cannot_be_copied_ends_the_backup_at_once() {
+    let (io, engine, said) = simulated(true);
+    let mut backup = engine.backup(Path::new("/copy")).unwrap();
+    copy_all(&mut backup).unwrap();
+    backup.keep_up().unwrap();
+    io.inject(CallKind::Write, "/copy/#myriad/new.", 0, Fault::Enospc, true);
+    engine.create_table("new/t", &spec()).unwrap();
+    let begun = std::time::Instant::now();
+    while said.lock().unwrap().is_empty() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the error log knows nothing of it");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(said.lock().unwrap()[0].contains("the backup has failed"), "{:?}", said.lock().unwrap());
+    assert!(matches!(backup.finish(&mut |_| true), Err(Error::DiskFull { .. })));
+    assert_eq!(io.list_dir(Path::new("/copy/#myriad")).unwrap(), ["INCOMPLETE"]);
+    fill_pages(&engine, "new/t", 10, 1);
+}
+
+#[test]
+fn the_end_of_a_backup_can_be_interrupted() {
+    let (io, engine, _) = simulated(false);
+    let mut backup = engine.backup(Path::new("/copy")).unwrap();
+    copy_all(&mut backup).unwrap();
+    engine.create_table("new/t", &spec()).unwrap();
+    fill_pages(&engine, "new/t", 1000, 1);
+    let mut parts = 0;
+    let stopped = backup.finish(&mut |_| {
+        parts += 1;
+        parts < 2
+    });
+    assert_eq!((stopped, parts), (Err(Error::Interrupted), 2));
+    assert_eq!(io.list_dir(Path::new("/copy/#myriad")).unwrap(), ["INCOMPLETE"]);
+    engine.create_table("newer/t", &spec()).unwrap();
+    engine.backup(Path::new("/copy")).unwrap().finish(&mut |_| true).unwrap();
+    let (copy, _) = open_copy(&io).unwrap();
+    assert_eq!((rows(&copy, "new/t").len(), rows(&copy, "newer/t").len()), (1000, 0));
 }
 
 #[test]
@@ -201,6 +269,20 @@ fn refused_places() {
     for bad in [data.clone(), data.join("x/y"), dir.path().join("link/x"), data.join("../data/x"), "x".into()] {
         assert!(matches!(engine.backup(&bad), Err(Error::Invalid { .. })), "{}", bad.display());
     }
+    drop(engine);
+    // The engine's folder on another disk.
+    let disk = dir.path().join("disk");
+    std::fs::rename(data.join("#myriad"), &disk).unwrap();
+    std::os::unix::fs::symlink(&disk, data.join("#myriad")).unwrap();
+    let linked = dir.path().join("linked");
+    std::fs::create_dir_all(disk.join("empty")).unwrap();
+    std::fs::create_dir(&linked).unwrap();
+    std::os::unix::fs::symlink(disk.join("empty"), linked.join("#myriad")).unwrap();
+    let engine = Engine::open_with(config(&data), None).unwrap();
+    for bad in [disk.clone(), disk.join("backup"), linked] {
+        assert!(matches!(engine.backup(&bad), Err(Error::Invalid { .. })), "{}", bad.display());
+    }
+    assert!(!disk.join("backup").exists());
     let taken = dir.path().join("taken");
     std::fs::create_dir_all(taken.join("#myriad")).unwrap();
     std::fs::write(taken.join("#myriad/mine"), "kept").unwrap();
@@ -213,7 +295,7 @@ fn refused_places() {
     engine.set(Setting::RedoLog(true)).unwrap();
     engine.create_table("d/t", &spec()).unwrap();
     fill(&engine, "d/t", 1000);
-    engine.backup(&dir.path().join("good")).unwrap().finish().unwrap();
+    engine.backup(&dir.path().join("good")).unwrap().finish(&mut |_| true).unwrap();
     let copy = Engine::open_with(config(dir.path().join("good")), None).unwrap();
     assert_eq!(rows(&copy, "d/t").len(), 1000);
 }

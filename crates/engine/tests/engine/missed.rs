@@ -149,7 +149,7 @@ fn a_backup_refuses_the_same_file() {
     insert(&engine, "e/t", 5000..5100).unwrap();
     let mut backup = engine.backup(Path::new("/copy")).unwrap();
     while backup.copy_some().unwrap().is_some() {}
-    backup.finish().unwrap();
+    backup.finish(&mut |_| true).unwrap();
     assert!(warnings.lock().unwrap().iter().any(|w| w.contains("copied as it is")), "{:?}", warnings.lock().unwrap());
     let config = EngineConfig { background_threads: false, ..config("/copy") };
     let copy = Engine::open_with(config, Some(Arc::new(io.clone()))).unwrap();

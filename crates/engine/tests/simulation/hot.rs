@@ -55,7 +55,7 @@ impl World {
     }
 
     fn end_hot_backup(&mut self, backup: Backup, dir: String) -> End {
-        if let Err(e) = backup.finish() {
+        if let Err(e) = backup.finish(&mut |_| true) {
             return self.no_backup(&dir, e);
         }
         say!(self, "backup whole");

@@ -89,6 +89,8 @@ pub(super) struct Disk {
     power: Option<u64>,
     off: bool,
     pub(super) capacity: Option<u64>,
+    /// Room is set aside by writing zeros.
+    pub(super) no_fallocate: bool,
     pub(super) holdup: Option<Arc<Holdup>>,
     pub(super) random: Random,
 }
@@ -111,6 +113,7 @@ impl Disk {
             power: None,
             off: false,
             capacity: None,
+            no_fallocate: false,
             holdup: None,
             random: Random::from_seed(seed),
         }
@@ -150,6 +153,7 @@ impl Disk {
             durable_names: self.durable_names.clone(),
             name_changes: self.name_changes.clone(),
             capacity: self.capacity,
+            no_fallocate: self.no_fallocate,
             ..Disk::new(seed)
         }
     }

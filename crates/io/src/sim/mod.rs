@@ -126,6 +126,11 @@ impl SimIo {
         self.disk.lock().capacity = bytes;
     }
 
+    /// From now on room is set aside as where a file system has no `fallocate`: zeros are written from the file's end on.
+    pub fn forget_fallocate(&self) {
+        self.disk.lock().no_fallocate = true;
+    }
+
     /// Bytes that all files have together.
     pub fn used_bytes(&self) -> u64 {
         self.disk.lock().used_bytes()
@@ -292,7 +297,16 @@ impl File for SimFile {
     }
 
     fn allocate(&self, off: u64, len: u64) -> Result<()> {
-        self.change(CallKind::Allocate, "fallocate", Pending::Grow(off + len))
+        if !self.disk.lock().no_fallocate {
+            return self.change(CallKind::Allocate, "fallocate", Pending::Grow(off + len));
+        }
+        let mut at = self.len()?;
+        while at < off + len {
+            let zeros = AlignedBuf::new((off + len - at).min(256 << 10) as usize);
+            self.write_at(&zeros, at)?;
+            at += zeros.len() as u64;
+        }
+        Ok(())
     }
 
     fn punch_hole(&self, off: u64, len: u64) -> Result<()> {

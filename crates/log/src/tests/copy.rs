@@ -4,7 +4,7 @@ use super::{append, body, config, disk, dyn_io, open, open_in, Frame};
 use crate::{Log, LogConfig, LogCopy};
 use myriad_base::random::Random;
 use myriad_base::{Error, Lsn};
-use myriad_io::{Io, SimIo};
+use myriad_io::{CallKind, Io, SimIo};
 use std::path::Path;
 use std::time::Duration;
 
@@ -96,6 +96,35 @@ fn a_copy_that_is_too_slow_fails_and_the_log_goes_on() {
     append(&log, &[2; 10_000]);
     log.checkpoint(log.end_lsn(), &[]).unwrap();
     assert_eq!(log.redo_start(), log.end_lsn());
+}
+
+#[test]
+fn no_ring_of_zeros_is_written_where_there_is_no_fallocate() {
+    let config = config(256 << 10, 64 << 10);
+    let io = disk(1, config);
+    let (log, _) = open(&io, config);
+    io.forget_fallocate();
+    let before = io.calls(CallKind::Write);
+    let mut copy = begin(&io, &log, Duration::ZERO);
+    assert_eq!(io.calls(CallKind::Write), before, "while the log waits for the copy");
+    let mut all = Vec::new();
+    for _ in 0..30 {
+        all.push(append(&log, &[1; 10_000]));
+        log.write_to(log.end_lsn()).unwrap();
+        let before = io.calls(CallKind::Write);
+        let mut steps = 0;
+        while copy.advance(&log).unwrap() {
+            steps += 1;
+        }
+        // The ring is doubled once; nothing lies in odd laps of it.
+        assert_eq!(io.calls(CallKind::Write) - before, steps);
+        log.checkpoint(log.end_lsn(), &[]).unwrap();
+    }
+    log.flush_to(log.end_lsn()).unwrap();
+    let (from, end) = (copy.checkpoint(), log.end_lsn());
+    copy.finish(&log, end).unwrap();
+    io.sync_dir(Path::new("/c/#myriad")).unwrap();
+    assert_eq!(frames(&io.crash(1), config), (from, all, end));
 }
 
 #[test]

@@ -20,7 +20,7 @@ mod walk;
 pub use heads::{
     read_head, read_heads, thread_count, uring_available, FileSystem, Head, HeadOptions, Named, NextFile, SecondRead,
 };
-pub use walk::EXTENSION;
+pub use walk::{EXTENSION, LOST_AND_FOUND};
 
 use crate::header::{SpaceHeader, HEADER_READ_BYTES};
 use crate::space::GROWTH_PAGES_MIN;

@@ -102,7 +102,13 @@ fn a_sound_folder_gives_nothing() {
     for name in ["FORMAT", "redo.log", "what.txt", "d.16.myr.bak"] {
         place.write(name, b"whatever");
     }
+    // A file system's own, in its root.
+    fs::create_dir_all(place.at("lost+found")).unwrap();
+    place.write("lost+found/d.16.myr", &bytes(16, 16));
     assert!(place.check().is_empty());
+    fs::create_dir_all(place.at("below/lost+found")).unwrap();
+    place.write("below/lost+found/d.16.myr", &bytes(16, 16));
+    assert_eq!(place.check(), ["16 below/lost+found/d.16.myr DUPLICATE d.16.myr"]);
 }
 
 #[test]

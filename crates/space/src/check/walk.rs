@@ -12,6 +12,9 @@ const DEPTH_MAX: usize = 32;
 /// The extension of tablespace files.
 pub const EXTENSION: &str = "myr";
 
+/// What some file systems have in their root, for themselves.
+pub const LOST_AND_FOUND: &str = "lost+found";
+
 /// Files given in the order of their inodes; see [`NextFile`](super::NextFile).
 const BATCH: usize = 8192;
 
@@ -96,6 +99,9 @@ impl Walk {
             Err(e) => return self.odd(&path, Problem::Unreadable, format!("cannot be looked at: {e}")),
         };
         if kind.is_dir() {
+            if self.open.len() == 1 && path.as_os_str() == LOST_AND_FOUND {
+                return None;
+            }
             if self.open.len() == DEPTH_MAX {
                 return self.odd(&path, Problem::Unreadable, "the folder lies too deep: not looked into".into());
             }
