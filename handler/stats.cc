@@ -105,8 +105,12 @@ int ha_myriad::info(uint flag) {
     errkey = session ? session->duplicate_key : MAX_KEY;
   }
   if (!(flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME | HA_STATUS_AUTO))) return 0;
+  /* The size of the indexes is for people, who ask for times or all sizes as well; plans do not look at it. */
+  const bool wants_rows = flag & HA_STATUS_VARIABLE;
+  const bool wants_sizes = wants_rows && (flag & (HA_STATUS_TIME | HA_STATUS_VARIABLE_EXTRA));
   myriad_table_stats core_stats;
-  myriad_status status = myriad_table_info(m_table, false, &core_stats);
+  myriad_status status = myriad_table_info(
+      m_table, wants_sizes ? MYRIAD_INFO_SIZES : (wants_rows ? MYRIAD_INFO_ROWS : MYRIAD_INFO_COUNTERS), &core_stats);
   if (status != MYRIAD_OK) {
     /* The server goes on, and would take 0 rows for "nothing to do" where reading the table would give the error. */
     if (!stats.records) stats.records = 1;
@@ -121,14 +125,14 @@ int ha_myriad::info(uint flag) {
     stats.auto_increment_value = next ? next : 1;
   }
   if (flag & HA_STATUS_CONST) stats.block_size = uint(m_page_size);
-  if (flag & HA_STATUS_VARIABLE) {
+  if (wants_rows) {
     stats.records = core_stats.rows;
     /* A plan must not rely on "exactly empty": another session may have committed rows by the time it runs. With OPEN,
        SYSTEM_TIME partitions ask how full they are. */
     if (!stats.records && !(flag & (HA_STATUS_TIME | HA_STATUS_OPEN))) stats.records = 1;
     stats.deleted = 0;
     stats.data_file_length = core_stats.data_bytes;
-    stats.index_file_length = core_stats.index_bytes;
+    if (wants_sizes) stats.index_file_length = core_stats.index_bytes;
     stats.delete_length = core_stats.free_bytes;
     stats.mean_rec_length = ulong(core_stats.rows ? core_stats.mean_row_bytes : 0);
     stats.mrr_length_per_rec = ref_length + sizeof(void *);
@@ -136,10 +140,11 @@ int ha_myriad::info(uint flag) {
   if (!m_share || !(flag & (HA_STATUS_CONST | HA_STATUS_VARIABLE))) return 0;
   mysql_mutex_lock(&m_share->mutex);
   ulonglong rows = m_share->sampled_rows;
-  bool stale = !m_share->sampled || core_stats.rows > 2 * rows + (rows ? 4 : 0) || core_stats.rows + 16 < rows / 2;
+  bool stale = wants_rows && (!m_share->sampled || core_stats.rows > 2 * rows + (rows ? 4 : 0) ||
+                              core_stats.rows + 16 < rows / 2);
   bool newer = m_share->version != m_stats_version;
   mysql_mutex_unlock(&m_share->mutex);
-  if (stale && (flag & HA_STATUS_VARIABLE)) refresh_rows_per_key(false);
+  if (stale) refresh_rows_per_key(false);
   if (stale || newer || (flag & HA_STATUS_CONST)) copy_rows_per_key();
   return 0;
 }
@@ -191,7 +196,7 @@ double ha_myriad::read_time(uint index, uint ranges, ha_rows rows) {
 int ha_myriad::analyze(THD *, HA_CHECK_OPT *) {
   /* info() is given the same then, or says what is wrong. */
   myriad_table_stats closely;
-  myriad_table_info(m_table, true, &closely);
+  myriad_table_info(m_table, MYRIAD_INFO_CLOSELY, &closely);
   info(HA_STATUS_VARIABLE | HA_STATUS_TIME);
   refresh_rows_per_key(true);
   copy_rows_per_key();

@@ -37,6 +37,19 @@ pub struct TableStats {
     pub auto_increment_next: u64,
 }
 
+/// How much [`Table::info_of`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Times and the AUTO_INCREMENT counter: no page is looked at.
+    Counters,
+    /// As well what the clustered index tells, which is what a plan needs.
+    Rows,
+    /// All.
+    Sizes,
+    /// All, from more pages, which are read where they are not in memory. The others tell the same for a moment.
+    Closely,
+}
+
 impl Table {
     /// `db/table`, as it was when the table was opened.
     pub fn name(&self) -> &str {
@@ -75,16 +88,15 @@ impl Table {
     /// # Errors
     /// Those of reading pages.
     pub fn info(&self) -> Result<TableStats> {
-        stats::table_stats(&self.engine, &self.share)
+        self.info_of(Detail::Sizes)
     }
 
-    /// As [`Table::info`], from more pages, which are read where they are not in memory; [`Table::info`] tells the same for a
-    /// moment.
+    /// As [`Table::info`]; what is not asked for is 0.
     ///
     /// # Errors
     /// Those of reading pages.
-    pub fn analyze(&self) -> Result<TableStats> {
-        stats::analyze(&self.engine, &self.share)
+    pub fn info_of(&self, detail: Detail) -> Result<TableStats> {
+        stats::table_stats(&self.engine, &self.share, detail)
     }
 
     /// Entries from places spread over an index, in key order: `visit(key, new_page)` until it returns false.
