@@ -136,6 +136,26 @@ pub unsafe extern "C" fn myriad_sample_index(
     })
 }
 
+/// Keeps what was learned from samples.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_keep_samples(t: *mut TableHandle, numbers: *const u64, count: usize) {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    // SAFETY: an array of `count` numbers by contract.
+    let numbers = unsafe { std::slice::from_raw_parts(numbers, count) };
+    guard_value(Some(&t.engine), (), || t.table.keep_samples(numbers));
+}
+
+/// What was kept, if it is as much.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_kept_samples(t: *mut TableHandle, numbers: *mut u64, count: usize) -> bool {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    // SAFETY: an array of `count` numbers by contract.
+    let numbers = unsafe { std::slice::from_raw_parts_mut(numbers, count) };
+    guard_value(Some(&t.engine), false, || t.table.kept_samples(numbers))
+}
+
 /// Estimated entries between two keys.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_records_in_range(

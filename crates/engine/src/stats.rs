@@ -8,6 +8,7 @@ use myriad_base::{IndexId, PageId, Result};
 use myriad_btree::{Leaf, Looks, RangeEstimate, SeenLeaves};
 use myriad_buffer::{BufferPool, FrameNo, SeenPage};
 use myriad_txn::Index;
+use parking_lot::Mutex;
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -24,6 +25,8 @@ pub(crate) struct CachedStats {
     /// Rows of a thousand leaves when leaves spread over the table were last in memory, or read; 0 = never. Not renewed
     /// with the others, as it is better than what the ends tell.
     rows_per_1000_leaves: AtomicU64,
+    /// See [`crate::Table::keep_samples`].
+    pub(crate) samples: Mutex<Box<[u64]>>,
 }
 
 /// What the clustered index told.

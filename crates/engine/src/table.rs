@@ -107,6 +107,21 @@ impl Table {
         stats::sample(&self.engine, self.share.index(index_no)?, pages.max(1) as usize, visit)
     }
 
+    /// Keeps what somebody has learned from samples, numbers that mean something to him, for who opens this definition later.
+    pub fn keep_samples(&self, samples: &[u64]) {
+        *self.share.stats.samples.lock() = samples.into();
+    }
+
+    /// What was kept last; `false`, and `out` is as it was, unless it is of this length.
+    pub fn kept_samples(&self, out: &mut [u64]) -> bool {
+        let kept = self.share.stats.samples.lock();
+        let fits = !kept.is_empty() && kept.len() == out.len();
+        if fits {
+            out.copy_from_slice(&kept);
+        }
+        fits
+    }
+
     /// Estimated entries between two prefixes of keys (the lower one inclusive; `None` = unbounded). At least 1.
     ///
     /// # Errors

@@ -160,3 +160,35 @@ fn who_asks_beside_a_writer_spoils_no_statistics() {
         stop.store(true, Ordering::Release);
     });
 }
+
+/// Nobody has the table open for a while, then it is opened as it was, or another one in its place.
+#[test]
+fn statistics_outlive_the_open_table() {
+    let io = SimIo::new(18);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 100);
+    let open = || engine.open_table("d/t").unwrap();
+    let kept = |len: usize| {
+        let mut samples = vec![0; len];
+        open().kept_samples(&mut samples).then_some(samples)
+    };
+    assert_eq!((kept(3), open().info().unwrap().rows), (None, 100));
+    open().keep_samples(&[100, 3, 1]);
+    let accessed = work::of_thread().pages_accessed;
+    assert_eq!((kept(3), open().info().unwrap().rows), (Some(vec![100, 3, 1]), 100));
+    assert_eq!(work::of_thread().pages_accessed, accessed);
+    assert_eq!(kept(2), None);
+    // Many others are opened meanwhile.
+    for n in 0..20 {
+        engine.create_table(&format!("d/other{n}"), &spec()).unwrap();
+        engine.open_table(&format!("d/other{n}")).unwrap();
+    }
+    assert!(kept(3).is_some());
+    engine.truncate_table("d/t", 1).unwrap();
+    assert_eq!((kept(3), open().info().unwrap().rows), (None, 0));
+    // Not even if nobody had it open.
+    open().keep_samples(&[0, 1, 1]);
+    engine.truncate_table("d/t", 1).unwrap();
+    assert_eq!(kept(3), None);
+}
