@@ -14,10 +14,10 @@ public:
   Myriad_share();
   ~Myriad_share() override;
   mysql_mutex_t mutex;
-  bool sampled = false;
-  ulonglong sampled_rows = 0;
-  uint version = 0;                             /* raised at each sampling */
-  std::vector<std::vector<ulong>> rows_per_key; /* by server key number and part */
+  uint version = 0; /* raised at each sampling */
+  /* The rows there were; for each index that the server knows, in the core's order, the rows for each value of its
+     first part, of its first two, and so on. Empty: not sampled yet. */
+  std::vector<uint64_t> samples;
 };
 
 class Inplace_alter;
@@ -279,6 +279,8 @@ private:
   void end_own_reads();
 
   void refresh_rows_per_key(bool thorough);
+  void share_samples(std::vector<uint64_t> *samples);
+  bool adopt_kept_samples(ulonglong rows);
   void copy_rows_per_key();
 
   handlerton *m_hton;

@@ -340,11 +340,20 @@ typedef struct {
 } myriad_work;
 uint64_t myriad_thread_pages_read(void);  /* pages that the calling thread has read from their files since it began */
 void myriad_thread_work(myriad_work *out);
-/* `closely`: from more pages, which are read where they are not in memory; calls without it give the same for a moment. */
-myriad_status myriad_table_info(myriad_table *, bool closely, myriad_table_stats *out);
+/* How much is wanted; the rest is 0. */
+typedef enum {
+  MYRIAD_INFO_COUNTERS = 0, /* times and auto_increment_next: no page is looked at */
+  MYRIAD_INFO_ROWS,         /* all but index_bytes */
+  MYRIAD_INFO_SIZES,
+  MYRIAD_INFO_CLOSELY       /* from more pages, which are read where they are not in memory; the others tell the same for a moment */
+} myriad_info_detail;
+myriad_status myriad_table_info(myriad_table *, myriad_info_detail, myriad_table_stats *out);
 /* Distinct prefixes: for index `no`, the mean number of rows for each distinct value of its first k columns cannot be known by
    the core; the shim samples keys instead: calls back with up to `limit` entries from random places, in key order. */
 myriad_status myriad_sample_index(myriad_table *, uint32_t index_no, uint32_t pages, bool (*)(void *arg, const uint8_t *key, size_t len, bool new_page), void *arg);
+/* Keeps what the samples told, at least one number, for who opens the same definition later; gives it, if it is as much. */
+void myriad_table_keep_samples(myriad_table *, const uint64_t *numbers, size_t count);
+bool myriad_table_kept_samples(myriad_table *, uint64_t *numbers, size_t count);
 /* Estimated entries from those that begin with `low` to those that begin with `high`, these left out with `below_high`;
    null = unbounded. At least 1. */
 myriad_status myriad_records_in_range(myriad_table *, uint32_t index_no, const uint8_t *low, size_t low_len,

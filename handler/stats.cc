@@ -13,30 +13,29 @@ struct Sampler {
   explicit Sampler(const IndexPlan &plan) : index(plan), changes(plan.parts.size(), 0) {}
   const IndexPlan &index;
   std::vector<ulonglong> changes;
-  std::vector<size_t> previous_ends;
   myriad::Buffer previous;
-  ulonglong entries = 0, compared = 0, pages = 0;
+  ulonglong entries = 0, pages = 0;
 
   void add(const uchar *key, size_t length, bool new_page) {
     entries++;
-    if (new_page) pages++;
-    std::vector<size_t> ends;
-    const uchar *at = key, *end = key + length;
-    for (const auto &part : index.parts) {
-      at = skip_part(part, at, end);
-      if (!at) return;
-      ends.push_back(size_t(at - key));
-    }
-    if (!new_page && !previous_ends.empty()) {
-      compared++;
-      bool same = true;
-      for (size_t i = 0; i < ends.size(); i++) {
-        same = same && ends[i] == previous_ends[i] && !memcmp(key, previous.data(), ends[i]);
-        if (!same) changes[i]++;
-      }
-    }
+    if (new_page)
+      pages++;
+    else
+      compare(key, length);
     previous.assign(key, length);
-    previous_ends.swap(ends);
+  }
+
+  /* A part that lies within what is equal is the same: it says itself where it ends. */
+  void compare(const uchar *key, size_t length) {
+    const uchar *end = key + length, *equal_end = key + std::min(length, previous.size());
+    equal_end = std::mismatch(key, equal_end, previous.data()).first;
+    const uchar *at = key;
+    size_t same = 0;
+    for (; same < changes.size(); same++) {
+      at = skip_part(index.parts[same], at, end);
+      if (!at || at > equal_end) break;
+    }
+    for (; same < changes.size(); same++) changes[same]++;
   }
 
   /* Rows for each value of the first part + 1 columns. */
@@ -56,6 +55,13 @@ bool sample_entry(void *arg, const uint8_t *key, size_t length, bool new_page) {
   return true;
 }
 
+/* Whether the table has grown or shrunk so much since it was sampled that it must be done again. */
+bool are_stale(const std::vector<uint64_t> &samples, ulonglong rows) {
+  if (samples.empty()) return true;
+  const ulonglong then = samples[0];
+  return rows > 2 * then + (then ? 4 : 0) || rows + 16 < then / 2;
+}
+
 }  // namespace
 
 Myriad_share::Myriad_share() { mysql_mutex_init(0, &mutex, MY_MUTEX_INIT_FAST); }
@@ -63,36 +69,55 @@ Myriad_share::~Myriad_share() { mysql_mutex_destroy(&mutex); }
 
 /* Samples each index and leaves the result in the share. */
 void ha_myriad::refresh_rows_per_key(bool thorough) {
-  ulonglong rows = stats.records;
-  std::vector<std::vector<ulong>> result(table->s->keys);
-  for (uint no = 0; no < table->s->keys; no++) {
-    const IndexPlan &index = m_plan->index(no);
+  const ulonglong rows = stats.records;
+  std::vector<uint64_t> samples{rows};
+  for (const IndexPlan &index : m_plan->indexes()) {
+    if (index.server_no == UINT32_MAX) continue;
+    const size_t first = samples.size();
     /* 0 is "unknown" to the server; of an empty table the cardinality is known. */
-    result[no].assign(index.parts.size(), rows ? 0 : 1);
+    samples.resize(first + index.parts.size(), rows ? 0 : 1);
     bool trivial = index.unique && index.parts.size() == 1 && !index.has_nullable;
     if (!trivial && rows) {
       Sampler sampler(index);
       myriad_sample_index(m_table, index.core_no, thorough ? SAMPLE_PAGES_ANALYZE : SAMPLE_PAGES_AT_OPEN, sample_entry,
                           &sampler);
-      for (size_t i = 0; i < index.parts.size(); i++) result[no][i] = sampler.rows_per_value(i, rows);
+      for (size_t i = 0; i < index.parts.size(); i++) samples[first + i] = sampler.rows_per_value(i, rows);
     }
-    if (index.unique && !index.has_nullable && rows) result[no].back() = 1;
+    if (index.unique && !index.has_nullable && rows) samples.back() = 1;
   }
+  myriad_table_keep_samples(m_table, samples.data(), samples.size());
+  share_samples(&samples);
+}
+
+void ha_myriad::share_samples(std::vector<uint64_t> *samples) {
   mysql_mutex_lock(&m_share->mutex);
-  m_share->rows_per_key.swap(result);
-  m_share->sampled = true;
-  m_share->sampled_rows = rows;
+  m_share->samples.swap(*samples);
   m_share->version++;
   mysql_mutex_unlock(&m_share->mutex);
 }
 
+/* Takes what the core has kept since the table was open before, if that is still good. */
+bool ha_myriad::adopt_kept_samples(ulonglong rows) {
+  size_t count = 1;
+  for (const IndexPlan &index : m_plan->indexes())
+    if (index.server_no != UINT32_MAX) count += index.parts.size();
+  std::vector<uint64_t> samples(count);
+  if (!myriad_table_kept_samples(m_table, samples.data(), count) || are_stale(samples, rows)) return false;
+  share_samples(&samples);
+  return true;
+}
+
 void ha_myriad::copy_rows_per_key() {
   mysql_mutex_lock(&m_share->mutex);
-  for (uint no = 0; no < table->s->keys && no < m_share->rows_per_key.size(); no++) {
-    KEY &key = table->key_info[no];
-    const auto &own = m_share->rows_per_key[no];
-    if (!key.rec_per_key) continue;
-    for (uint i = 0; i < key.ext_key_parts; i++) key.rec_per_key[i] = i < own.size() ? own[i] : 1;
+  size_t at = 1;
+  for (const IndexPlan &index : m_plan->indexes()) {
+    if (index.server_no == UINT32_MAX) continue;
+    const size_t parts = index.parts.size();
+    if (at + parts > m_share->samples.size()) break;
+    KEY &key = table->key_info[index.server_no];
+    for (uint i = 0; key.rec_per_key && i < key.ext_key_parts; i++)
+      key.rec_per_key[i] = i < parts ? ulong(m_share->samples[at + i]) : 1;
+    at += parts;
   }
   m_stats_version = m_share->version;
   mysql_mutex_unlock(&m_share->mutex);
@@ -105,8 +130,12 @@ int ha_myriad::info(uint flag) {
     errkey = session ? session->duplicate_key : MAX_KEY;
   }
   if (!(flag & (HA_STATUS_VARIABLE | HA_STATUS_CONST | HA_STATUS_TIME | HA_STATUS_AUTO))) return 0;
+  /* The size of the indexes is for people, who ask for times or all sizes as well; plans do not look at it. */
+  const bool wants_rows = flag & HA_STATUS_VARIABLE;
+  const bool wants_sizes = wants_rows && (flag & (HA_STATUS_TIME | HA_STATUS_VARIABLE_EXTRA));
   myriad_table_stats core_stats;
-  myriad_status status = myriad_table_info(m_table, false, &core_stats);
+  myriad_status status = myriad_table_info(
+      m_table, wants_sizes ? MYRIAD_INFO_SIZES : (wants_rows ? MYRIAD_INFO_ROWS : MYRIAD_INFO_COUNTERS), &core_stats);
   if (status != MYRIAD_OK) {
     /* The server goes on, and would take 0 rows for "nothing to do" where reading the table would give the error. */
     if (!stats.records) stats.records = 1;
@@ -121,25 +150,24 @@ int ha_myriad::info(uint flag) {
     stats.auto_increment_value = next ? next : 1;
   }
   if (flag & HA_STATUS_CONST) stats.block_size = uint(m_page_size);
-  if (flag & HA_STATUS_VARIABLE) {
+  if (wants_rows) {
     stats.records = core_stats.rows;
     /* A plan must not rely on "exactly empty": another session may have committed rows by the time it runs. With OPEN,
        SYSTEM_TIME partitions ask how full they are. */
     if (!stats.records && !(flag & (HA_STATUS_TIME | HA_STATUS_OPEN))) stats.records = 1;
     stats.deleted = 0;
     stats.data_file_length = core_stats.data_bytes;
-    stats.index_file_length = core_stats.index_bytes;
+    if (wants_sizes) stats.index_file_length = core_stats.index_bytes;
     stats.delete_length = core_stats.free_bytes;
     stats.mean_rec_length = ulong(core_stats.rows ? core_stats.mean_row_bytes : 0);
     stats.mrr_length_per_rec = ref_length + sizeof(void *);
   }
   if (!m_share || !(flag & (HA_STATUS_CONST | HA_STATUS_VARIABLE))) return 0;
   mysql_mutex_lock(&m_share->mutex);
-  ulonglong rows = m_share->sampled_rows;
-  bool stale = !m_share->sampled || core_stats.rows > 2 * rows + (rows ? 4 : 0) || core_stats.rows + 16 < rows / 2;
-  bool newer = m_share->version != m_stats_version;
+  const bool stale = wants_rows && are_stale(m_share->samples, core_stats.rows);
+  const bool newer = m_share->version != m_stats_version;
   mysql_mutex_unlock(&m_share->mutex);
-  if (stale && (flag & HA_STATUS_VARIABLE)) refresh_rows_per_key(false);
+  if (stale && !adopt_kept_samples(core_stats.rows)) refresh_rows_per_key(false);
   if (stale || newer || (flag & HA_STATUS_CONST)) copy_rows_per_key();
   return 0;
 }
@@ -191,7 +219,7 @@ double ha_myriad::read_time(uint index, uint ranges, ha_rows rows) {
 int ha_myriad::analyze(THD *, HA_CHECK_OPT *) {
   /* info() is given the same then, or says what is wrong. */
   myriad_table_stats closely;
-  myriad_table_info(m_table, true, &closely);
+  myriad_table_info(m_table, MYRIAD_INFO_CLOSELY, &closely);
   info(HA_STATUS_VARIABLE | HA_STATUS_TIME);
   refresh_rows_per_key(true);
   copy_rows_per_key();

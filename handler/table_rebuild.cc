@@ -132,7 +132,7 @@ int TableRebuild::finish() {
   m_copy.reset();
   if (!m_altered->found_next_number_field) return 0;
   myriad_table_stats stats;
-  myriad_status status = myriad_table_info(m_table, false, &stats);
+  myriad_status status = myriad_table_info(m_table, MYRIAD_INFO_COUNTERS, &stats);
   if (status == MYRIAD_OK && stats.auto_increment_next)
     status = myriad_auto_increment_set(m_new.get(), stats.auto_increment_next);
   return status == MYRIAD_OK ? 0 : failed(status);

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Memory and its limits on a server: the pool's size and warm-up, the threads' CPUs, tables in memory, the log switched off.
+"""Memory and its limits on a server: the pool's size and warm-up, the threads' CPUs, tables in memory, the log switched off,
+statistics that are kept.
 Usage: pool_tests.py [NAME...]"""
 import os
 import subprocess
@@ -342,6 +343,50 @@ def test_redo_log(_where):
                 expect(f"refusals in {problem}", str(problem).count(refusal), 1)
         verify = subprocess.run([os.path.join(server.BUILD, "myriad"), "verify", where.datadir], capture_output=True, text=True)
         expect(f"verify: {verify}", (verify.returncode, refusal in verify.stdout), (1, True))
+
+
+def test_statistics_kept(_where):
+    """Statements and openings of a table that has not changed look at no page for its statistics; people are told all sizes."""
+    with server.Server("MYRIAD", options=["--loose-myriad-buffer-pool-warm-up=OFF"]) as where:
+        c = database(where)
+        indexes = ", ".join(f"c{n} INT AS (id DIV {n + 1}) STORED, KEY (c{n}, v)" for n in range(10))
+        rows(c, f"CREATE TABLE s (id INT PRIMARY KEY, v VARCHAR(10), {indexes})")
+        rows(c, "INSERT INTO s (id, v) SELECT seq, 'v' FROM seq_1_to_100")
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY, v INT, KEY (v)) PARTITION BY HASH (id) PARTITIONS 5")
+        rows(c, "INSERT INTO p SELECT seq, seq FROM seq_1_to_1000")
+
+        def accessed(times, *sqls):
+            """Pages asked for by statements run so often, in each round."""
+            before = metric(c, "buffer_pool_read_requests")
+            for _ in range(times):
+                for sql in sqls:
+                    rows(c, sql)
+            return (metric(c, "buffer_pool_read_requests") - before) / times
+
+        def cardinality():
+            return rows(c, "SELECT INDEX_NAME, SEQ_IN_INDEX, CARDINALITY FROM information_schema.STATISTICS"
+                           " WHERE TABLE_NAME = 's' ORDER BY 1, 2")
+
+        select = "SELECT v FROM s WHERE id = 5"
+        rows(c, select)
+        few = accessed(100, select)
+        expect(f"pages of a statement: {few}", few < 4, True)
+        before = cardinality()
+        expect("values", {name: n for name, part, n in before if part == 1}["c9"] <= 20, True)
+        few = accessed(50, "FLUSH TABLES s", select)
+        expect(f"pages of an opening: {few}", few < 30, True)
+        expect("after FLUSH TABLES", cardinality(), before)
+        rows(c, "INSERT INTO s (id, v) SELECT seq + 1000, 'v' FROM seq_1_to_900")
+        rows(c, "FLUSH TABLES s")
+        grown = {name: n for name, part, n in cardinality() if part == 1}
+        expect(f"sampled again: {grown}", 60 <= grown["c9"] <= 300 and grown["PRIMARY"] == 1000, True)
+        for query, tables in (("TABLES WHERE TABLE_NAME IN ('p', 's')", 2), ("PARTITIONS WHERE TABLE_NAME = 'p'", 5)):
+            told = rows(c, "SELECT TABLE_ROWS, AVG_ROW_LENGTH, DATA_LENGTH, INDEX_LENGTH, CREATE_TIME IS NULL"
+                           f" FROM information_schema.{query}")
+            expect("tables told", len(told), tables)
+            for number, mean, data, index, no_time in told:
+                expect(f"sizes in {query}: {told}", number > 100 and 8 < mean < 200 and data > 0 and index > 0, True)
+                expect("time", no_time, 0)
 
 
 if __name__ == "__main__":

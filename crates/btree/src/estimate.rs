@@ -6,7 +6,7 @@ use crate::read_ahead::{Scan, Together};
 use crate::tree::{Note, Step, Tree};
 use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{PageNo, Result};
-use myriad_buffer::{BufferPool, OptimisticPage, SharedPage};
+use myriad_buffer::{BufferPool, OptimisticPage, SeenPage, SharedPage};
 use smallvec::SmallVec;
 use std::ops::Range;
 
@@ -22,6 +22,10 @@ const SPREAD_PAGES: u32 = 4;
 const SIZED_ENTRIES: usize = 32;
 /// Fewer say less than a page of many.
 const FEW_ENTRIES: usize = 4;
+/// Entries of a leaf that tell how large others of their index are.
+const MEASURED_ENTRIES: usize = 8;
+/// How often a range is looked at if the tree is changed just then.
+const TRIES_MAX: usize = 4;
 
 /// The way from the root to a leaf.
 type Path = SmallVec<[Step; 8]>;
@@ -49,6 +53,10 @@ pub struct RangeEstimate {
     /// Whether pages spread over the range were looked at, not just those at its ends.
     pub spread: bool,
 }
+
+/// The leaves of a range whose entries were counted: none if they were not, or if it is not certain that these are all. While
+/// all of them are unchanged ([`BufferPool::is_unchanged`]) the count holds.
+pub type SeenLeaves = SmallVec<[SeenPage; EXACT_PAGES_MAX as usize + 2]>;
 
 /// A tree's shape, roughly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -119,7 +127,7 @@ impl Sample {
 
     /// Adds how full a page is; the bytes of its room that are in use.
     fn add_fill(&mut self, p: &[u8]) -> usize {
-        let room = page::capacity(p.len(), page::low_stored(p), page::high_stored(p));
+        let room = room(p);
         let used = room.saturating_sub(page::free_bytes(p));
         self.pages += 1;
         self.room += room as u64;
@@ -154,6 +162,11 @@ impl Sample {
     }
 }
 
+/// Bytes of a page for entries and their slots.
+fn room(p: &[u8]) -> usize {
+    page::capacity(p.len(), page::low_stored(p), page::high_stored(p))
+}
+
 /// The slots of a page that belong to the index that `key` is of. A leaf of a shared tree may have others', too.
 fn slots_of_index(p: &[u8], key: &[u8]) -> Range<usize> {
     let count = page::count(p);
@@ -170,8 +183,17 @@ fn slots_of_index(p: &[u8], key: &[u8]) -> Range<usize> {
 /// A range from one slot of a leaf to another.
 fn within(leaf: &LeafShared<'_>, from: usize, to: usize) -> RangeEstimate {
     let entries = to.saturating_sub(from);
-    let entry_bytes = (leaf.used_bytes() * entries / leaf.len().max(1)) as u64;
-    RangeEstimate { entries: entries as u64, leaf_pages: 1, entry_bytes, exact: true, spread: false }
+    let entry_bytes = if entries == leaf.len() {
+        room(leaf.bytes()).saturating_sub(page::free_bytes(leaf.bytes()))
+    } else {
+        // The others may be another index's.
+        let measured = (from..to).step_by(entries.div_ceil(MEASURED_ENTRIES).max(1));
+        let count = measured.len();
+        let slot_bytes = |slot| page::slot_entry_bytes(leaf.bytes(), slot) + page::SLOT_BYTES;
+        measured.map(slot_bytes).sum::<usize>() * entries / count.max(1)
+    };
+    let (entries, entry_bytes) = (entries as u64, entry_bytes as u64);
+    RangeEstimate { entries, leaf_pages: 1, entry_bytes, exact: true, spread: false }
 }
 
 /// The steps of a way.
@@ -240,19 +262,55 @@ impl Tree {
     /// # Errors
     /// The pool's.
     pub fn estimate_looking(&self, pool: &BufferPool, lo: &[u8], hi: &[u8], looks: Looks) -> Result<RangeEstimate> {
+        self.estimate_seeing(pool, lo, hi, looks, &mut SeenLeaves::new())
+    }
+
+    /// As [`Tree::estimate_looking`]; `seen`, empty, is given the leaves that were counted.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn estimate_seeing(
+        &self,
+        pool: &BufferPool,
+        lo: &[u8],
+        hi: &[u8],
+        looks: Looks,
+        seen: &mut SeenLeaves,
+    ) -> Result<RangeEstimate> {
+        let mut tries = 1;
+        loop {
+            let (estimate, agree) = self.estimate_once(pool, lo, hi, looks, seen)?;
+            if agree || tries == TRIES_MAX {
+                return Ok(estimate);
+            }
+            tries += 1;
+        }
+    }
+
+    /// As [`Tree::estimate_seeing`]; and whether the ways to the two ends agree, which are of different moments.
+    fn estimate_once(
+        &self,
+        pool: &BufferPool,
+        lo: &[u8],
+        hi: &[u8],
+        looks: Looks,
+        seen: &mut SeenLeaves,
+    ) -> Result<(RangeEstimate, bool)> {
         if !hi.is_empty() && lo >= hi {
-            return Ok(RangeEstimate { exact: true, ..RangeEstimate::default() });
+            return Ok((RangeEstimate { exact: true, ..RangeEstimate::default() }, true));
         }
         let range = (!hi.is_empty()).then(|| Together::all(Scan::up_to(Target::Before(hi))));
         let (low_path, leaf) = self.path_of_range(pool, Target::At(lo), range)?;
         let low_end = low_path[low_path.len() - 1];
         if !hi.is_empty() && (leaf.is_last() || hi <= leaf.high_fence()) {
             let high_at = leaf.find(hi).unwrap_or_else(|slot| slot);
-            return Ok(within(&leaf, low_end.at, high_at));
+            seen.push(leaf.seen());
+            return Ok((within(&leaf, low_end.at, high_at), true));
         }
         let mut sample = Sample::default();
         sample.add_end(leaf.bytes(), slots_of_index(leaf.bytes(), lo), low_end.at, false);
         let high_fence = leaf.high_fence().to_vec();
+        seen.push(leaf.seen());
         drop(leaf);
         // The leaf with the keys just below `hi`, so that a range that ends at a fence does not touch one more.
         let high_target = if hi.is_empty() { Target::Last } else { Target::Before(hi) };
@@ -261,17 +319,25 @@ impl Tree {
         let (high_path, leaf) = tree.path(pool, high_target)?;
         let high_end = high_path[high_path.len() - 1];
         if low_end.page == high_end.page {
-            return Ok(within(&leaf, low_end.at, high_end.at));
+            seen.clear();
+            return Ok((within(&leaf, low_end.at, high_end.at), false));
         }
         sample.add_end(leaf.bytes(), slots_of_index(leaf.bytes(), lo), high_end.at, true);
+        let are_neighbours = leaf.low_fence() == high_fence;
+        seen.push(leaf.seen());
         drop(leaf);
         let ends = (low_end.of.saturating_sub(low_end.at) + high_end.at) as u64;
         let between = tree.leaves_between(pool, &low_path, &high_path, looks)?;
         tree.spread(pool, 0, (&low_path, &high_path), between, looks, &mut sample)?;
-        let (inner, exact) = tree.between(pool, 0, high_fence, high_end.page, between, &mut sample)?;
+        let (inner, exact) = tree.between(pool, 0, high_fence, high_end.page, between, &mut sample, seen)?;
+        let agree = low_path.len() == high_path.len() && (between > 0 || are_neighbours);
+        if !exact || !agree {
+            seen.clear();
+        }
         let entries = ends + inner;
         let entry_bytes = sample.bytes_of(entries);
-        Ok(RangeEstimate { entries, leaf_pages: between + 2, entry_bytes, exact, spread: sample.spread.is_some() })
+        let spread = sample.spread.is_some();
+        Ok((RangeEstimate { entries, leaf_pages: between + 2, entry_bytes, exact, spread }, agree))
     }
 
     /// Leaves strictly between the leaves of two paths, or nearly as many.
@@ -323,7 +389,8 @@ impl Tree {
             at = page::high_fence(&p).to_vec();
         }
         self.spread(pool, level, ends, between, looks, &mut sample)?;
-        let (separators, _) = self.between(pool, level, at, high, between, &mut sample)?;
+        let seen = &mut SeenLeaves::new();
+        let (separators, _) = self.between(pool, level, at, high, between, &mut sample, seen)?;
         Ok(separators.saturating_add(between))
     }
 
@@ -410,7 +477,8 @@ impl Tree {
     }
 
     /// Entries of the `between` pages or so of a level from the one at `at` up to page `last`, by those in memory, and whether
-    /// they were counted. `sample` is what the two ends have.
+    /// they were counted; then `seen` is given them. `sample` is what the two ends have.
+    #[allow(clippy::too_many_arguments)]
     fn between(
         &self,
         pool: &BufferPool,
@@ -419,6 +487,7 @@ impl Tree {
         last: PageNo,
         between: u64,
         sample: &mut Sample,
+        seen: &mut SeenLeaves,
     ) -> Result<(u64, bool)> {
         if between == 0 {
             return Ok((0, true));
@@ -448,6 +517,9 @@ impl Tree {
                 };
                 if let Some(p) = found.filter(|p| level == 0 || is_inner(p, level)) {
                     sample.add(&p);
+                    if few {
+                        seen.push(p.seen());
+                    }
                     entries += page::count(&p) as u64;
                     counted += 1;
                 }

@@ -262,3 +262,49 @@ fn the_first_inner_pages_do_not_speak_for_the_others() {
     let ratio = estimate_warm(pool, tree, &key(0), &[]);
     assert!((0.8..1.25).contains(&ratio), "{ratio}");
 }
+
+/// Whatever splits, merges, moves or leaves memory: while all leaves of a count are unchanged it is right.
+#[test]
+fn a_count_holds_while_its_leaves_are_unchanged() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    let tree = Tree::pack(SPACE);
+    let mut random = myriad_base::random::Random::from_seed(9);
+    let key = |id: u32, n: u64| [&id.to_be_bytes()[..], &n.to_be_bytes()].concat();
+    let mut rows: [std::collections::BTreeSet<u64>; 6] = Default::default();
+    let mut kept: [Option<(u64, SeenLeaves)>; 6] = Default::default();
+    let (mut held, mut leaves_max) = (0, 0);
+    for step in 0..40_000 {
+        let at = random.below(6) as usize;
+        let (id, n) = (at as u32 + 1, random.below(100));
+        // Tables grow to some leaves, and shrink to nothing.
+        if random.below(100) < if step / 700 % 2 == 0 { 85 } else { 10 } {
+            put(pool, tree, &key(id, n), &vec![1; random.below(300) as usize]).unwrap();
+            rows[at].insert(n);
+        } else {
+            take(pool, tree, &key(id, n)).unwrap();
+            rows[at].remove(&n);
+        }
+        if step % 10_000 == 9_999 {
+            forget(pool);
+        }
+        let of = random.below(6) as usize;
+        let (lo, hi) = ((of as u32 + 1).to_be_bytes(), (of as u32 + 2).to_be_bytes());
+        match &kept[of] {
+            Some((entries, leaves)) if leaves.iter().all(|leaf| pool.is_unchanged(leaf)) => {
+                held += 1;
+                leaves_max = leaves_max.max(leaves.len());
+                assert_eq!(*entries, rows[of].len() as u64, "step {step}, index {of}");
+            }
+            _ => {
+                let mut leaves = SeenLeaves::new();
+                let looks = Looks { pages: 8, read: false };
+                let estimate = tree.estimate_seeing(pool, &lo, &hi, looks, &mut leaves).unwrap();
+                assert!(leaves.is_empty() || estimate.exact && estimate.leaf_pages == leaves.len() as u64);
+                assert!(leaves.iter().all(|leaf| pool.is_unchanged(leaf)));
+                kept[of] = (!leaves.is_empty()).then_some((estimate.entries, leaves));
+            }
+        }
+    }
+    assert!(held > 1_000 && leaves_max >= 3, "{held} counts held, of up to {leaves_max} leaves");
+}

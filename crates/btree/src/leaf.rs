@@ -3,7 +3,7 @@
 use crate::page::{self, Entries, KeyParts};
 use crate::redo;
 use myriad_base::{Error, PageId, Result};
-use myriad_buffer::{ExclusivePage, FrameNo, Mtr, PageRef, SharedPage};
+use myriad_buffer::{ExclusivePage, FrameNo, Mtr, PageRef, SeenPage, SharedPage};
 use std::cmp::Ordering;
 
 /// Reading a leaf. Slots are numbered from 0 in key order; a slot number beyond [`Leaf::len`] panics.
@@ -263,6 +263,11 @@ impl<'p> LeafShared<'p> {
     /// The frame's version, for [`myriad_buffer::BufferPool::try_reuse`].
     pub fn version(&self) -> u64 {
         self.page.version()
+    }
+
+    /// The leaf as it is now, for [`myriad_buffer::BufferPool::is_unchanged`].
+    pub fn seen(&self) -> SeenPage {
+        self.page.seen()
     }
 }
 

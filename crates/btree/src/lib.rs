@@ -32,7 +32,7 @@ mod tree;
 
 pub use bulk::{BulkAppender, BulkBuilder, MakeRoom, SortedEntries};
 pub use check::CheckReport;
-pub use estimate::{Looks, RangeEstimate, TreeStats};
+pub use estimate::{Looks, RangeEstimate, SeenLeaves, TreeStats};
 pub use leaf::{Leaf, LeafExclusive, LeafMut, LeafShared, LeafView};
 pub use merge::Settled;
 pub use page::KeyParts;

@@ -25,6 +25,17 @@ pub struct ExclusivePage<'p> {
     id: PageId,
 }
 
+/// A page with the contents that it had when somebody looked at it; see [`BufferPool::is_unchanged`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SeenPage {
+    /// The page.
+    pub id: PageId,
+    /// The frame that it was in.
+    pub frame: FrameNo,
+    /// The version of the frame's latch.
+    pub version: u64,
+}
+
 impl<'p> SharedPage<'p> {
     /// Wraps a shared hold that the caller has on the frame.
     #[inline]
@@ -53,6 +64,12 @@ impl<'p> SharedPage<'p> {
     #[inline]
     pub fn version(&self) -> u64 {
         self.descriptor().latch.version()
+    }
+
+    /// The page as it is now.
+    #[inline]
+    pub fn seen(&self) -> SeenPage {
+        SeenPage { id: self.id, frame: self.frame(), version: self.version() }
     }
 
     /// Gives up the latch and goes on as an optimistic reader of the same contents.
@@ -144,6 +161,16 @@ impl BufferPool {
             return None;
         }
         OptimisticPage::new(self, frame.0, id, version).lock_exclusive()
+    }
+
+    /// Whether the page is still in memory, where it was, and nobody has changed it since, or is about to. Latches nothing.
+    #[inline]
+    pub fn is_unchanged(&self, seen: &SeenPage) -> bool {
+        if seen.frame.0 as usize >= self.frames().len() {
+            return false;
+        }
+        let frame = self.frames().get(seen.frame.0);
+        frame.holds(seen.id.to_u64()) && frame.latch.validate(seen.version)
     }
 }
 

@@ -35,7 +35,7 @@ mod warm_up;
 pub use change_buffer::BufferedChange;
 pub use config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 pub use frame::FrameNo;
-pub use guard::{ExclusivePage, OptimisticPage, SharedPage};
+pub use guard::{ExclusivePage, OptimisticPage, SeenPage, SharedPage};
 pub use memory::{Beyond, BeyondLimit};
 pub use mtr::{Mtr, PageRef};
 pub use ops::{CheckFn, RedoFn, RedoTable, RoomFn};

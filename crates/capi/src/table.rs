@@ -4,7 +4,7 @@ use crate::ddl::index_specs;
 use crate::error::{guard, guard_value};
 use crate::session::{parts, SessionHandle};
 use crate::types::{maybe_bytes, name, CIndexSpec, CTableStats, EngineHandle, Status, TextFn};
-use myriad::{Engine, Table};
+use myriad::{Detail, Engine, Table};
 use std::ffi::{c_char, c_void, CStr};
 use std::ops::Bound;
 use std::sync::Arc;
@@ -89,11 +89,16 @@ pub unsafe extern "C" fn myriad_table_take_emptied(t: *const TableHandle) -> boo
 
 /// Statistics.
 #[no_mangle]
-pub unsafe extern "C" fn myriad_table_info(t: *mut TableHandle, closely: bool, out: *mut CTableStats) -> Status {
+pub unsafe extern "C" fn myriad_table_info(t: *mut TableHandle, detail: i32, out: *mut CTableStats) -> Status {
     // SAFETY: a live table by contract.
     let t = unsafe { &*t };
     guard(Some(&t.engine), || {
-        let s = if closely { t.table.analyze()? } else { t.table.info()? };
+        let s = t.table.info_of(match detail {
+            0 => Detail::Counters,
+            1 => Detail::Rows,
+            2 => Detail::Sizes,
+            _ => Detail::Closely,
+        })?;
         let stats = CTableStats {
             rows: s.rows,
             data_bytes: s.data_bytes,
@@ -129,6 +134,26 @@ pub unsafe extern "C" fn myriad_sample_index(
         })?;
         Ok(Status::Ok)
     })
+}
+
+/// Keeps what was learned from samples.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_keep_samples(t: *mut TableHandle, numbers: *const u64, count: usize) {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    // SAFETY: an array of `count` numbers by contract.
+    let numbers = unsafe { std::slice::from_raw_parts(numbers, count) };
+    guard_value(Some(&t.engine), (), || t.table.keep_samples(numbers));
+}
+
+/// What was kept, if it is as much.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_table_kept_samples(t: *mut TableHandle, numbers: *mut u64, count: usize) -> bool {
+    // SAFETY: a live table by contract.
+    let t = unsafe { &*t };
+    // SAFETY: an array of `count` numbers by contract.
+    let numbers = unsafe { std::slice::from_raw_parts_mut(numbers, count) };
+    guard_value(Some(&t.engine), false, || t.table.kept_samples(numbers))
 }
 
 /// Estimated entries between two keys.

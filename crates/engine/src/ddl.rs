@@ -286,7 +286,8 @@ impl Engine {
     pub fn open_table(self: &Arc<Self>, name: &str) -> Result<Table> {
         self.check_open()?;
         let def = self.catalog().table(name)?;
-        let open = || TableShare::open(self.trx_system(), Arc::clone(&def), self.catalog().contents_since(&def));
+        let contents_since = || self.catalog().contents_since(&def);
+        let open = |stats| TableShare::open(self.trx_system(), Arc::clone(&def), contents_since(), stats);
         let share = self.shares().get(&def, open)?;
         Ok(Table { engine: Arc::clone(self), share })
     }

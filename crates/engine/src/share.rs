@@ -2,6 +2,7 @@
 
 use crate::row_log::RowLog;
 use crate::session::Op;
+use crate::stats::CachedStats;
 use myriad_base::{Csn, Error, Result};
 use myriad_btree::Leaf;
 use myriad_catalog::{open_index, IndexDef, TableRef, AUTO_INCREMENT_KEY};
@@ -35,7 +36,7 @@ pub(crate) struct TableShare {
     current: AtomicBool,
     /// For each index the oldest snapshot that may read it.
     contents_since: Box<[Csn]>,
-    pub(crate) stats: crate::stats::CachedStats,
+    pub(crate) stats: Arc<CachedStats>,
     /// See [`crate::TableStats::update_time_s`].
     update_time_s: AtomicU64,
     /// The indexes' names for reports, with a NUL between two: one allocation for all, as many tables may be open.
@@ -47,7 +48,12 @@ pub(crate) struct TableShare {
 
 impl TableShare {
     /// Opens a definition.
-    pub(crate) fn open(trx: &TrxSystem, def: TableRef, contents_since: Box<[Csn]>) -> Result<TableShare> {
+    pub(crate) fn open(
+        trx: &TrxSystem,
+        def: TableRef,
+        contents_since: Box<[Csn]>,
+        stats: Arc<CachedStats>,
+    ) -> Result<TableShare> {
         let indexes: Box<[Index]> = def.indexes.iter().map(|i| open_index(def.space, i, def.indexes[0].id)).collect();
         let row_id = if def.hidden_row_id { last_row_id(trx, &indexes[0])? + 1 } else { 0 };
         let share = TableShare {
@@ -57,7 +63,7 @@ impl TableShare {
             row_id: AtomicU64::new(row_id),
             current: AtomicBool::new(true),
             contents_since,
-            stats: Default::default(),
+            stats,
             update_time_s: AtomicU64::new(0),
             index_names: Mutex::default(),
             row_log: Mutex::default(),

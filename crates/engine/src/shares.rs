@@ -1,6 +1,7 @@
 //! The open tables, found by the table's id.
 
 use crate::share::TableShare;
+use crate::stats::CachedStats;
 use myriad_base::{Error, Result};
 use myriad_catalog::TableRef;
 use parking_lot::{Condvar, Mutex};
@@ -8,29 +9,43 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 const SHARDS: usize = 16;
+/// Closed tables of a shard that are remembered, if no more are open.
+const CLOSED_MIN: usize = 256;
 
 enum Entry {
     /// Somebody opens it and has read some of its counters, perhaps: who wants it waits.
     Opening,
-    Open(Weak<TableShare>),
+    /// Open, or closed: then its statistics wait for who opens the same definition again.
+    Opened { share: Weak<TableShare>, version: u32, stats: Arc<CachedStats> },
 }
 
 impl Entry {
     fn share(&self) -> Option<Arc<TableShare>> {
         match self {
             Entry::Opening => None,
-            Entry::Open(share) => share.upgrade(),
+            Entry::Opened { share, .. } => share.upgrade(),
         }
+    }
+
+    fn is_closed(&self) -> bool {
+        matches!(self, Entry::Opened { share, .. } if share.strong_count() == 0)
     }
 }
 
 #[derive(Default)]
+struct Tables {
+    by_id: HashMap<u32, Entry>,
+    /// Entries that were left when the closed ones were forgotten last.
+    left: usize,
+}
+
+#[derive(Default)]
 struct Shard {
-    tables: Mutex<HashMap<u32, Entry>>,
+    tables: Mutex<Tables>,
     opened: Condvar,
 }
 
-/// Open tables: as many as somebody has open, none kept beyond that.
+/// Open tables: as many as somebody has open, none kept beyond that, but for statistics.
 #[derive(Default)]
 pub(crate) struct Shares {
     shards: [Shard; SHARDS],
@@ -45,16 +60,18 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn done(&self, share: &Arc<TableShare>) {
         let mut tables = self.shard.tables.lock();
-        if tables.len() >= 64 && tables.len().is_power_of_two() {
-            tables.retain(|_, entry| !matches!(entry, Entry::Open(share) if share.strong_count() == 0));
+        if tables.by_id.len() > tables.left + tables.left.max(CLOSED_MIN) {
+            tables.by_id.retain(|_, entry| !entry.is_closed());
+            tables.left = tables.by_id.len();
         }
-        tables.insert(self.id, Entry::Open(Arc::downgrade(share)));
+        let (version, stats) = (share.def.version, Arc::clone(&share.stats));
+        tables.by_id.insert(self.id, Entry::Opened { share: Arc::downgrade(share), version, stats });
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        let mut tables = self.shard.tables.lock();
+        let tables = &mut self.shard.tables.lock().by_id;
         if matches!(tables.get(&self.id), Some(Entry::Opening)) {
             tables.remove(&self.id);
         }
@@ -67,16 +84,20 @@ impl Shares {
         &self.shards[id as usize % SHARDS]
     }
 
-    /// The open table with this definition, opened if nobody has it open. By one at a time: what a second one had read of its
+    /// The open table with this definition, opened if nobody has it open, with the statistics that it had. By one at a time: what a second one had read of its
     /// counters could be old when it is put there, because the first has used and closed the table meanwhile.
     ///
     /// # Errors
     /// Those of `open`; [`Error::DefinitionChanged`] if a newer definition is open.
-    pub(crate) fn get(&self, def: &TableRef, open: impl FnOnce() -> Result<TableShare>) -> Result<Arc<TableShare>> {
+    pub(crate) fn get(
+        &self,
+        def: &TableRef,
+        open: impl FnOnce(Arc<CachedStats>) -> Result<TableShare>,
+    ) -> Result<Arc<TableShare>> {
         let id = def.id.0;
         let shard = self.shard(id);
         let mut tables = shard.tables.lock();
-        while let Some(entry) = tables.get(&id) {
+        while let Some(entry) = tables.by_id.get(&id) {
             match entry.share().filter(|share| share.is_current()) {
                 Some(share) if share.def.version == def.version => return Ok(share),
                 Some(share) if share.def.version > def.version => {
@@ -91,22 +112,26 @@ impl Shares {
                 None => break,
             }
         }
-        tables.insert(id, Entry::Opening);
+        let stats = match tables.by_id.insert(id, Entry::Opening) {
+            Some(Entry::Opened { version, stats, .. }) if version == def.version => stats,
+            _ => Arc::default(),
+        };
         drop(tables);
         let opening = Opening { shard, id };
         // Without the latch, because it reads pages.
-        let share = Arc::new(open()?);
+        let share = Arc::new(open(stats)?);
         opening.done(&share);
         Ok(share)
     }
 
     /// A table was dropped or redefined: who has it open must open it again.
     pub(crate) fn outdate(&self, id: u32) {
-        let mut tables = self.shard(id).tables.lock();
-        let share = tables.get(&id).and_then(Entry::share);
-        if let Some(share) = share {
+        let tables = &mut self.shard(id).tables.lock().by_id;
+        if let Some(entry @ Entry::Opened { .. }) = tables.get(&id) {
+            if let Some(share) = entry.share() {
+                share.set_outdated();
+            }
             tables.remove(&id);
-            share.set_outdated();
         }
     }
 
@@ -123,7 +148,7 @@ impl Shares {
     pub(crate) fn all(&self) -> Vec<Arc<TableShare>> {
         let mut all = Vec::new();
         for shard in &self.shards {
-            all.extend(shard.tables.lock().values().filter_map(Entry::share));
+            all.extend(shard.tables.lock().by_id.values().filter_map(Entry::share));
         }
         all
     }
@@ -155,11 +180,11 @@ mod tests {
         let def = engine.catalog().table("d/t").unwrap();
         let shares = Shares::default();
         let opened = AtomicU32::new(0);
-        let open = || {
+        let open = |stats| {
             opened.fetch_add(1, Ordering::Relaxed);
             // Its counters are read, and the others come.
             std::thread::sleep(Duration::from_millis(50));
-            TableShare::open(engine.trx_system(), Arc::clone(&def), engine.catalog().contents_since(&def))
+            TableShare::open(engine.trx_system(), Arc::clone(&def), engine.catalog().contents_since(&def), stats)
         };
         let all: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = (0..4).map(|_| scope.spawn(|| shares.get(&def, open).unwrap())).collect();
@@ -169,7 +194,7 @@ mod tests {
         assert!(all.iter().all(|share| Arc::ptr_eq(share, &all[0])));
         // After a failure, and after the last one has closed it, the next one opens it.
         drop(all);
-        assert!(shares.get(&def, || Err(Error::Interrupted)).is_err());
+        assert!(shares.get(&def, |_| Err(Error::Interrupted)).is_err());
         assert!(shares.get(&def, open).is_ok());
     }
 
@@ -180,8 +205,8 @@ mod tests {
         let newer: TableRef = Arc::new(myriad_catalog::TableDef { version: def.version + 1, ..(*def).clone() });
         let shares = Shares::default();
         let open = |def: &TableRef| {
-            shares.get(def, || {
-                TableShare::open(engine.trx_system(), Arc::clone(def), engine.catalog().contents_since(def))
+            shares.get(def, |stats| {
+                TableShare::open(engine.trx_system(), Arc::clone(def), engine.catalog().contents_since(def), stats)
             })
         };
         let old = open(&def).unwrap();

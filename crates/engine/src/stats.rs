@@ -2,51 +2,128 @@
 
 use crate::engine::Engine;
 use crate::share::TableShare;
-use crate::table::TableStats;
-use myriad_base::{IndexId, Result};
-use myriad_btree::{Leaf, Looks, RangeEstimate};
+use crate::table::{Detail, TableStats};
+use myriad_base::latch::HybridLatch;
+use myriad_base::{IndexId, PageId, Result};
+use myriad_btree::{Leaf, Looks, RangeEstimate, SeenLeaves};
+use myriad_buffer::{BufferPool, FrameNo, SeenPage};
 use myriad_txn::Index;
+use parking_lot::Mutex;
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Large tables' statistics, kept a little while: the optimizer asks at every statement. Estimates, so it does not matter
-/// that a reader may see some of an older set beside some of a newer one.
+/// A table's statistics, kept because the optimizer asks at every statement. They outlive the [`TableShare`], see
+/// [`crate::shares::Shares`].
 #[derive(Default)]
 pub(crate) struct CachedStats {
-    /// When they were taken, in microseconds of the engine's clock, plus 1; 0 = never.
-    taken_us: AtomicU64,
-    rows: AtomicU64,
-    data_bytes: AtomicU64,
+    kept: KeptRows,
+    /// When the sizes of the secondary indexes were taken, in microseconds of the engine's clock, plus 1; 0 = never. Who
+    /// reads an older size beside a newer time does no harm.
+    sized_us: AtomicU64,
     index_bytes: AtomicU64,
-    mean_row_bytes: AtomicU64,
     /// Rows of a thousand leaves when leaves spread over the table were last in memory, or read; 0 = never. Not renewed
     /// with the others, as it is better than what the ends tell.
     rows_per_1000_leaves: AtomicU64,
+    /// See [`crate::Table::keep_samples`].
+    pub(crate) samples: Mutex<Box<[u64]>>,
 }
 
-impl CachedStats {
-    fn load(&self, now: Duration, create_time_s: u64) -> Option<TableStats> {
-        let taken_us = self.taken_us.load(Ordering::Relaxed).checked_sub(1)?;
-        let age_us = (now.as_micros() as u64).saturating_sub(taken_us);
-        (age_us < KEPT.as_micros() as u64).then(|| TableStats {
+/// What the clustered index told.
+#[derive(Clone, Copy, Default)]
+struct Rows {
+    rows: u64,
+    data_bytes: u64,
+    mean_row_bytes: u64,
+    /// When, in microseconds of the engine's clock.
+    taken_us: u64,
+    /// The leaves of a small table: it holds while they are unchanged. Else it holds for a time.
+    leaves: [Option<SeenPage>; SMALL_LEAVES],
+}
+
+/// The newest [`Rows`], or older ones. Who reads them writes nothing, as many may use a table at once.
+#[derive(Default)]
+struct KeptRows {
+    /// Held by who changes what follows; its version tells a reader whether all belongs to one moment. 0: nothing is kept.
+    latch: HybridLatch,
+    rows: AtomicU64,
+    data_bytes: AtomicU64,
+    mean_row_bytes: AtomicU64,
+    taken_us: AtomicU64,
+    leaves: [KeptLeaf; SMALL_LEAVES],
+}
+
+/// A [`SeenPage`]; version 0: none.
+#[derive(Default)]
+struct KeptLeaf {
+    page: AtomicU64,
+    version: AtomicU64,
+    frame: AtomicU32,
+}
+
+impl Rows {
+    fn hold(&self, pool: &BufferPool, now_us: u64) -> bool {
+        match self.leaves[0] {
+            Some(_) => self.leaves.iter().flatten().all(|leaf| pool.is_unchanged(leaf)),
+            None => is_fresh(self.taken_us, now_us),
+        }
+    }
+}
+
+fn is_fresh(taken_us: u64, now_us: u64) -> bool {
+    now_us.saturating_sub(taken_us) < KEPT.as_micros() as u64
+}
+
+impl KeptRows {
+    fn load(&self) -> Option<Rows> {
+        let version = self.latch.optimistic().filter(|&version| version > 0)?;
+        let rows = Rows {
             rows: self.rows.load(Ordering::Relaxed),
             data_bytes: self.data_bytes.load(Ordering::Relaxed),
-            index_bytes: self.index_bytes.load(Ordering::Relaxed),
             mean_row_bytes: self.mean_row_bytes.load(Ordering::Relaxed),
-            create_time_s,
-            ..TableStats::default()
+            taken_us: self.taken_us.load(Ordering::Relaxed),
+            leaves: self.leaves.each_ref().map(KeptLeaf::load),
+        };
+        self.latch.validate(version).then_some(rows)
+    }
+
+    fn store(&self, rows: &Rows) {
+        // Whoever does the same just now has seen as much.
+        if !self.latch.try_exclusive() {
+            return;
+        }
+        self.rows.store(rows.rows, Ordering::Relaxed);
+        self.data_bytes.store(rows.data_bytes, Ordering::Relaxed);
+        self.mean_row_bytes.store(rows.mean_row_bytes, Ordering::Relaxed);
+        self.taken_us.store(rows.taken_us, Ordering::Relaxed);
+        for (kept, leaf) in self.leaves.iter().zip(&rows.leaves) {
+            kept.store(leaf.as_ref());
+        }
+        self.latch.unlock_exclusive();
+    }
+}
+
+impl KeptLeaf {
+    fn load(&self) -> Option<SeenPage> {
+        let version = self.version.load(Ordering::Relaxed);
+        (version > 0).then(|| SeenPage {
+            id: PageId::from_u64(self.page.load(Ordering::Relaxed)),
+            frame: FrameNo(self.frame.load(Ordering::Relaxed)),
+            version,
         })
     }
 
-    fn store(&self, now: Duration, stats: &TableStats) {
-        self.rows.store(stats.rows, Ordering::Relaxed);
-        self.data_bytes.store(stats.data_bytes, Ordering::Relaxed);
-        self.index_bytes.store(stats.index_bytes, Ordering::Relaxed);
-        self.mean_row_bytes.store(stats.mean_row_bytes, Ordering::Relaxed);
-        self.taken_us.store(now.as_micros() as u64 + 1, Ordering::Relaxed);
+    fn store(&self, leaf: Option<&SeenPage>) {
+        // A frame's first page gives it a version above 0.
+        self.version.store(leaf.map_or(0, |leaf| leaf.version), Ordering::Relaxed);
+        if let Some(leaf) = leaf {
+            self.page.store(leaf.id.to_u64(), Ordering::Relaxed);
+            self.frame.store(leaf.frame.0, Ordering::Relaxed);
+        }
     }
+}
 
+impl CachedStats {
     fn knows_leaves(&self) -> bool {
         self.rows_per_1000_leaves.load(Ordering::Relaxed) > 0
     }
@@ -64,9 +141,9 @@ impl CachedStats {
     }
 }
 
-/// Tables up to this many leaves are looked at every time.
-const SMALL_LEAVES: u64 = 4;
-/// How long a larger one's statistics are kept.
+/// Tables up to this many leaves are looked at again when one of these has changed.
+const SMALL_LEAVES: usize = 4;
+/// How long a larger one's rows, and the sizes of all tables' secondary indexes, are kept.
 const KEPT: Duration = Duration::from_millis(500);
 /// How its rows are looked at now and then.
 const NOW_AND_THEN: Looks = Looks { pages: 8, read: false };
@@ -104,51 +181,54 @@ fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
     prefix
 }
 
-fn estimate(engine: &Engine, index: &Index) -> Result<RangeEstimate> {
-    let (lo, hi) = bounds(index.id);
-    index.tree.estimate_range(engine.pool(), &lo, &hi)
-}
-
-/// Mean bytes of the entries in an index's first leaf.
-fn mean_entry_bytes(engine: &Engine, index: &Index) -> Result<u64> {
-    let (lo, hi) = bounds(index.id);
-    let leaf = index.tree.seek(engine.pool(), &lo)?;
-    let from = leaf.find(&lo).unwrap_or_else(|slot| slot);
-    let to = leaf.find(&hi).unwrap_or_else(|slot| slot);
-    let bytes: usize = (from..to).map(|slot| leaf.key_len(slot) + leaf.value(slot).len()).sum();
-    Ok((bytes / (to - from).max(1)) as u64)
-}
-
 /// Statistics of a table.
-pub(crate) fn table_stats(engine: &Engine, share: &TableShare) -> Result<TableStats> {
-    let now = engine.clock().now();
-    let mut stats = match share.stats.load(now, share.def.create_time_s) {
-        Some(stats) => stats,
-        None => fresh_stats(engine, share, now, NOW_AND_THEN)?,
+pub(crate) fn table_stats(engine: &Engine, share: &TableShare, detail: Detail) -> Result<TableStats> {
+    let mut stats = TableStats {
+        create_time_s: share.def.create_time_s,
+        update_time_s: share.update_time_s(),
+        auto_increment_next: share.auto_increment().map_or(0, |a| a.next()),
+        ..TableStats::default()
     };
-    complete(&mut stats, share);
+    if detail == Detail::Counters {
+        return Ok(stats);
+    }
+    let now_us = engine.clock().now().as_micros() as u64;
+    let is_close = detail == Detail::Closely;
+    let rows = match share.stats.kept.load().filter(|rows| !is_close && rows.hold(engine.pool(), now_us)) {
+        Some(rows) => rows,
+        None => fresh_rows(engine, share, now_us, if is_close { CLOSELY } else { NOW_AND_THEN })?,
+    };
+    (stats.rows, stats.data_bytes, stats.mean_row_bytes) = (rows.rows, rows.data_bytes, rows.mean_row_bytes);
+    if detail >= Detail::Sizes {
+        stats.index_bytes = index_bytes(engine, share, now_us, is_close)?;
+    }
     Ok(stats)
 }
 
-/// Statistics of a table, taken with more care. They are kept as others are.
-pub(crate) fn analyze(engine: &Engine, share: &TableShare) -> Result<TableStats> {
-    let mut stats = fresh_stats(engine, share, engine.clock().now(), CLOSELY)?;
-    complete(&mut stats, share);
-    Ok(stats)
+/// Bytes of the secondary indexes, known for a while.
+fn index_bytes(engine: &Engine, share: &TableShare, now_us: u64, is_close: bool) -> Result<u64> {
+    let known = &share.stats;
+    let sized_us = known.sized_us.load(Ordering::Relaxed).checked_sub(1);
+    if !is_close && sized_us.is_some_and(|sized_us| is_fresh(sized_us, now_us)) {
+        return Ok(known.index_bytes.load(Ordering::Relaxed));
+    }
+    let mut leaves = 0;
+    for index in &share.indexes[1..] {
+        let (lo, hi) = bounds(index.id);
+        leaves += index.tree.estimate_range(engine.pool(), &lo, &hi)?.leaf_pages.max(1);
+    }
+    let bytes = leaves * engine.pool().page_size() as u64;
+    known.index_bytes.store(bytes, Ordering::Relaxed);
+    known.sized_us.store(now_us + 1, Ordering::Relaxed);
+    Ok(bytes)
 }
 
-/// Adds what is known without a look at the trees.
-fn complete(stats: &mut TableStats, share: &TableShare) {
-    stats.update_time_s = share.update_time_s();
-    stats.auto_increment_next = share.auto_increment().map_or(0, |a| a.next());
-}
-
-fn fresh_stats(engine: &Engine, share: &TableShare, now: Duration, looks: Looks) -> Result<TableStats> {
-    let page_bytes = engine.pool().page_size() as u64;
+fn fresh_rows(engine: &Engine, share: &TableShare, now_us: u64, looks: Looks) -> Result<Rows> {
+    let mut seen = SeenLeaves::new();
     let clustered = {
         let index = &share.indexes[0];
         let (lo, hi) = bounds(index.id);
-        let looked = index.tree.estimate_looking(engine.pool(), &lo, &hi, looks)?;
+        let looked = index.tree.estimate_seeing(engine.pool(), &lo, &hi, looks, &mut seen)?;
         let is_known = looked.exact || looked.spread || share.stats.knows_leaves();
         if looked.leaf_pages <= LARGE_LEAVES || is_known {
             looked
@@ -158,31 +238,22 @@ fn fresh_stats(engine: &Engine, share: &TableShare, now: Duration, looks: Looks)
         }
     };
     let empty = clustered.exact && clustered.entries == 0;
-    let mut index_bytes = 0;
-    for index in &share.indexes[1..] {
-        index_bytes += estimate(engine, index)?.leaf_pages.max(1) * page_bytes;
-    }
     let rows = if empty { 0 } else { share.stats.rows(&clustered).max(1) };
-    let data_bytes = clustered.leaf_pages.max(1) * page_bytes;
-    let small = clustered.leaf_pages <= SMALL_LEAVES;
+    let data_bytes = clustered.leaf_pages.max(1) * engine.pool().page_size() as u64;
     let mean_row_bytes = match rows {
         0 => 0,
-        _ if small => mean_entry_bytes(engine, &share.indexes[0])?,
+        _ if clustered.leaf_pages <= SMALL_LEAVES as u64 => clustered.entry_bytes / clustered.entries.max(1),
         rows => data_bytes / rows,
     };
-    let stats = TableStats {
-        rows,
-        data_bytes,
-        index_bytes,
-        free_bytes: 0,
-        mean_row_bytes,
-        create_time_s: share.def.create_time_s,
-        ..TableStats::default()
-    };
-    if !small {
-        share.stats.store(now, &stats);
+    let mut fresh = Rows { rows, data_bytes, mean_row_bytes, taken_us: now_us, leaves: Default::default() };
+    if seen.len() <= SMALL_LEAVES {
+        fresh.leaves.iter_mut().zip(seen).for_each(|(leaf, seen)| *leaf = Some(seen));
     }
-    Ok(stats)
+    // That there are no rows is true now; in a moment it is only if the leaves say so.
+    if rows > 0 || fresh.leaves[0].is_some() {
+        share.stats.kept.store(&fresh);
+    }
+    Ok(fresh)
 }
 
 /// Bit of an entry's first byte: delete-marked (see `myriad_txn`).
@@ -206,11 +277,9 @@ pub(crate) fn sample(
             let leaf = index.tree.seek(engine.pool(), start)?;
             let from = leaf.find(start).unwrap_or_else(|slot| slot);
             let to = leaf.find(&hi).unwrap_or_else(|slot| slot);
-            let mut key = Vec::new();
             for slot in from..to {
                 if leaf.value(slot).first().is_some_and(|flags| flags & DELETE_MARK == 0) {
-                    leaf.key_into(slot, &mut key);
-                    keys.extend_from_slice(key.get(lo.len()..).unwrap_or(&[]));
+                    leaf.key_parts(slot).append_to(&mut keys);
                     ends.push(keys.len());
                 }
             }
@@ -218,7 +287,8 @@ pub(crate) fn sample(
         // The latch is gone: the visitor may take its time.
         let mut at = 0;
         for (i, &end) in ends.iter().enumerate() {
-            if !visit(&keys[at..end], i == 0) {
+            // Without the index's id.
+            if !visit(keys[at..end].get(lo.len()..).unwrap_or(&[]), i == 0) {
                 return Ok(());
             }
             at = end;

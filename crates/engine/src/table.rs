@@ -37,6 +37,19 @@ pub struct TableStats {
     pub auto_increment_next: u64,
 }
 
+/// How much [`Table::info_of`] tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Detail {
+    /// Times and the AUTO_INCREMENT counter: no page is looked at.
+    Counters,
+    /// As well what the clustered index tells, which is what a plan needs.
+    Rows,
+    /// All.
+    Sizes,
+    /// All, from more pages, which are read where they are not in memory. The others tell the same for a moment.
+    Closely,
+}
+
 impl Table {
     /// `db/table`, as it was when the table was opened.
     pub fn name(&self) -> &str {
@@ -75,16 +88,15 @@ impl Table {
     /// # Errors
     /// Those of reading pages.
     pub fn info(&self) -> Result<TableStats> {
-        stats::table_stats(&self.engine, &self.share)
+        self.info_of(Detail::Sizes)
     }
 
-    /// As [`Table::info`], from more pages, which are read where they are not in memory; [`Table::info`] tells the same for a
-    /// moment.
+    /// As [`Table::info`]; what is not asked for is 0.
     ///
     /// # Errors
     /// Those of reading pages.
-    pub fn analyze(&self) -> Result<TableStats> {
-        stats::analyze(&self.engine, &self.share)
+    pub fn info_of(&self, detail: Detail) -> Result<TableStats> {
+        stats::table_stats(&self.engine, &self.share, detail)
     }
 
     /// Entries from places spread over an index, in key order: `visit(key, new_page)` until it returns false.
@@ -93,6 +105,21 @@ impl Table {
     /// Those of reading pages.
     pub fn sample_index(&self, index_no: usize, pages: u32, visit: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()> {
         stats::sample(&self.engine, self.share.index(index_no)?, pages.max(1) as usize, visit)
+    }
+
+    /// Keeps what somebody has learned from samples, numbers that mean something to him, for who opens this definition later.
+    pub fn keep_samples(&self, samples: &[u64]) {
+        *self.share.stats.samples.lock() = samples.into();
+    }
+
+    /// What was kept last; `false`, and `out` is as it was, unless it is of this length.
+    pub fn kept_samples(&self, out: &mut [u64]) -> bool {
+        let kept = self.share.stats.samples.lock();
+        let fits = !kept.is_empty() && kept.len() == out.len();
+        if fits {
+            out.copy_from_slice(&kept);
+        }
+        fits
     }
 
     /// Estimated entries between two prefixes of keys (the lower one inclusive; `None` = unbounded). At least 1.
