@@ -199,6 +199,32 @@ mod tests {
     }
 
     #[test]
+    fn closed_tables_are_remembered_up_to_a_limit() {
+        let engine = engine();
+        let def = engine.catalog().table("d/t").unwrap();
+        let shares = Shares::default();
+        let open = |id: u32| {
+            let def = Arc::new(myriad_catalog::TableDef { id: myriad_base::TableId(id), ..(*def).clone() });
+            let open = |stats| TableShare::open(engine.trx_system(), Arc::clone(&def), Box::default(), stats);
+            shares.get(&def, open).unwrap()
+        };
+        let entries = || shares.shards.iter().map(|shard| shard.tables.lock().by_id.len()).sum::<usize>();
+        let first = open(1);
+        let stats = Arc::downgrade(&first.stats);
+        let kept: Vec<_> = (2..2_000).map(open).collect();
+        drop(first);
+        assert!(Arc::ptr_eq(&open(1).stats, &stats.upgrade().unwrap()));
+        for id in 10_000..40_000 {
+            open(id);
+            assert!(entries() <= kept.len() + SHARDS * (2 * CLOSED_MIN + 1));
+        }
+        assert!(stats.upgrade().is_none());
+        drop(kept);
+        (50_000..60_000).for_each(|id| drop(open(id)));
+        assert!(entries() <= SHARDS * (CLOSED_MIN + 1), "{} entries", entries());
+    }
+
+    #[test]
     fn a_definition_that_was_replaced_is_not_opened_again() {
         let engine = engine();
         let def = engine.catalog().table("d/t").unwrap();
