@@ -87,10 +87,18 @@ int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerto
   return 0;
 }
 
+void note_missing(THD *thd, const std::string &name) {
+  if (!thd || thd_sql_command(thd) != SQLCOM_DROP_TABLE) return;
+  if (Session *session = Session::of(thd)) session->refused_drop.is_missing(thd, name);
+}
+
 int discover_table_existence(handlerton *, const char *db, const char *table) {
   char path[FN_REFLEN + 1];
   build_table_filename(path, sizeof path - 1, db, table, "", 0);
-  return myriad_table_exists(myriad_core, myriad_name(path).c_str());
+  const std::string name = myriad_name(path);
+  const bool exists = myriad_table_exists(myriad_core, name.c_str());
+  if (!exists) note_missing(current_thd, name);
+  return exists;
 }
 
 int drop_table(handlerton *, const char *path) {
@@ -99,7 +107,9 @@ int drop_table(handlerton *, const char *path) {
   /* Without a .frm file the server cannot tell a sequence from a table; of its temporary ones it knows. */
   const bool unknown = thd && thd_sql_command(thd) == SQLCOM_DROP_SEQUENCE && !myriad_is_temporary_path(path);
   if (unknown && !is_sequence(name.c_str())) return HA_ERR_NO_SUCH_TABLE;
-  return myriad_drop(name, thd);
+  const int error = myriad_drop(name, thd);
+  if (error == HA_ERR_NO_SUCH_TABLE) note_missing(thd, name);
+  return error;
 }
 
 /* After a crash in ALTER TABLE ... ALGORITHM=INPLACE: 0 if the new definition is committed. */

@@ -45,17 +45,14 @@ std::vector<std::string> names_in(const std::string &folder) {
   return names;
 }
 
-/* The tables that a DROP TABLE names; false if one of them is not ours and goes whatever we say. */
-bool named_tables(THD *thd, std::vector<std::string> *names) {
-  bool all_ours = true;
-  for (TABLE_LIST *table = thd->lex->query_tables; table; table = table->next_global) {
-    if (!table->db.str || !table->table_name.str) continue;
-    names->push_back(myriad::core_name(std::string(table->db.str, table->db.length),
-                                       std::string(table->table_name.str, table->table_name.length)));
-    const std::string frm = "./" + names->back() + reg_ext;
-    all_ours = all_ours && (myriad_table_exists(myriad_core, names->back().c_str()) || my_access(frm.c_str(), F_OK));
-  }
-  return all_ours;
+/* The tables that a DROP TABLE names, but for temporary ones, which take no lock. */
+std::vector<std::string> named_tables(THD *thd) {
+  std::vector<std::string> names;
+  for (TABLE_LIST *table = thd->lex->query_tables; table; table = table->next_global)
+    if (table->db.str && table->table_name.str && (thd->locked_tables_mode || table->mdl_request.ticket))
+      names.push_back(myriad::core_name(std::string(table->db.str, table->db.length),
+                                        std::string(table->table_name.str, table->table_name.length)));
+  return names;
 }
 
 /* As for a lock, until no prepared transaction without a connection has changed one of the tables: the binary log must
@@ -76,13 +73,37 @@ myriad_status wait_for_prepared(THD *thd, const std::vector<std::string> &names)
 
 }  // namespace
 
-void RefusedDrop::look(THD *thd) {
+void RefusedDrop::begin(THD *thd) {
   if (m_query == thd->query_id) return;
   m_query = thd->query_id;
+  m_looked_for = false;
+  m_missing.clear();
+}
+
+void RefusedDrop::is_missing(THD *thd, const std::string &name) {
+  begin(thd);
+  m_missing.insert(name);
+}
+
+/* Of the tables before the first of ours the server has asked for those that do not exist, and dropped the others. */
+bool RefusedDrop::are_all_ours(const std::vector<std::string> &names, const std::string &first) const {
+  bool before = true;
+  for (const std::string &name : names) {
+    before &= name != first;
+    const bool exists = before ? !m_missing.count(name) : !my_access(("./" + name + reg_ext).c_str(), F_OK);
+    if (exists && !myriad_table_exists(myriad_core, name.c_str())) return false;
+  }
+  return true;
+}
+
+void RefusedDrop::look(THD *thd, const std::string &first) {
+  begin(thd);
+  if (m_looked_for) return;
+  m_looked_for = true;
   m_looked = MYRIAD_OK;
   m_refused = m_referenced = false;
-  std::vector<std::string> names;
-  m_all_ours = named_tables(thd, &names);
+  const std::vector<std::string> names = named_tables(thd);
+  m_all_ours = are_all_ours(names, first);
   for (size_t i = 0; i < names.size() && myriad::checks_foreign_keys(thd); i++) {
     myriad::ForeignKeys keys;
     const myriad_status status = myriad::references_to(names[i], &keys);
@@ -97,7 +118,7 @@ void RefusedDrop::look(THD *thd) {
 }
 
 myriad_status RefusedDrop::refuses(THD *thd, const std::string &name, bool *out) {
-  look(thd);
+  look(thd, name);
   *out = m_refused;
   if (m_looked != MYRIAD_OK || m_refused || !m_referenced) return m_looked;
   return myriad::is_referenced_by_others(name, false, out);

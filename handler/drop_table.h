@@ -4,12 +4,15 @@
 #ifndef MYRIAD_DROP_TABLE_H
 #define MYRIAD_DROP_TABLE_H
 #include "server.h"
+#include <set>
 #include <string>
 #include <vector>
 
 /* What one connection keeps of it until the statement ends. */
 class RefusedDrop {
 public:
+  /* The server asks for a table that does not exist. */
+  void is_missing(THD *thd, const std::string &name);
   /* Whether the running DROP TABLE is refused as a whole, because for one of its tables there is a child that it does
      not drop before, or of this table, because a child of it could not be dropped. An error if prepared transactions
      have changed a table and do not end. */
@@ -19,9 +22,13 @@ public:
   void statement_ends(THD *thd);
 
 private:
-  void look(THD *thd);
+  void begin(THD *thd);
+  void look(THD *thd, const std::string &first);
+  bool are_all_ours(const std::vector<std::string> &names, const std::string &first) const;
 
-  query_id_t m_query = 0;
+  query_id_t m_query = 0; /* what the rest is about */
+  bool m_looked_for = false;
+  std::set<std::string> m_missing;
   myriad_status m_looked = MYRIAD_OK;
   bool m_refused = false, m_referenced = false, m_all_ours = false, m_binlog_off = false;
   std::vector<std::string> m_aside; /* tables whose triggers are elsewhere for now */

@@ -205,7 +205,7 @@ private:
   bool by_keyread() const;
   bool for_positions_alone() const;
   bool range_ends_on_prefix() const;
-  check_result_t check_rowid_filter(const myriad_row &entry);
+  check_result_t check_entry(const myriad_row &entry, check_result_t (*check)(void *));
 
   int seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length);
   int step(uchar *record, bool forward);
@@ -311,7 +311,7 @@ private:
   bool m_have_last = false;  /* m_last_key is the current row's key in the scanned index */
   bool m_exact = false;      /* the cursor stays within m_search */
   bool m_unique_hit = false; /* the last read was by a whole unique key, without a cursor */
-  bool m_bounded = false;
+  bool m_bounded = false;    /* the range ends with m_bound_high */
   bool m_scan_started = false;
   bool m_full_scan = false;
   bool m_by_position = false; /* rows are asked for by rnd_pos() */
@@ -322,7 +322,7 @@ private:
   enum class Beyond : uint8_t { None, First, Last } m_beyond = Beyond::None;
   const myriad::IndexPlan *m_index = nullptr;
   myriad::Template m_template;
-  myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high, m_filter_end;
+  myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high, m_range_end;
   myriad::Buffer m_entry, m_entry_part;
   myriad::Buffer m_pk;         /* clustered key of the current row */
   myriad::Buffer m_locked_row; /* its key, if it was found by that and locked for this read alone; else empty */

@@ -306,19 +306,23 @@ bool ha_myriad::range_ends_on_prefix() const {
   return false;
 }
 
-/* The rowid filter's answer for an entry, whose position is the current one. The server compares the record with the
-   end of the range before it; where that is on a prefix, the weights are compared here, and the server compares the row
-   once it is read. */
-check_result_t ha_myriad::check_rowid_filter(const myriad_row &entry) {
-  if (!range_ends_on_prefix()) return handler_rowid_filter_check(this);
-  bool has_null;
-  uint used;
-  encode_search_key(*m_index, end_range->key, end_range->keypart_map, &has_null, &used, &m_filter_end);
-  size_t length = std::min(m_filter_end.size(), entry.key_len);
-  if (memcmp(entry.key, m_filter_end.data(), length) > 0) return CHECK_OUT_OF_RANGE;
+/* The answer of the pushed condition or the rowid filter for an entry, which is in the record and whose position is the
+   current one. The server compares the record with the end of the range before it; where that is on a prefix, the
+   weights are compared here, and the server compares the row once it is read. */
+check_result_t ha_myriad::check_entry(const myriad_row &entry, check_result_t (*check)(void *)) {
+  if (!range_ends_on_prefix()) return check(this);
+  const Buffer *range_end = &m_bound_high;
+  if (!m_bounded) {
+    bool has_null;
+    uint used;
+    encode_search_key(*m_index, end_range->key, end_range->keypart_map, &has_null, &used, &m_range_end);
+    range_end = &m_range_end;
+  }
+  size_t length = std::min(range_end->size(), entry.key_len);
+  if (memcmp(entry.key, range_end->data(), length) > 0) return CHECK_OUT_OF_RANGE;
   key_range *end = end_range;
   end_range = nullptr;
-  check_result_t result = handler_rowid_filter_check(this);
+  check_result_t result = check(this);
   end_range = end;
   return result;
 }
@@ -366,7 +370,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   m_pk.assign(pk, pk_length);
   m_from_entry = true;
   if (condition) {
-    switch (handler_index_cond_check(this)) {
+    switch (check_entry(row, handler_index_cond_check)) {
     case CHECK_POS: break;
     case CHECK_NEG:
       *skip = m_passed_over = true;
@@ -378,7 +382,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
     }
   }
   if (filter) {
-    switch (check_rowid_filter(row)) {
+    switch (check_entry(row, handler_rowid_filter_check)) {
     case CHECK_POS: break;
     case CHECK_NEG:
       *skip = m_passed_over = true;
@@ -560,10 +564,12 @@ void ha_myriad::clear_bounds() {
   set_bounded(false, false);
 }
 
-/* `exactly`: the cursor ends where the range does, so the server need not compare each row with the range's end. */
+/* `exactly`: the cursor ends where the range does, so the server need not compare each row with the range's end. Nor
+   where it does so for each entry, before the pushed condition; but an entry has not all of a prefix's column. */
 void ha_myriad::set_bounded(bool bounded, bool exactly) {
   m_bounded = bounded;
-  in_range_check_pushed_down = exactly || (pushed_idx_cond && pushed_idx_cond_keyno == active_index);
+  in_range_check_pushed_down =
+      exactly || (pushed_idx_cond && pushed_idx_cond_keyno == active_index && !m_index->has_blob_or_prefix);
 }
 
 /* One row by its clustered key, or an entry by all columns of a unique index. What unlock_row may give back is noted.
@@ -806,13 +812,12 @@ void ha_myriad::note_handler() {
 /* ---- pushed conditions, multi-range reads -------------------------------------------------------------------------
  */
 
+/* Its columns are whole in the index or the clustered key, as the server pushes nothing on prefixes. */
 Item *ha_myriad::idx_cond_push(uint keyno, Item *condition) {
   if (keyno == table_share->primary_key) return condition;
-  /* Conditions on prefixes cannot be checked on the entry. */
-  if (m_plan->index(keyno).has_blob_or_prefix) return condition;
   pushed_idx_cond = condition;
   pushed_idx_cond_keyno = keyno;
-  in_range_check_pushed_down = true;
+  in_range_check_pushed_down = !m_plan->index(keyno).has_blob_or_prefix;
   return nullptr;
 }
 

@@ -163,6 +163,24 @@ def test_refused_drop(where):
     rows(c, "DROP TABLE p, c")
 
 
+def test_binlog_of_refused_drop(_where):
+    """The binary log has no refused DROP TABLE, unless tables went with it that are not the engine's own or are partitioned."""
+    with server.Server("MYRIAD", options=["--log-bin", "--server-id=1", "--loose-partition=ON"]) as where:
+        c = database(where)
+        family(c)
+        rows(c, "CREATE TABLE other (id INT PRIMARY KEY)")
+        for drop, in_log in (("p", None), ("IF EXISTS nothing, p, other", None), ("nothing, other, p", None), ("temporary, p", None),
+                             ("aria, p", "aria"), ("p, aria", "aria"), ("nothing, p, aria", "aria"), ("part, p", "part")):
+            rows(c, "CREATE TEMPORARY TABLE IF NOT EXISTS temporary (id INT)")
+            rows(c, "CREATE TABLE IF NOT EXISTS aria (id INT) ENGINE=ARIA")
+            rows(c, "CREATE TABLE IF NOT EXISTS part (id INT) PARTITION BY HASH (id) PARTITIONS 2")
+            rows(c, "FLUSH BINARY LOGS")
+            expect(drop, code_of(c, f"DROP TABLE {drop}"), 1451)
+            log = rows(c, "SHOW BINARY LOGS")[-1][0]
+            logged = [row[5] for row in rows(c, f"SHOW BINLOG EVENTS IN '{log}'") if "DROP TABLE" in row[5]]
+            expect(f"{drop}: {logged}", [f"`{in_log}`" in text for text in logged], [True] if in_log else [])
+
+
 def test_crash_in_refused_drop(where):
     """A start puts back the triggers that a refused DROP TABLE had put aside when the server was killed."""
     c = database(where)

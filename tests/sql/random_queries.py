@@ -24,7 +24,7 @@ NUMBER, TEXT, BYTES, DATE = "number", "text", "bytes", "date"
 # Type and family; columns of one family may be compared.
 TYPES = [("INT", NUMBER), ("BIGINT UNSIGNED", NUMBER), ("TINYINT", NUMBER), ("DECIMAL(10,2)", NUMBER),
          ("VARCHAR(40)", TEXT), ("VARCHAR(200) CHARACTER SET latin1", TEXT), ("CHAR(12)", TEXT),
-         ("VARBINARY(30)", BYTES), ("DATE", DATE)]
+         ("TEXT", TEXT), ("VARBINARY(30)", BYTES), ("DATE", DATE)]
 SWITCHES = ["mrr", "mrr_cost_based", "mrr_sort_keys", "index_merge", "index_merge_sort_intersection",
             "index_condition_pushdown", "rowid_filter", "semijoin", "materialization", "join_cache_bka",
             "join_cache_hashed", "extended_keys"]
@@ -58,15 +58,17 @@ class Table:
         self.name, self.rows = name, chance.choice(ROWS)
         self.columns = [Column(f"c{n}", chance.choice(TYPES)) for n in range(chance.randrange(3, 6))]
         self.all = [ID] + self.columns
-        primary = chance.choice(["(id)", "(id DESC)", "(g, id)", "(s, id)", None])
+        primary = chance.choice(["(id)", "(id DESC)", "(g, id)", "(s, id)", "(id, s(2))", None])
         self.body = ["id INT NOT NULL", *(f"{c.name} {c.type}" for c in self.columns), "pad VARCHAR(400)",
                      "g INT NOT NULL", "s VARCHAR(20) NOT NULL", "e INT AS (id % 97) VIRTUAL"]
         if primary:
             self.body.append(f"PRIMARY KEY {primary}")
         self.indexes = [f"KEY k{n} ({self.parts(chance)})" for n in range(chance.randrange(1, 5))]
-        if chance.random() < 0.4:
-            self.indexes.append(f"KEY k{len(self.indexes)} (e{chance.choice(['', ', id', ' DESC'])})")
-        self.hints = [f"k{n}" for n in range(len(self.indexes))]
+        if chance.random() < 0.6:
+            self.indexes.append(f"KEY k{len(self.indexes)} (e{chance.choice(['', ', id', ' DESC', ', s(2)', ' DESC, s(2)'])})")
+        # Added when the table has rows already.
+        self.later = [self.indexes.pop()] if chance.random() < 0.5 else []
+        self.hints = [f"k{n}" for n in range(len(self.indexes + self.later))]
         self.partitions = ""
         if primary != "(s, id)" and chance.random() < 0.25:
             self.partitions = f" PARTITION BY HASH (id) PARTITIONS {chance.randrange(2, 5)}"
@@ -76,14 +78,20 @@ class Table:
     def parts(self, chance):
         """The columns of an index, of some a prefix, some descending."""
         parts = []
-        for column in chance.sample(self.columns, chance.randrange(1, 3)):
-            prefix = f"({chance.randrange(1, 6)})" if column.family in (TEXT, BYTES) and chance.random() < 0.25 else ""
+        for column in chance.sample(self.columns, chance.randrange(1, 4)):
+            cut = column.type == "TEXT" or column.family in (TEXT, BYTES) and chance.random() < 0.25
+            prefix = f"({chance.randrange(1, 6)})" if cut else ""
             parts.append(f"{column.name}{prefix}{chance.choice(['', '', '', ' DESC'])}")
         return ", ".join(parts)
 
     def create(self, engine):
         body = self.body + (self.indexes if engine == "MYRIAD" else [])
         return f"CREATE TABLE {self.name} ({', '.join(body)}) ENGINE={engine}{self.partitions}"
+
+    def alters(self, engine):
+        """What is done to it with half of its rows in it."""
+        indexes = self.later if engine == "MYRIAD" else []
+        return f"ALTER TABLE {self.name} ADD added INT DEFAULT 7{''.join(f', ADD {index}' for index in indexes)}"
 
     def inserts(self, chance):
         ids = list(range(self.rows))
@@ -205,7 +213,12 @@ class Run:
                 made = ask(connection, t.create(engine))
                 if isinstance(made, str):
                     raise server.ServerError(f"{made}: {t.create(engine)}")
-            for sql in t.inserts(self.chance):
+            inserts = list(t.inserts(self.chance))
+            for n, sql in enumerate(inserts):
+                if n == len(inserts) // 2:
+                    altered = ask(self.reference, t.alters("InnoDB")), ask(self.connection, t.alters("MYRIAD"))
+                    if any(isinstance(answer, str) for answer in altered):
+                        raise server.ServerError(f"{altered}: {t.alters('MYRIAD')}")
                 expected, found = self.both(sql)
                 if expected != found:
                     raise server.ServerError(f"{expected}, {found}: {sql[:200]}")
@@ -239,7 +252,7 @@ class Run:
     def report(self, sql, table, expected, found):
         self.reported += 1
         switches = ask(self.connection, "SELECT @@optimizer_switch, @@join_cache_level")
-        print(f"  {sql}\n    {table.create('MYRIAD')}\n    {ask(self.connection, 'EXPLAIN ' + sql)}\n    {switches}\n"
+        print(f"  {sql}\n    {table.create('MYRIAD')}\n    {table.alters('MYRIAD')}\n    {ask(self.connection, 'EXPLAIN ' + sql)}\n    {switches}\n"
               f"    InnoDB {str(expected)[:300]}\n    Myriad {str(found)[:300]}", flush=True)
 
     def check_tables(self):

@@ -66,3 +66,39 @@ SET join_cache_level = 4;
 SELECT t.id, COUNT(u.id) FROM parts t LEFT JOIN parts u ON t.w = u.w AND u.w IS NOT NULL WHERE t.c < 'ax' AND t.k < 15 GROUP BY t.id;
 SET join_cache_level = DEFAULT;
 DROP TABLE parts;
+-- Conditions on whole columns beside prefixes are checked before the row is read, and so is the end of the range, by weights where
+-- it is on a prefix.
+SET optimizer_switch = DEFAULT;
+CREATE TABLE pushed (id INT PRIMARY KEY, name VARCHAR(100) NOT NULL DEFAULT 'ZZZ', st INT, body TEXT, d INT,
+  KEY name (name(4), st), KEY body (body(6) DESC, st, name), KEY st (st, name(2), d)) CHARACTER SET latin1;
+INSERT INTO pushed SELECT seq, CONCAT('N', seq % 900), NULLIF(seq % 50, 3), CONCAT('text', seq % 77, REPEAT('t', seq % 5 * 70)), seq % 11 FROM seq_1_to_5000;
+ANALYZE TABLE pushed PERSISTENT FOR ALL;
+SELECT * FROM pushed ORDER BY name DESC, id LIMIT 1;
+FLUSH STATUS;
+SELECT COUNT(*), SUM(LENGTH(body)) FROM pushed FORCE INDEX (name) WHERE name LIKE 'N1%' AND st = 7;
+SHOW STATUS LIKE 'Handler_icp%';
+SHOW STATUS LIKE 'Handler_read_next';
+SELECT COUNT(*), SUM(LENGTH(body)) FROM pushed FORCE INDEX (name) WHERE name BETWEEN 'N100' AND 'N1025' AND st IN (7, 17);
+SELECT COUNT(*), SUM(LENGTH(body)) FROM pushed FORCE INDEX (name) WHERE (name < 'N11' OR name BETWEEN 'N500' AND 'N503' OR name > 'N88') AND st % 7 = 2;
+SHOW STATUS LIKE 'Handler_icp_match';
+-- sort
+SELECT id, name, st FROM pushed FORCE INDEX (name) WHERE name >= 'N100' AND name < 'N1003' AND st IS NULL;
+SELECT id, name FROM pushed FORCE INDEX (name) WHERE name > 'N87' AND st = 9 ORDER BY name DESC, id LIMIT 5;
+-- sort
+SELECT id, body FROM pushed FORCE INDEX (body) WHERE body > 'text3' AND body <= 'text31t' AND st + 1 = 8;
+-- sort
+SELECT id, body FROM pushed FORCE INDEX (body) WHERE body > 'text3' AND body <= 'text31t' AND name LIKE '%7' FOR UPDATE;
+-- sort
+SELECT id, d, body FROM pushed FORCE INDEX (st) WHERE st = 7 AND name < 'N2' AND d = 4;
+-- sort
+SELECT id, d, body FROM pushed FORCE INDEX (st) WHERE st BETWEEN 7 AND 9 AND name < 'N2' AND d = 4;
+SELECT p.id, COUNT(q.id), SUM(LENGTH(q.body)) FROM pushed p JOIN pushed q FORCE INDEX (name) ON q.name = p.name AND q.st = p.st AND q.st <> 17 WHERE p.id < 30 GROUP BY p.id;
+SET optimizer_switch = 'mrr=on,mrr_cost_based=off,mrr_sort_keys=on', join_cache_level = 8;
+SELECT COUNT(*), SUM(LENGTH(body)) FROM pushed FORCE INDEX (name) WHERE name BETWEEN 'N100' AND 'N1025' AND st IN (7, 17);
+SELECT COUNT(*), SUM(LENGTH(body)) FROM pushed FORCE INDEX (st) WHERE (st = 7 AND name < 'N2' OR st = 9 AND name BETWEEN 'N3' AND 'N7') AND d IN (4, 5);
+SELECT COUNT(*), SUM(p.id), SUM(LENGTH(q.body)) FROM pushed p JOIN pushed q FORCE INDEX (name) ON q.name = p.name AND q.st = p.st AND q.st <> 17 WHERE p.id < 30;
+SET optimizer_switch = DEFAULT, join_cache_level = DEFAULT;
+UPDATE pushed SET d = 100 WHERE name BETWEEN 'N100' AND 'N1025' AND st = 7;
+DELETE FROM pushed WHERE name LIKE 'N2%' AND st IN (1, 21);
+SELECT COUNT(*), SUM(id), SUM(d) FROM pushed;
+DROP TABLE pushed;
