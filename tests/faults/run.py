@@ -1038,6 +1038,44 @@ def full_disk_in_copy(_):
         place.close()
 
 
+@case
+def full_disk_in_partitions(place):
+    """Partitions put together where the server has no room for the new .frm file: the table stays."""
+    server_, folder = place.server, os.path.join(place.server.datadir, "p")
+    server_.start()
+    server_.query("CREATE DATABASE p")
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=128k", "tmpfs", folder], capture_output=True, text=True)
+    if mounted.returncode:
+        raise Skipped("cannot mount: " + mounted.stderr.strip())
+    filler = os.path.join(folder, "filler")
+    try:
+        make = "CREATE TABLE p.%s (id INT PRIMARY KEY, v INT) ENGINE=MYRIAD PARTITION BY HASH (id) PARTITIONS 10"
+        # The server's log of such changes gets its room first.
+        for statement in (make % "z", *["ALTER TABLE p.z COALESCE PARTITION 2"] * 3, "DROP TABLE p.z", make % "t",
+                          "INSERT INTO p.t SELECT seq, seq FROM seq_1_to_1000"):
+            server_.query(statement)
+        with open(filler, "wb", buffering=0) as f:
+            try:
+                while f.write(b"x" * 4096) == 4096:
+                    pass
+            except OSError:
+                pass
+        _, problem = place.ask("ALTER TABLE p.t COALESCE PARTITION 2")
+        expect(problem, "no room for the .frm file and no error")
+        os.remove(filler)
+        for again in (False, True):
+            got, problem = place.ask("SELECT COUNT(*), SUM(v) FROM p.t")
+            expect(not problem and got[0] == (1000, 500500), f"{got} {problem}")
+            if not again:
+                server_.kill()
+                server_.start()
+        for statement in ("ALTER TABLE p.t COALESCE PARTITION 2", "DROP TABLE p.t", make % "t", "DROP TABLE p.t"):
+            server_.query(statement)
+    finally:
+        server_.kill()
+        subprocess.run(["umount", "-l", folder], capture_output=True)
+
+
 def run_cases(cases, names, title, known_gaps=False):
     """Runs the cases (those in `names`, or all), each in a place of its own; the status of the process."""
     passed = failed = 0
