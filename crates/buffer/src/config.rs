@@ -113,7 +113,7 @@ pub struct PoolStats {
     pub write_errors: u64,
     /// Pages dropped from memory to make room.
     pub evictions: u64,
-    /// Times a client had to wait for a free frame; of those who wait for the same page the first.
+    /// Times a client had to wait for a free frame.
     pub free_waits: u64,
     /// Batches written by page cleaners and the page provider.
     pub batches: u64,

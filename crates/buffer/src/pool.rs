@@ -353,7 +353,8 @@ impl BufferPool {
     /// A free frame with `id` published in it, latched exclusively; `None` when another thread was faster. `space`: the page's
     /// tablespace, which stays known while the page is in memory.
     pub(crate) fn take_frame(&self, id: PageId, space: Option<&Space>) -> Result<Option<u32>> {
-        Ok(self.alloc_frame(id)?.and_then(|at| self.publish_in(id, at, space)))
+        let at = self.alloc_frame(id)?;
+        Ok(self.publish_in(id, at, space))
     }
 
     /// Publishes `id`, as a page that is being read, in a free frame and latches that exclusively; `None` when another frame has
@@ -363,9 +364,7 @@ impl BufferPool {
         // A reader that was led astray may hold it for a moment; it waits for nothing meanwhile.
         frame.latch.lock_exclusive(LatchClass::OtherPage.part(self.partition(at)));
         frame.begin_read();
-        let published = self.table.insert(&self.frames, id, at);
-        self.background.frame_queue.page_came(id);
-        if published {
+        if self.table.insert(&self.frames, id, at) {
             match space {
                 Some(space) => space.page_entered(),
                 None => self.memory.entered(id),
@@ -567,11 +566,10 @@ impl BufferPool {
         self.serve_waiters();
     }
 
-    /// A free frame for the page, from the partition of its extent if that has one; `None` when the page came into another one
-    /// meanwhile.
-    fn alloc_frame(&self, id: PageId) -> Result<Option<u32>> {
+    /// A free frame, from the partition of the page's extent if that has one.
+    fn alloc_frame(&self, id: PageId) -> Result<u32> {
         match self.try_alloc_frame(id) {
-            Some(at) => Ok(Some(at)),
+            Some(at) => Ok(at),
             None => self.wait_for_frame(id),
         }
     }

@@ -5,8 +5,7 @@
 //! batch, the others' batches are written.
 //!
 //! A client that finds no free frame looks for a clean victim itself, which costs less than waking somebody; it never
-//! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting;
-//! those who wait for the same page need one between them.
+//! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting.
 
 use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
 use crate::frame::{aged, NIL, NO_PAGE, USAGE_COLD};
@@ -63,123 +62,61 @@ impl FreeBounds {
     }
 }
 
-/// Instead of a frame that a waiting client is given: its page has come into another one.
-const PAGE_CAME: u32 = NIL - 1;
-
 /// A client that waits for a frame.
 struct FrameWaiter {
-    /// The frame it was given, [`PAGE_CAME`], or [`NIL`].
+    /// The frame it was given, or [`NIL`].
     frame: AtomicU32,
     thread: Thread,
 }
 
-impl FrameWaiter {
-    /// What the wait has led to: a frame, or (`Some(None)`) the page in another one.
-    fn answer(&self) -> Option<Option<u32>> {
-        match self.frame.load(Ordering::Acquire) {
-            NIL => None,
-            PAGE_CAME => Some(None),
-            frame => Some(Some(frame)),
-        }
-    }
-
-    fn tell(&self, answer: u32) {
-        self.frame.store(answer, Ordering::Release);
-    }
-}
-
-/// Who waits for a frame for which page.
-#[derive(Default)]
-struct Waiting {
-    /// The longest waiting first.
-    clients: VecDeque<(PageId, Arc<FrameWaiter>)>,
-    /// Pages whose frame has been handed out and does not have them yet.
-    coming: Vec<PageId>,
-}
-
-impl Waiting {
-    /// The first client to be given a frame: of those who wait for the same page one needs it.
-    fn next(&self) -> Option<usize> {
-        self.clients.iter().position(|(page, _)| !self.coming.contains(page))
-    }
-}
-
-/// Those who wait for a frame. A page needs one frame, however many clients wait for it.
+/// Those who wait for a frame, the longest waiting first.
 #[derive(Default)]
 pub(crate) struct FrameQueue {
-    /// Clients and coming pages, so that nobody takes the lock for nothing.
-    len: AtomicUsize,
-    waiting: Mutex<Waiting>,
+    /// Length of the queue, so that nobody takes the lock for nothing.
+    waiting: AtomicUsize,
+    queue: Mutex<VecDeque<Arc<FrameWaiter>>>,
 }
 
 impl FrameQueue {
-    fn change<T>(&self, change: impl FnOnce(&mut Waiting) -> T) -> T {
-        let mut waiting = self.waiting.lock();
-        let result = change(&mut waiting);
-        self.len.store(waiting.clients.len() + waiting.coming.len(), Ordering::SeqCst);
-        result
-    }
-
-    /// Queues up for a frame for the page; whether nobody had done so yet.
-    fn join(&self, page: PageId) -> (Arc<FrameWaiter>, bool) {
+    fn join(&self) -> Arc<FrameWaiter> {
         let waiter = Arc::new(FrameWaiter { frame: AtomicU32::new(NIL), thread: std::thread::current() });
-        let first = self.change(|waiting| {
-            let first = !waiting.coming.contains(&page) && waiting.clients.iter().all(|(other, _)| *other != page);
-            waiting.clients.push_back((page, Arc::clone(&waiter)));
-            first
-        });
-        (waiter, first)
+        let mut queue = self.queue.lock();
+        queue.push_back(Arc::clone(&waiter));
+        self.waiting.store(queue.len(), Ordering::SeqCst);
+        waiter
     }
 
-    /// Takes the waiter out; what it was given before, if anything.
-    fn leave(&self, waiter: &Arc<FrameWaiter>) -> Option<Option<u32>> {
-        self.change(|waiting| waiting.clients.retain(|(_, w)| !Arc::ptr_eq(w, waiter)));
-        waiter.answer()
+    /// Takes the waiter out; the frame that it was given before, if any.
+    fn leave(&self, waiter: &Arc<FrameWaiter>) -> Option<u32> {
+        let mut queue = self.queue.lock();
+        queue.retain(|w| !Arc::ptr_eq(w, waiter));
+        self.waiting.store(queue.len(), Ordering::SeqCst);
+        let given = waiter.frame.load(Ordering::Acquire);
+        (given != NIL).then_some(given)
     }
 
-    /// Hands frames to those who wait, as long as `take` has any. Whoever gets one puts its page there at once.
+    /// Hands frames to those who wait, as long as `take` has any.
     fn serve(&self, mut take: impl FnMut() -> Option<u32>) {
         // Between the frame's way into its list and the look at the queue; the waiter has its fence between the two the
         // other way round, so one of the two sees the other.
         fence(Ordering::SeqCst);
-        while self.len.load(Ordering::SeqCst) != 0 {
-            let served = self.change(|waiting| {
-                let at = waiting.next()?;
-                let frame = take()?;
-                let (page, waiter) = waiting.clients.remove(at).expect("it was found there");
-                waiting.coming.push(page);
-                waiter.tell(frame);
-                Some(waiter)
-            });
-            let Some(waiter) = served else { return };
+        while self.waiting.load(Ordering::SeqCst) != 0 {
+            let mut queue = self.queue.lock();
+            if queue.is_empty() {
+                return;
+            }
+            let Some(frame) = take() else { return };
+            let waiter = queue.pop_front().expect("the queue is not empty");
+            self.waiting.store(queue.len(), Ordering::SeqCst);
+            waiter.frame.store(frame, Ordering::Release);
+            drop(queue);
             waiter.thread.unpark();
         }
     }
 
-    /// The page table has the page: nobody needs a frame for it any more.
-    pub fn page_came(&self, page: PageId) {
-        // As in `serve`, between the page's way into its table and the look at the queue.
-        fence(Ordering::SeqCst);
-        if self.len.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let mut came = Vec::new();
-        self.change(|waiting| {
-            waiting.coming.retain(|other| *other != page);
-            waiting.clients.retain(|(other, waiter)| {
-                if *other == page {
-                    waiter.tell(PAGE_CAME);
-                    came.push(Arc::clone(waiter));
-                }
-                *other != page
-            });
-        });
-        came.iter().for_each(|waiter| waiter.thread.unpark());
-    }
-
     /// Lets all look around: the pool is poisoned or stops.
     pub fn wake_all(&self) {
-        self.waiting.lock().clients.iter().for_each(|(_, w)| w.thread.unpark());
+        self.queue.lock().iter().for_each(|w| w.thread.unpark());
     }
 }
 
@@ -292,9 +229,9 @@ impl BufferPool {
         self.background.frame_queue.serve(|| self.pop_any_free(0));
     }
 
-    /// Brings a frame for the page when the free lists are empty; may wait for it. `None`: another thread was faster with the page.
+    /// Brings a frame when the free lists are empty; may wait for it.
     #[cold]
-    pub(crate) fn wait_for_frame(&self, id: PageId) -> Result<Option<u32>> {
+    pub(crate) fn wait_for_frame(&self, id: PageId) -> Result<u32> {
         let background = &self.background;
         if !background.has_threads() {
             self.counters.add(Counter::FreeWaits);
@@ -302,7 +239,7 @@ impl BufferPool {
                 // A failed write may have left clean victims.
                 let provided = self.provide();
                 if let Some(at) = self.try_alloc_frame(id) {
-                    return Ok(Some(at));
+                    return Ok(at);
                 }
                 provided?;
             }
@@ -311,28 +248,24 @@ impl BufferPool {
         background.wake_provider();
         if self.evict_clean(self.home_shard(id)) {
             if let Some(at) = self.try_alloc_frame(id) {
-                return Ok(Some(at));
+                return Ok(at);
             }
         }
-        self.queue_for_frame(id)
+        self.counters.add(Counter::FreeWaits);
+        self.queue_for_frame()
     }
 
-    fn queue_for_frame(&self, id: PageId) -> Result<Option<u32>> {
+    fn queue_for_frame(&self) -> Result<u32> {
         let queue = &self.background.frame_queue;
         let start = Instant::now();
-        let (waiter, first) = queue.join(id);
+        let waiter = queue.join();
         fence(Ordering::SeqCst);
-        // What came before we were in the queue: the page, or a frame.
-        if self.frame_of(id).is_some() {
-            return Ok(queue.leave(&waiter).flatten());
-        }
-        if first {
-            self.counters.add(Counter::FreeWaits);
-        }
+        // What became free before we were in the queue.
         self.serve_waiters();
         let failed = loop {
-            if let Some(answer) = waiter.answer() {
-                return Ok(answer);
+            let given = waiter.frame.load(Ordering::Acquire);
+            if given != NIL {
+                return Ok(given);
             }
             if let Err(error) = self.check_poison() {
                 break error;
@@ -349,33 +282,5 @@ impl BufferPool {
             self.serve_waiters();
         };
         queue.leave(&waiter).ok_or(failed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use myriad_base::{PageNo, SpaceId};
-
-    #[test]
-    fn a_page_gets_one_frame_and_keeps_nobody_from_theirs() {
-        let queue = FrameQueue::default();
-        let [one, other] = [1, 2].map(|page| PageId::new(SpaceId(16), PageNo(page)));
-        let (a, b, c) = (queue.join(one), queue.join(one), queue.join(other));
-        assert_eq!((a.1, b.1, c.1), (true, false, true));
-        let mut frames = vec![7, 6, 5];
-        queue.serve(|| frames.pop());
-        assert_eq!((a.0.answer(), b.0.answer(), c.0.answer()), (Some(Some(5)), None, Some(Some(6))));
-        assert_eq!(frames, [7]);
-        queue.page_came(other);
-        assert_eq!(b.0.answer(), None);
-        queue.page_came(one);
-        assert_eq!((b.0.answer(), queue.leave(&b.0)), (Some(None), Some(None)));
-        assert_eq!(queue.len.load(Ordering::SeqCst), 0);
-        // Gone from memory, it is wanted again.
-        let (d, e) = (queue.join(one), queue.join(one));
-        assert!(d.1 && queue.leave(&d.0).is_none());
-        queue.serve(|| frames.pop());
-        assert_eq!(e.0.answer(), Some(Some(7)));
     }
 }

@@ -200,38 +200,6 @@ fn stopping_the_threads_ends_the_wait_for_a_frame() {
     });
 }
 
-/// Of those who wait for the same page one needs a frame, and nobody else has to wait for theirs.
-#[test]
-fn clients_that_miss_the_same_page_wait_for_one_frame() {
-    let rig = create(6, &config());
-    let pool = &rig.pool;
-    for page in 1..=PAGES {
-        let mut mtr = Mtr::start(pool).unwrap();
-        mtr.init(id(page as u32), PageKind::Index).unwrap();
-        mtr.commit().unwrap();
-    }
-    let mut held: Vec<_> = (1..=64).map(|page| pool.fix_shared(id(page)).unwrap()).collect();
-    let before = pool.stats();
-    let all_have_it = std::sync::Barrier::new(8);
-    std::thread::scope(|scope| {
-        for _ in 0..8 {
-            scope.spawn(|| {
-                let page = pool.fix_shared(id(100));
-                all_have_it.wait();
-                drop(page.unwrap());
-            });
-        }
-        while pool.stats().free_waits == before.free_waits {
-            std::thread::yield_now();
-        }
-        // The others are in the queue as well, or soon; one frame is all that they get.
-        std::thread::sleep(Duration::from_millis(50));
-        held.pop();
-    });
-    let after = pool.stats();
-    assert_eq!((after.free_waits - before.free_waits, after.misses - before.misses), (1, 1));
-}
-
 #[test]
 fn a_pool_without_threads_changes_its_size_at_once_or_not_at_all() {
     let config = PoolConfig { bytes_max: 4096 * 200, ..small(100) };
