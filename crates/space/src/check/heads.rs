@@ -326,6 +326,31 @@ mod tests {
         }
     }
 
+    /// Runs the test above again, with system calls of its rings that fail for the moment. Nothing where no process may be traced.
+    #[test]
+    fn a_ring_goes_on_where_the_kernel_refuses_for_the_moment() {
+        use std::process::{Command, Stdio};
+        let strace = || Command::new("strace");
+        let may_trace = strace().args(["-o", "/dev/null", "true"]).stderr(Stdio::null()).status();
+        if !uring_available() || !may_trace.is_ok_and(|status| status.success()) {
+            return;
+        }
+        let trace = tempfile::NamedTempFile::new().unwrap();
+        for error in ["EINTR", "EAGAIN", "EBUSY"] {
+            let run = strace()
+                .args(["-f", "-qq", "-e", "trace=io_uring_enter", "-o"])
+                .arg(trace.path())
+                .args(["-e", &format!("inject=io_uring_enter:error={error}:when=1+2")])
+                .arg(std::env::current_exe().unwrap())
+                .args(["--exact", "check::heads::tests::every_file_is_seen_once_whatever_the_way"])
+                .output()
+                .unwrap();
+            assert!(run.status.success(), "{error}: {}", String::from_utf8_lossy(&run.stdout));
+            let trace = std::fs::read_to_string(trace.path()).unwrap();
+            assert!(trace.contains(&format!("-1 {error}")) && trace.contains("(INJECTED)"), "{error}: {trace}");
+        }
+    }
+
     #[test]
     fn a_folder_that_is_not_there_is_told() {
         let options = HeadOptions { bytes: 4096, fadvise: false, direct: true, threads: 1, uring: false, second: None };

@@ -74,8 +74,11 @@ impl<'a> Ring<'a> {
         while self.busy > 0 {
             self.queued = 0;
             match self.ring.submit_and_wait(self.busy.min(WAIT_READS)) {
-                Err(e) if e.raw_os_error() != Some(libc::EINTR) => return Err(e),
-                _ => {}
+                // A signal, no memory for the moment, or answers to be taken first: the reads stay where they are.
+                Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
+                    std::thread::yield_now();
+                }
+                other => _ = other?,
             }
             done.extend(self.ring.completion().map(|c| (c.user_data(), c.result())));
             for (slot, result) in done.drain(..) {
