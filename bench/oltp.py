@@ -54,9 +54,9 @@ def latches(srv):
 
 
 def most_contended(before, after):
-    """The class that was contended most, in percent of its acquisitions; those hardly used do not count."""
+    """The class that was contended most, in percent of its acquisitions; those hardly used do not count, nor do waits for the device."""
     used = [(100 * (a[2] - b[2]) / (a[1] - b[1]), a) for a, b in ((a, before[a[0]]) for a in after.values())
-            if a[1] - b[1] >= 1000]
+            if a[1] - b[1] >= 1000 and a[0] != "page_read"]
     percent, row = max(used, default=(None, (None, 0, 0, None, None)), key=lambda u: u[0])
     return {"latch": row[0], "contended_percent": percent, "hottest_partition": row[3], "hottest_percent": row[4]}
 

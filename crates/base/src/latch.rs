@@ -22,6 +22,8 @@ pub enum LatchClass {
     UndoPage,
     /// Any other page's frame (headers, bitmaps, overflow).
     OtherPage,
+    /// The frame of a page that somebody is reading: who waits here waits for the device.
+    PageRead,
     /// A page table bucket.
     PageTable,
     /// A partition's free list.
@@ -41,13 +43,14 @@ pub enum LatchClass {
 }
 
 /// Number of [`LatchClass`]es.
-pub const LATCH_CLASSES: usize = 11;
+pub const LATCH_CLASSES: usize = 12;
 
 /// All classes, in the order of their numbers.
 pub const ALL_CLASSES: [LatchClass; LATCH_CLASSES] = [
     LatchClass::IndexPage,
     LatchClass::UndoPage,
     LatchClass::OtherPage,
+    LatchClass::PageRead,
     LatchClass::PageTable,
     LatchClass::FreeList,
     LatchClass::DirtyList,
@@ -65,6 +68,7 @@ impl LatchClass {
             LatchClass::IndexPage => "index_page",
             LatchClass::UndoPage => "undo_page",
             LatchClass::OtherPage => "other_page",
+            LatchClass::PageRead => "page_read",
             LatchClass::PageTable => "page_table",
             LatchClass::FreeList => "free_list",
             LatchClass::DirtyList => "dirty_list",

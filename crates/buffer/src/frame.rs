@@ -67,6 +67,8 @@ pub(crate) struct Frame {
     pub class: AtomicU8,
 }
 
+/// In a frame's `class`: its page is being read.
+const CLASS_READ: u8 = LatchClass::PageRead as u8;
 /// In a frame's `class`: it holds a lost page, which nobody but who formats it anew is given.
 const CLASS_LOST: u8 = u8::MAX;
 
@@ -110,6 +112,7 @@ impl Frame {
         match self.class.load(Ordering::Relaxed) {
             0 => LatchClass::IndexPage,
             1 => LatchClass::UndoPage,
+            CLASS_READ => LatchClass::PageRead,
             _ => LatchClass::OtherPage,
         }
     }
@@ -123,6 +126,11 @@ impl Frame {
             _ => LatchClass::OtherPage as u8,
         };
         self.class.store(class, Ordering::Relaxed);
+    }
+
+    /// Until its kind is set the frame's page is one that is being read.
+    pub fn begin_read(&self) {
+        self.class.store(CLASS_READ, Ordering::Relaxed);
     }
 
     /// Whether it holds a lost page. Certain for who has the latch.

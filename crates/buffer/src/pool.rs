@@ -273,6 +273,7 @@ impl BufferPool {
             let space = if id.is_in_memory() { None } else { self.spaces.get(id.space).ok() };
             if let Some(at) = self.take_frame(id, space.as_deref())? {
                 let frame = self.frames.get(at);
+                frame.set_kind(PageKind::Free as u8);
                 frame.usage.store(USAGE_WARM, Ordering::Relaxed);
                 frame.latch.grow_version();
                 // What recovery and the change buffer still had for the page belongs to a life that ended before this one began.
@@ -356,14 +357,13 @@ impl BufferPool {
         Ok(self.publish_in(id, at, space))
     }
 
-    /// Publishes `id` in a free frame and latches that exclusively; `None` when another frame has the page.
+    /// Publishes `id`, as a page that is being read, in a free frame and latches that exclusively; `None` when another frame has
+    /// the page.
     fn publish_in(&self, id: PageId, at: u32, space: Option<&Space>) -> Option<u32> {
         let frame = self.frames.get(at);
         // A reader that was led astray may hold it for a moment; it waits for nothing meanwhile.
         frame.latch.lock_exclusive(LatchClass::OtherPage.part(self.partition(at)));
-        if frame.is_lost() {
-            frame.set_kind(PageKind::Free as u8);
-        }
+        frame.begin_read();
         if self.table.insert(&self.frames, id, at) {
             match space {
                 Some(space) => space.page_entered(),

@@ -3,16 +3,19 @@
 
 use myriad_base::page::PageKind;
 use myriad_base::{Lsn, PageId, PageNo, Result, SpaceId};
-use myriad_buffer::{BufferPool, Level, PoolConfig, RecoverySummary, RedoTable, Reporter};
+use myriad_buffer::{BufferPool, CheckFn, Level, PoolConfig, RecoverySummary, RedoTable, Reporter};
 use myriad_io::{Io, SimIo};
 use myriad_log::{Log, LogConfig};
 use myriad_space::SpaceRegistry;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 pub const SPACE: SpaceId = SpaceId(16);
 pub const DIR: &str = "/data";
 pub const UUID: [u8; 16] = [7; 16];
+
+/// What index pages that are read have to pass, if anything.
+pub static INDEX_CHECK: OnceLock<CheckFn> = OnceLock::new();
 
 /// What every page that leaves memory has room for.
 pub const ROOM: usize = 2000;
@@ -89,6 +92,9 @@ fn open_with(log: LogConfig, sim: SimIo, config: &PoolConfig) -> Result<Rig> {
     let reporter: Reporter = Arc::new(move |level, text: &str| sink.lock().unwrap().push((level, text.to_string())));
     let mut redo = RedoTable::new();
     redo.register_room(PageKind::Index, |_| Some(ROOM));
+    if let Some(check) = INDEX_CHECK.get() {
+        redo.register_check(PageKind::Index, *check);
+    }
     let pool = BufferPool::new(config.clone(), io, dir, log, spaces, redo, reporter)?;
     let recovered = pool.recover()?;
     pool.start_background();

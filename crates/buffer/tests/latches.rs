@@ -1,0 +1,61 @@
+//! What the waits for pages are counted as. A process of its own: the counters are for all pools of a process.
+
+mod rig;
+
+use myriad_base::latch::{latch_stats, LatchClass};
+use myriad_base::page::PageKind;
+use myriad_buffer::Mtr;
+use rig::{create, id, small};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+static READS: Mutex<()> = Mutex::new(());
+
+#[test]
+fn waiting_for_a_read_is_no_contention_of_the_page() {
+    rig::INDEX_CHECK
+        .set(|_| {
+            // A test that failed is poison.
+            let _read = READS.lock();
+            Ok(())
+        })
+        .unwrap();
+    let rig = create(1, &small(64));
+    for page in 1..=300 {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    assert!(!rig.pool.is_resident(id(1)));
+    let stats = || [LatchClass::PageRead, LatchClass::IndexPage].map(latch_stats);
+    // It has counted and failed to take the latch, or is about to.
+    let wait_for = |done: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !done() {
+            assert!(begin.elapsed().as_secs() < 10, "nobody waits as expected: {:?}", stats());
+            std::thread::yield_now();
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let before = stats();
+    std::thread::scope(|scope| {
+        let fix = || drop(rig.pool.fix_shared(id(1)).unwrap());
+        let reads = READS.lock().unwrap();
+        scope.spawn(fix);
+        wait_for(&|| rig.pool.is_resident(id(1)));
+        (0..3).for_each(|_| drop(scope.spawn(fix)));
+        wait_for(&|| stats()[0].acquired == before[0].acquired + 3);
+        drop(reads);
+    });
+    let read = stats();
+    assert_eq!((read[0].contended - before[0].contended, read[1].contended - before[1].contended), (3, 0));
+    assert!(read[0].wait_ns - before[0].wait_ns > 3 * 10_000_000);
+    let held = rig.pool.fix_exclusive(id(1)).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(rig.pool.fix_shared(id(1)).unwrap()));
+        wait_for(&|| stats()[1].acquired == read[1].acquired + 2);
+        drop(held);
+    });
+    let held = stats();
+    assert_eq!((held[0].contended - read[0].contended, held[1].contended - read[1].contended), (0, 1));
+}
