@@ -74,15 +74,11 @@ impl Shard {
         before - free.len()
     }
 
-    /// Moves the clock hand by one, over the partition's part of the pool's first `frames` frames; the frame it pointed at.
+    /// Moves the clock hand by one, over the partition's part of the pool's first `frames` frames; the frame it pointed at. In one
+    /// step: set back by a thread that was put to sleep it would age the same frames twice.
     pub fn next_by_hand(&self, frames: u32) -> u32 {
-        let frame_of = |place: u32| (place / RUN_FRAMES * self.shards + self.number) * RUN_FRAMES + place % RUN_FRAMES;
-        let mut place = self.hand.load(Ordering::Relaxed);
-        if frame_of(place) >= frames {
-            place = 0;
-        }
-        self.hand.store(place + 1, Ordering::Relaxed);
-        frame_of(place)
+        let place = self.hand.fetch_add(1, Ordering::Relaxed) % frames_of(self.number, self.shards, frames);
+        (place / RUN_FRAMES * self.shards + self.number) * RUN_FRAMES + place % RUN_FRAMES
     }
 }
 
@@ -269,6 +265,25 @@ mod tests {
             assert!((0..frames).all(|at| seen.contains_key(&at)), "{frames}");
             assert_eq!(seen.len(), frames as usize);
         }
+    }
+
+    #[test]
+    fn nobody_sets_a_hand_back() {
+        const FRAMES: u32 = 1000;
+        const ROUNDS: u32 = 5000;
+        let (shard, all_there) = (Shard::new(0, 1), std::sync::Barrier::new(4));
+        let looks: Vec<AtomicU32> = (0..FRAMES).map(|_| AtomicU32::new(0)).collect();
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    all_there.wait();
+                    for _ in 0..ROUNDS * FRAMES {
+                        looks[shard.next_by_hand(FRAMES) as usize].fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert!(looks.iter().all(|n| n.load(Ordering::Relaxed) == 4 * ROUNDS));
     }
 
     #[test]
