@@ -200,7 +200,7 @@ private:
   bool has_planned_indexes() const;
   void name_indexes();
   void make_template();
-  bool heads_suffice();
+  size_t tail_bytes();
   void note_handler();
   bool by_keyread() const;
   bool for_positions_alone() const;

@@ -220,11 +220,14 @@ int ha_myriad::open_cursor(uint32_t core_index, bool full_scan) {
   return 0;
 }
 
-/* Whether no column that the statement reads can be in the tails of rows. */
-bool ha_myriad::heads_suffice() {
-  if (m_lock != MYRIAD_LOCK_NONE) return false;
+/* How much of rows' tails is read with them. Nothing if no column that the statement reads can be there; where others
+   come behind those, a page, and deliver_clustered() reads more of rows that have them further behind: twice, so within
+   one snapshot alone. */
+size_t ha_myriad::tail_bytes() {
+  if (m_lock != MYRIAD_LOCK_NONE) return SIZE_MAX;
   make_template();
-  return !m_template.tails;
+  if (!m_template.tails) return 0;
+  return m_template.more_tails && m_session->isolation >= MYRIAD_REPEATABLE_READ ? 1 : SIZE_MAX;
 }
 
 void ha_myriad::make_template() {
@@ -239,7 +242,7 @@ myriad_cursor_options ha_myriad::cursor_options() {
   options.wait = wait_mode();
   options.semi_consistent = m_try_semi_consistent && m_cursor_index == 0 && m_lock == MYRIAD_LOCK_X;
   options.full_scan = m_full_scan;
-  options.heads_only = m_cursor_index == 0 && heads_suffice();
+  options.tail_bytes = m_cursor_index == 0 ? tail_bytes() : SIZE_MAX;
   return options;
 }
 
@@ -262,14 +265,17 @@ int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   m_from_entry = false;
   make_template();
   myriad_row whole = row;
-  if (m_template.tails && TablePlan::is_head(row)) {
-    /* Read when the statement's columns were others. */
+  size_t wanted;
+  if (m_template.tails && m_plan->lacks_tail(m_template, row, &wanted)) {
+    /* Also if it was read when the statement's columns were others. */
     Buffer key;
     key.assign(row.key, row.key_len);
-    myriad_status status =
-        myriad_get(core(), m_table, 0, key.data(), key.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &whole, nullptr);
-    if (status == MYRIAD_END) return HA_ERR_RECORD_DELETED;
-    if (status != MYRIAD_OK) return fail(status);
+    for (size_t tail : {wanted, SIZE_MAX}) {
+      myriad_status status = myriad_get_head(core(), m_table, key.data(), key.size(), tail, &whole);
+      if (status == MYRIAD_END) return HA_ERR_RECORD_DELETED;
+      if (status != MYRIAD_OK) return fail(status);
+      if (!m_plan->lacks_tail(m_template, whole, &wanted)) break;
+    }
   }
   if (m_plan->unpack_row(m_template, whole, record, &m_blobs)) return 0;
   sql_print_error("MYRIAD: table %s holds a row that does not fit its definition", m_name.c_str());
@@ -398,7 +404,8 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   const uint64_t pages_read = myriad_thread_pages_read();
   if (m_from_disk && !asked) read_rows_ahead(m_pk.data(), m_pk.size());
   myriad_row whole;
-  myriad_status status = heads_suffice() ? myriad_get_head(core(), m_table, m_pk.data(), m_pk.size(), &whole)
+  const size_t tail = tail_bytes();
+  myriad_status status = tail < SIZE_MAX ? myriad_get_head(core(), m_table, m_pk.data(), m_pk.size(), tail, &whole)
                                          : myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock,
                                                       wait_mode(), &whole, nullptr);
   if (!asked) m_from_disk = pages_read != myriad_thread_pages_read();
@@ -577,7 +584,8 @@ void ha_myriad::set_bounded(bool bounded, bool exactly) {
 myriad_status ha_myriad::look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row) {
   bool new_lock = false;
   m_locked_row.clear();
-  if (core_index == 0 && heads_suffice()) return myriad_get_head(core(), m_table, key, key_length, row);
+  const size_t tail = core_index == 0 ? tail_bytes() : SIZE_MAX;
+  if (tail < SIZE_MAX) return myriad_get_head(core(), m_table, key, key_length, tail, row);
   myriad_status status =
       myriad_get(core(), m_table, core_index, key, key_length, core_index != 0, m_lock, wait_mode(), row, &new_lock);
   if (new_lock && core_index == 0 && m_session->isolation <= MYRIAD_READ_COMMITTED)

@@ -399,8 +399,9 @@ typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_
    be null): a lock was taken for the row that the transaction did not have. */
 myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
                          myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
-/* The row with this clustered key, read without a lock; of a value that has a head in its index page that alone. */
-myriad_status myriad_get_head(myriad_session *, myriad_table *, const uint8_t *key, size_t key_len, myriad_row *out);
+/* The row with this clustered key, read without a lock; of a value that has a head in its index page that, and the pages of the next
+   tail_bytes. */
+myriad_status myriad_get_head(myriad_session *, myriad_table *, const uint8_t *key, size_t key_len, size_t tail_bytes, myriad_row *out);
 typedef struct { const uint8_t *data; size_t len; } myriad_bytes;
 /* Reads the index pages of these keys, or beginnings of keys, that are not in memory all at once, before they are looked up one after
    the other; of some 16 at most. A hint. */
@@ -424,7 +425,8 @@ typedef struct {
   myriad_lock lock; uint32_t wait;
   bool semi_consistent;     /* at READ COMMITTED: return the last committed version of a locked row, see was_semi_consistent */
   bool full_scan;           /* hint: pages come in cold, read ahead */
-  bool heads_only;          /* without lock: of a value that has a head in its index page that alone, see myriad_op */
+  size_t tail_bytes;        /* without lock: of a value that has a head in its index page that, and the pages of so many bytes
+                               behind it, see myriad_op */
 } myriad_cursor_options;
 
 myriad_status myriad_cursor_open(myriad_session *, myriad_table *, uint32_t index_no, const myriad_cursor_options *, myriad_cursor **out);

@@ -302,7 +302,7 @@ int References::exists(THD *thd, const Link &link, const Buffer &key, myriad_loc
                         link.index->core_no != 0, lock, MYRIAD_WAIT, &row, nullptr);
   } else {
     myriad_cursor *cursor = nullptr;
-    const myriad_cursor_options options{lock, MYRIAD_WAIT, false, false, false};
+    const myriad_cursor_options options{lock, MYRIAD_WAIT, false, false, SIZE_MAX};
     status =
         myriad_cursor_open(session->core(), link.other->file()->core_table(), link.index->core_no, &options, &cursor);
     if (status != MYRIAD_OK) return session->fail(status, thd);
@@ -413,7 +413,7 @@ int References::cascade_to(THD *thd, Link *link, const Buffer &key, const uchar 
   ha_myriad *child = link->other->file();
   const IndexPlan &index = *link->index;
   myriad_cursor *cursor = nullptr;
-  const myriad_cursor_options options{MYRIAD_LOCK_X, MYRIAD_WAIT, false, false, false};
+  const myriad_cursor_options options{MYRIAD_LOCK_X, MYRIAD_WAIT, false, false, SIZE_MAX};
   myriad_status status = myriad_cursor_open(session->core(), child->core_table(), index.core_no, &options, &cursor);
   if (status != MYRIAD_OK) return session->fail(status, thd);
   int error = 0;

@@ -397,8 +397,42 @@ bool TablePlan::pack_split_row(const uchar *record, Buffer *out) const {
   return true;
 }
 
-bool TablePlan::is_head(const myriad_row &row) {
-  return row.value_len >= 5 && (*row.value & SPLIT) && row.value_len == uint4korr(row.value + 1);
+bool TablePlan::lacks_tail(const Template &what, const myriad_row &row, size_t *wanted) const {
+  if (row.value_len < 5 || !(*row.value & SPLIT)) return false;
+  const size_t head = uint4korr(row.value + 1);
+  /* What is no row is told where it is unpacked. */
+  if (head < 5 || head > row.value_len) return false;
+  const uchar layout = *row.value & uchar(~SPLIT);
+  const uchar *nulls = row.value + 5, *end = row.value + head;
+  AnyRow lengths({nulls, end, end, end, true});
+  size_t passed = 0;
+  *wanted = 0;
+  auto pass = [&](unsigned length_bytes, size_t width, bool need) {
+    size_t length;
+    if (!is_outside(lengths, length_bytes, &length)) return lengths.skip(length_bytes, width);
+    lengths.at += length_bytes;
+    passed += length;
+    if (need) *wanted = passed;
+    return true;
+  };
+  if (layout == m_layout) {
+    if (!lengths.pass(m_null_bytes)) return false;
+    for (const Action &action : what.actions) {
+      const bool plain = action.kind == Action::Pass || action.kind == Action::Copy;
+      if (!plain && is_null(*action.step, nulls)) continue;
+      if (!(plain ? lengths.pass(action.length)
+                  : pass(action.step->length_bytes, action.step->length, action.kind == Action::Need)))
+        return false;
+    }
+  } else if (layout && layout < m_layout) {
+    const OldLayout &old = m_old_layouts[layout - 1];
+    if (!lengths.pass(old.null_bytes)) return false;
+    for (const OldColumn &column : old.columns) {
+      if (column.null_bit && (nulls[column.null_offset] & column.null_bit)) continue;
+      if (!pass(column.length_bytes, column.width, true)) return false;
+    }
+  }
+  return row.value_len - head < *wanted;
 }
 
 void TablePlan::pack_columns(const IndexPlan &index, const uchar *record, Buffer *out) const {
@@ -474,7 +508,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out, const
   out->valid = true;
   out->actions.clear();
   out->key_actions.clear();
-  out->blobs = out->tails = false;
+  out->blobs = out->tails = out->more_tails = false;
   out->defaults = table->s->default_values;
   out->unread.clear();
   auto needed = [&](uint field) {
@@ -493,10 +527,15 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out, const
       out->actions.push_back({need ? Action::Copy : Action::Pass, step.offset, step.length, nullptr});
     else
       out->actions.push_back({need ? Action::Need : Action::Skip, 0, 0, &step});
-    if (!need) continue;
+    if (!need) {
+      out->more_tails |= can_be_outside(step);
+      continue;
+    }
     end = out->actions.size();
     out->blobs |= step.kind == StepKind::Blob;
-    out->tails |= can_be_outside(step);
+    if (!can_be_outside(step)) continue;
+    out->tails = true;
+    out->more_tails = false;
   }
   out->actions.resize(end);
   for (uint i = 0; i < table->s->fields; i++) {

@@ -115,6 +115,7 @@ struct Template {
   bool valid = false;
   bool blobs = false;
   bool tails = false;              /* columns whose values may be in a row's tail */
+  bool more_tails = false;         /* others come behind all of these */
   const uchar *defaults = nullptr; /* of the table: an image of its default values */
   std::vector<Action> actions;
   std::vector<KeyAction> key_actions;
@@ -172,8 +173,8 @@ public:
   void make_template(const TABLE *table, bool all, Template *out, const IndexPlan *also = nullptr) const;
   /* Fills the needed columns of the record. Blob bytes go to `blobs`. False: the bytes are no row of this table. */
   bool unpack_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
-  /* Whether the row is without the tail that it has. */
-  static bool is_head(const myriad_row &);
+  /* Whether the row was read without some of the tail's first `wanted` bytes, which the needed columns are in. */
+  bool lacks_tail(const Template &, const myriad_row &, size_t *wanted) const;
   /* Fills all columns that a secondary entry holds. */
   bool unpack_entry(const IndexPlan &, const uchar *key, size_t key_length, const uchar *value, size_t value_length,
                     const uchar *defaults, uchar *record) const;

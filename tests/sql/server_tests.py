@@ -1056,6 +1056,20 @@ def test_tails_left_alone(where):
     expect("contents", rows(c, "SELECT COUNT(DISTINCT MD5(v)), SUM(LENGTH(v)), SUM(a), MAX(s) FROM t"),
            ((26, 20_000_000, 80, "st"),))
     expect("log of the long ones", work("log_bytes", "UPDATE t SET v = CONCAT(v, 'x') WHERE id <= 5") > 5 * 500_000, True)
+    # Of many long values no more than those before the last one wanted.
+    columns = [f"c{i}" for i in range(20)]
+    rows(c, f"CREATE TABLE many (id INT PRIMARY KEY, {', '.join(f'{name} TEXT' for name in columns)}, n INT, KEY (n))")
+    rows(c, f"INSERT INTO many SELECT seq, {', '.join(f'REPEAT(CHAR(65 + seq), {20000 + i})' for i in range(20))}, seq FROM seq_1_to_50")
+    for columns_read, pages in ((("c0",), 1.3), (("c0", "n"), 1.3), (("c4",), 7), (("n", "c3", "c1"), 5.7), (("c19",), 25)):
+        for which in ("", " WHERE id BETWEEN 1 AND 50", " FORCE INDEX (n) WHERE n > 0"):
+            # Beside the tails: the way to the row, twice, and the index's entries.
+            sql = f"SELECT {', '.join(f'SUM(CRC32({name}))' for name in columns_read)} FROM many{which}"
+            found = work("buffer_pool_read_requests", sql) / 50
+            if not pages <= found <= pages * 1.1 + 9:
+                raise AssertionError(f"{sql}: {found} pages a row, not {pages}")
+    for i in (0, 7, 19):
+        expect(f"c{i}", rows(c, f"SELECT COUNT(*) FROM many WHERE c{i} = REPEAT(CHAR(65 + id), {20000 + i})"), ((50,),))
+        expect(f"c{i} by key", rows(c, f"SELECT MD5(c{i}) = MD5(REPEAT(CHAR(65 + 9), {20000 + i})) FROM many WHERE id = 9"), ((1,),))
 
 
 def test_sort_by_position(where):

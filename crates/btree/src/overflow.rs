@@ -106,16 +106,28 @@ fn write_page(pool: &BufferPool, space: SpaceId, previous: Option<PageNo>, chunk
     }
 }
 
-/// Appends the `len` bytes of the chain that begins at `first` to `out`.
+/// Appends the `len` bytes of the chain that begins at `first` to `out`; of more than `enough` bytes no more than the pages that
+/// these are in.
 ///
 /// # Errors
-/// [`myriad_base::Error::CorruptPage`] when the chain is not `len` bytes long; the pool's.
-pub fn read_overflow(pool: &BufferPool, space: SpaceId, first: PageNo, len: usize, out: &mut Vec<u8>) -> Result<()> {
+/// [`myriad_base::Error::CorruptPage`] when the chain, as far as it was read, is not `len` bytes long; the pool's.
+pub fn read_overflow(
+    pool: &BufferPool,
+    space: SpaceId,
+    first: PageNo,
+    len: usize,
+    enough: usize,
+    out: &mut Vec<u8>,
+) -> Result<()> {
+    if enough == 0 {
+        return Ok(());
+    }
     // Not all at once: a damaged length must not exhaust the memory.
-    out.reserve(len.min(1 << 20));
+    out.reserve(len.min(enough).min(1 << 20));
+    let begin = out.len();
     walk(pool, space, first, len, &mut |bytes| {
         out.extend_from_slice(bytes);
-        true
+        out.len() - begin < enough
     })
 }
 

@@ -525,9 +525,9 @@ fn long_values_round_trip() {
         let bytes: Vec<u8> = (0..len).map(|i| (i / 7) as u8).collect();
         let first = overflow::write_overflow(pool, SPACE, &bytes).unwrap();
         let mut got = b"x".to_vec();
-        overflow::read_overflow(pool, SPACE, first, len, &mut got).unwrap();
+        overflow::read_overflow(pool, SPACE, first, len, usize::MAX, &mut got).unwrap();
         assert!(got[1..] == bytes[..] && got[0] == b'x');
-        assert!(overflow::read_overflow(pool, SPACE, first, len + 1, &mut got).is_err());
+        assert!(overflow::read_overflow(pool, SPACE, first, len + 1, usize::MAX, &mut got).is_err());
         chains.push(first);
     }
     for first in chains {

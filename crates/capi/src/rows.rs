@@ -134,19 +134,20 @@ pub unsafe extern "C" fn myriad_get(
     })
 }
 
-/// The row with this clustered key, without a lock; of a long value the head.
+/// The row with this clustered key, without a lock; of a long value the head and what is wanted behind it.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_get_head(
     s: *mut SessionHandle,
     t: *mut TableHandle,
     key: *const u8,
     key_len: usize,
+    tail_bytes: usize,
     out: *mut CRow,
 ) -> Status {
     // SAFETY: a live session, a live table and a valid key by contract.
     let ((engine, session), t, key) = unsafe { (parts(s), &*t, bytes(key, key_len)) };
     guard(Some(engine), || {
-        let row = session.get_head(&t.table, key)?;
+        let row = session.get_head(&t.table, key, tail_bytes)?;
         // SAFETY: `out` is valid by contract.
         Ok(unsafe { give(row, out) })
     })
@@ -211,7 +212,7 @@ fn options(o: &CCursorOptions) -> CursorOptions {
         wait: wait(o.wait),
         semi_consistent: o.semi_consistent,
         full_scan: o.full_scan,
-        heads_only: o.heads_only,
+        tail_bytes: o.tail_bytes,
     }
 }
 

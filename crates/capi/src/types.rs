@@ -261,7 +261,7 @@ pub struct CCursorOptions {
     pub wait: u32,
     pub semi_consistent: bool,
     pub full_scan: bool,
-    pub heads_only: bool,
+    pub tail_bytes: usize,
 }
 
 /// `myriad_trx_info`.

@@ -18,8 +18,9 @@ pub struct CursorOptions {
     pub semi_consistent: bool,
     /// The whole index will be read: pages come in cold, with read-ahead.
     pub full_scan: bool,
-    /// Without a lock: of a value that has a head in its index page that is read alone, see [`crate::Op::head_len`].
-    pub heads_only: bool,
+    /// Without a lock: of a value that has a head in its index page that is read, and the pages of so many bytes behind it, see
+    /// [`crate::Op::head_len`]. All by default.
+    pub tail_bytes: usize,
 }
 
 impl Default for CursorOptions {
@@ -29,7 +30,7 @@ impl Default for CursorOptions {
             wait: Wait::Wait,
             semi_consistent: false,
             full_scan: false,
-            heads_only: false,
+            tail_bytes: usize::MAX,
         }
     }
 }
@@ -42,7 +43,7 @@ impl CursorOptions {
             wait: self.wait.lock_wait(),
             semi_consistent: self.semi_consistent,
             full_scan: self.full_scan,
-            heads_only: self.heads_only,
+            tail_bytes: self.tail_bytes,
         }
     }
 }

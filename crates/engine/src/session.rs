@@ -70,7 +70,7 @@ pub struct Op<'a> {
     /// Insert, update: the value.
     pub value: &'a [u8],
     /// How many of the value's first bytes are its head: where a value is too long for an index page, they stay there, can
-    /// be read without the rest (see [`crate::CursorOptions::heads_only`]), and a change of them alone does not write the rest
+    /// be read without the rest (see [`crate::CursorOptions::tail_bytes`]), and a change of them alone does not write the rest
     /// again. 0: no head.
     pub head_len: usize,
 }
@@ -390,14 +390,14 @@ impl Session {
     }
 
     /// The row with this clustered key, read without a lock, and of a value that has a head in its index page no more than
-    /// that, see [`Op::head_len`].
+    /// that and the pages of the next `tail_bytes`, see [`Op::head_len`].
     ///
     /// # Errors
     /// Those of reading pages; [`Error::DefinitionChanged`].
-    pub fn get_head(&mut self, table: &Table, key: &[u8]) -> Result<Option<Row<'_>>> {
+    pub fn get_head(&mut self, table: &Table, key: &[u8], tail_bytes: usize) -> Result<Option<Row<'_>>> {
         self.check_usable(table)?;
         table.share.check_snapshot(&self.trx, 0)?;
-        let found = self.trx.get_head(table.share.index(0)?, key, &mut self.row)?;
+        let found = self.trx.get_head(table.share.index(0)?, key, tail_bytes, &mut self.row)?;
         Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
     }
 

@@ -142,7 +142,7 @@ impl Trx {
     ) -> Result<bool> {
         self.start();
         match lock {
-            None if !prefix => self.get_exact(index, key, false, out),
+            None if !prefix => self.get_exact(index, key, usize::MAX, out),
             Some(strength) if !prefix => self.get_locked(index, key, strength, wait, out),
             _ => {
                 let options = CursorOptions { lock, wait, ..CursorOptions::PLAIN };
@@ -157,13 +157,14 @@ impl Trx {
         }
     }
 
-    /// As [`Trx::get`] of a whole key without a lock, and of a payload with a head in the entry no more than that.
+    /// As [`Trx::get`] of a whole key without a lock, and of a payload with a head in the entry no more than that and the pages
+    /// of the next `tail_bytes`.
     ///
     /// # Errors
     /// Those of the tree.
-    pub fn get_head(&mut self, index: &Index, key: &[u8], out: &mut RowBuf) -> Result<bool> {
+    pub fn get_head(&mut self, index: &Index, key: &[u8], tail_bytes: usize, out: &mut RowBuf) -> Result<bool> {
         self.start();
-        self.get_exact(index, key, true, out)
+        self.get_exact(index, key, tail_bytes, out)
     }
 
     /// Whether the transaction's view shows the newest version of the entry with this whole key, so that nobody who may still
@@ -192,7 +193,7 @@ impl Trx {
         self.sys.locks().release_one(&self.locks, LockKey::entry(&self.scratch.key), mode);
     }
 
-    fn get_exact(&mut self, index: &Index, key: &[u8], heads_only: bool, out: &mut RowBuf) -> Result<bool> {
+    fn get_exact(&mut self, index: &Index, key: &[u8], tail_bytes: usize, out: &mut RowBuf) -> Result<bool> {
         let view = self.view();
         let own = self.id();
         set_full_key(&mut self.scratch.key, index, key);
@@ -204,7 +205,7 @@ impl Trx {
             return Ok(false);
         };
         out.begin(key);
-        version.read_into(&self.sys, index.tree.space, heads_only, &mut out.bytes)?;
+        version.read_into(&self.sys, index.tree.space, tail_bytes, &mut out.bytes)?;
         Ok(true)
     }
 

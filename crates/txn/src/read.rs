@@ -70,26 +70,28 @@ impl Version<'_> {
             out.extend_from_slice(self.body);
             return Ok(());
         }
-        self.overflow_into(sys, space, out)
+        self.overflow_into(sys, space, usize::MAX, out)
     }
 
     #[cold]
-    fn overflow_into(&self, sys: &TrxSystem, space: SpaceId, out: &mut Vec<u8>) -> Result<()> {
+    fn overflow_into(&self, sys: &TrxSystem, space: SpaceId, enough: usize, out: &mut Vec<u8>) -> Result<()> {
         let o = OverflowRef::get(self.body).ok_or_else(|| {
             Error::corrupt(PageId::new(space, PageNo::NONE), "a version's reference to overflow pages is malformed")
         })?;
-        out.extend_from_slice(value::head(self.body));
-        overflow::read_overflow(sys.pool(), space, o.first, o.chain_len(), out)
+        let head = value::head(self.body);
+        out.extend_from_slice(head);
+        let enough = if head.is_empty() { usize::MAX } else { enough };
+        overflow::read_overflow(sys.pool(), space, o.first, o.chain_len(), enough, out)
     }
 
-    /// As [`Version::payload_into`]; with `heads_only`, of a payload with a head no more than that.
+    /// As [`Version::payload_into`]; of a payload with a head no more than that and the pages of the next `tail_bytes`.
     #[inline]
-    pub fn read_into(&self, sys: &TrxSystem, space: SpaceId, heads_only: bool, out: &mut Vec<u8>) -> Result<()> {
-        if heads_only && self.flags & value::OVERFLOW != 0 && !value::head(self.body).is_empty() {
-            out.extend_from_slice(value::head(self.body));
+    pub fn read_into(&self, sys: &TrxSystem, space: SpaceId, tail_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+        if self.flags & value::OVERFLOW == 0 {
+            out.extend_from_slice(self.body);
             return Ok(());
         }
-        self.payload_into(sys, space, out)
+        self.overflow_into(sys, space, tail_bytes, out)
     }
 }
 

@@ -122,7 +122,7 @@ impl Cursor {
                 let from = self.buffer.len();
                 stored.key().append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
-                version.read_into(&trx.sys, self.index.tree.space, self.options.heads_only, &mut self.buffer)?;
+                version.read_into(&trx.sys, self.index.tree.space, self.options.tail_bytes, &mut self.buffer)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
             }
             slot = if forward { slot + 1 } else { slot - 1 };

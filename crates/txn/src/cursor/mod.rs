@@ -57,14 +57,20 @@ pub struct CursorOptions {
     pub semi_consistent: bool,
     /// All of the index will be read.
     pub full_scan: bool,
-    /// Without locks: of a payload with a head in the entry that is read alone, see [`crate::Op::head_len`].
-    pub heads_only: bool,
+    /// Without locks: of a payload with a head in the entry that is read, and the pages of so many bytes behind it, see
+    /// [`crate::Op::head_len`].
+    pub tail_bytes: usize,
 }
 
 impl CursorOptions {
     /// A read of the snapshot.
-    pub const PLAIN: CursorOptions =
-        CursorOptions { lock: None, wait: LockWait::Wait, semi_consistent: false, full_scan: false, heads_only: false };
+    pub const PLAIN: CursorOptions = CursorOptions {
+        lock: None,
+        wait: LockWait::Wait,
+        semi_consistent: false,
+        full_scan: false,
+        tail_bytes: usize::MAX,
+    };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

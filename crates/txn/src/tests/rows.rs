@@ -161,11 +161,21 @@ fn updates_of_a_head_keep_the_overflow_pages() {
     let payload = |head: u8, tail: u8| [vec![head; 30], vec![tail; 40_000]].concat();
     let head = |t: &mut Trx| {
         let mut row = RowBuf::new();
-        assert!(t.get_head(&rig.rows, b"k", &mut row).unwrap());
-        let mut cursor = Cursor::new(rig.rows, CursorOptions { heads_only: true, ..plain() });
-        assert!(cursor.seek(t, Seek::First, &[]).unwrap());
-        assert_eq!(cursor.value(), row.value());
-        row.value().to_vec()
+        let mut starts = |tail_bytes| {
+            assert!(t.get_head(&rig.rows, b"k", tail_bytes, &mut row).unwrap());
+            let mut cursor = Cursor::new(rig.rows, CursorOptions { tail_bytes, ..plain() });
+            assert!(cursor.seek(t, Seek::First, &[]).unwrap());
+            assert_eq!(cursor.value(), row.value());
+            row.value().to_vec()
+        };
+        let head = starts(0);
+        // By pages, of which the tail takes ten.
+        let (whole, page) = (starts(usize::MAX), starts(1).len() - head.len());
+        for tail_bytes in [1, 2, page, page + 1, 3 * page - 1, 9 * page, 40_000, 40_001] {
+            let wanted = tail_bytes.next_multiple_of(page).min(40_000);
+            assert_eq!(starts(tail_bytes), whole[..head.len() + wanted], "{tail_bytes} bytes of the tail");
+        }
+        head
     };
     let before = pages();
     let (mut a, mut b) = (rig.trx(), rig.trx());
