@@ -300,6 +300,33 @@ def without_stages_but_with_binlog():
         shutil.rmtree(place, ignore_errors=True)
 
 
+def created_between_the_stages():
+    """What comes while other things are copied is not left for END, which blocks commits."""
+    place = folder()
+    backup = os.path.join(place, "full")
+    try:
+        with server.Server("MYRIAD", pool_mib=16) as where:
+            c, one = where.connect(), where.connect()
+            rows(c, f"SET GLOBAL myriad_backup_dir='{backup}'")
+            rows(one, "BACKUP STAGE START")
+            rows(c, "CREATE DATABASE tenant")
+            rows(c, "CREATE TABLE tenant.t (a INT PRIMARY KEY, b VARCHAR(100))")
+            for _ in range(200):
+                if any(name.startswith("tenant.") for name in os.listdir(backup + "/#myriad")):
+                    break
+                time.sleep(0.1)
+            else:
+                raise AssertionError("its tablespace is not copied before END")
+            rows(c, "INSERT INTO tenant.t SELECT seq, REPEAT(seq, 10) FROM tenant.seq_1_to_50000")
+            rows(one, "BACKUP STAGE BLOCK_COMMIT")
+            rows(one, "BACKUP STAGE END")
+        command("verify", backup)
+        with restored(backup, ["tenant"]) as where:
+            expect("rows", where.query("SELECT COUNT(*), SUM(b = REPEAT(a, 10)) FROM tenant.t")[0], (50000, 50000))
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
 def refuses_to_start(backup):
     """Nobody may take it for a whole backup."""
     command("prepare", backup, status=2)
@@ -655,8 +682,8 @@ def mariadb_backup_fails():
 
 def main():
     failed = server.run_cases(
-        [under_load_16k, under_load_4k, without_stages, without_stages_but_with_binlog, unusable_when_not_ended, killed, full_disk,
-         beside_innodb_without_binlog, mariadb_backup, mariadb_backup_fails], "backup")
+        [under_load_16k, under_load_4k, without_stages, without_stages_but_with_binlog, created_between_the_stages,
+         unusable_when_not_ended, killed, full_disk, beside_innodb_without_binlog, mariadb_backup, mariadb_backup_fails], "backup")
     return 1 if failed else 0
 
 

@@ -56,6 +56,14 @@ def check(root, package):
         except server.ServerError as refused:
             assert "ended at start" in str(refused), refused
         os.rename(where.folder + "/away", log)
+        # Nor where the package is removed and its settings stay.
+        os.rename(server.PLUGIN, server.PLUGIN + ".away")
+        try:
+            where.start()
+            raise AssertionError("the server runs without the plugin")
+        except server.ServerError as refused:
+            assert "ended at start" in str(refused), refused
+        os.rename(server.PLUGIN + ".away", server.PLUGIN)
         where.start()
         assert where.query("SELECT * FROM t", "d") == ((1,), (2,)), "the rows are not there after a refused start"
 
