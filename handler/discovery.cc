@@ -163,13 +163,15 @@ std::string myriad_replaced_in_recovery() {
 }
 
 int myriad_drop(const std::string &name, THD *thd) {
-  const bool drops = thd && thd_sql_command(thd) == SQLCOM_DROP_TABLE;
+  const int command = thd ? thd_sql_command(thd) : SQLCOM_END;
+  const bool drops = command == SQLCOM_DROP_TABLE || command == SQLCOM_CREATE_TABLE;
+  Session *session = thd ? Session::of(thd, drops) : nullptr;
   /* No foreign key names a partition, and where the server drops one the table's .par file is gone already. */
-  const bool may_refuse = !myriad::is_stand_in(name) && name.find("#P#") == std::string::npos;
+  const bool may_refuse = !myriad::is_stand_in(name) && name.find("#P#") == std::string::npos &&
+                          !(session && session->refused_drop.has_made(thd, name));
   if (thd && (drops || myriad::checks_foreign_keys(thd)) && may_refuse &&
       myriad_table_exists(myriad_core, name.c_str())) {
-    Session *session = Session::of(thd, drops);
-    const bool with_database = thd_sql_command(thd) == SQLCOM_DROP_DB;
+    const bool with_database = command == SQLCOM_DROP_DB;
     bool referenced = false;
     const myriad_status status = drops && session ? session->refused_drop.refuses(thd, name, &referenced)
                                                   : myriad::is_referenced_by_others(name, with_database, &referenced);

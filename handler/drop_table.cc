@@ -45,8 +45,9 @@ std::vector<std::string> names_in(const std::string &folder) {
   return names;
 }
 
-/* The tables that a DROP TABLE names, but for temporary ones, which take no lock. */
-std::vector<std::string> named_tables(THD *thd) {
+/* The tables that a statement is to drop, but for temporary ones, which take no lock. `first`: of ours. */
+std::vector<std::string> dropped_tables(THD *thd, const std::string &first) {
+  if (thd_sql_command(thd) == SQLCOM_CREATE_TABLE) return {first};
   std::vector<std::string> names;
   for (TABLE_LIST *table = thd->lex->query_tables; table; table = table->next_global)
     if (table->db.str && table->table_name.str && (thd->locked_tables_mode || table->mdl_request.ticket))
@@ -78,6 +79,16 @@ void RefusedDrop::begin(THD *thd) {
   m_query = thd->query_id;
   m_looked_for = false;
   m_missing.clear();
+  m_made.clear();
+}
+
+void RefusedDrop::is_made(THD *thd, const std::string &name) {
+  begin(thd);
+  m_made = name;
+}
+
+bool RefusedDrop::has_made(THD *thd, const std::string &name) const {
+  return m_query == thd->query_id && m_made == name;
 }
 
 void RefusedDrop::is_missing(THD *thd, const std::string &name) {
@@ -102,7 +113,7 @@ void RefusedDrop::look(THD *thd, const std::string &first) {
   m_looked_for = true;
   m_looked = MYRIAD_OK;
   m_refused = m_referenced = false;
-  const std::vector<std::string> names = named_tables(thd);
+  const std::vector<std::string> names = dropped_tables(thd, first);
   m_all_ours = are_all_ours(names, first);
   for (size_t i = 0; i < names.size() && myriad::checks_foreign_keys(thd); i++) {
     myriad::ForeignKeys keys;

@@ -11,11 +11,14 @@
 /* What one connection keeps of it until the statement ends. */
 class RefusedDrop {
 public:
+  /* The statement has made a table: if it fails, the table goes whatever refers to its name. */
+  void is_made(THD *thd, const std::string &name);
+  bool has_made(THD *thd, const std::string &name) const;
   /* The server asks for a table that does not exist. */
   void is_missing(THD *thd, const std::string &name);
-  /* Whether the running DROP TABLE is refused as a whole, because for one of its tables there is a child that it does
-     not drop before, or of this table, because a child of it could not be dropped. An error if prepared transactions
-     have changed a table and do not end. */
+  /* Whether the running DROP TABLE (or CREATE OR REPLACE) is refused as a whole, because for one of its tables there is
+     a child that it does not drop before, or of this table, because a child of it could not be dropped. An error if
+     prepared transactions have changed a table and do not end. */
   myriad_status refuses(THD *thd, const std::string &name, bool *out);
   /* Saves a refused table's triggers from the server, and the binary log from a statement that drops nothing. */
   void keep(THD *thd, const std::string &name);
@@ -29,6 +32,7 @@ private:
   query_id_t m_query = 0; /* what the rest is about */
   bool m_looked_for = false;
   std::set<std::string> m_missing;
+  std::string m_made;
   myriad_status m_looked = MYRIAD_OK;
   bool m_refused = false, m_referenced = false, m_all_ours = false, m_binlog_off = false;
   std::vector<std::string> m_aside; /* tables whose triggers are elsewhere for now */

@@ -151,6 +151,12 @@ def test_refused_drop(where):
                     "DROP TABLE IF EXISTS nothing, p, other"):
         expect(refused, code_of(c, refused), 1451)
         expect(f"after {refused}", (rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")), shown)
+    for refused in ("(id INT)", "SELECT 1 AS id", "LIKE other", "SELECT * FROM other"):
+        expect(refused, code_of(c, f"CREATE OR REPLACE TABLE p {refused}"), 1451)
+        expect(f"after {refused}", (rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")), shown)
+    rows(c, "CREATE OR REPLACE TABLE of_p SELECT * FROM p")
+    rows(c, "CREATE OR REPLACE TABLE of_p LIKE p")
+    rows(c, "DROP TABLE of_p")
     rows(c, "INSERT INTO p (id) VALUES (50)")
     expect("trigger", rows(c, "SELECT MAX(id) FROM p"), ((150,),))
     rows(c, "CREATE TABLE part (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2")
@@ -161,6 +167,21 @@ def test_refused_drop(where):
     family(c)
     rows(c, "SET foreign_key_checks = 0")
     rows(c, "DROP TABLE p, c")
+
+
+def test_failed_create_of_parent(where):
+    """What a CREATE TABLE ... SELECT that fails has made goes, although foreign keys have its name."""
+    c = database(where)
+    rows(c, "SET foreign_key_checks = 0")
+    rows(c, "CREATE TABLE c (id INT PRIMARY KEY, FOREIGN KEY (id) REFERENCES p(id))")
+    rows(c, "SET foreign_key_checks = 1")
+    for create in ("CREATE", "CREATE OR REPLACE"):
+        twice = "TABLE p (id INT PRIMARY KEY) SELECT 1 AS id UNION ALL SELECT 1"
+        expect(create, code_of(c, f"{create} {twice}"), 1062)
+        expect("nothing is left", rows(c, "SHOW TABLES"), (("c",),))
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY) SELECT 1 AS id")
+    expect("replaced", code_of(c, f"CREATE OR REPLACE {twice}"), 1451)
+    expect("as before", rows(c, "SELECT * FROM p"), ((1,),))
 
 
 def test_binlog_of_refused_drop(_where):

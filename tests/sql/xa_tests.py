@@ -173,7 +173,7 @@ def test_drop(where):
             rows(c, f"CREATE TABLE {table} (id INT PRIMARY KEY, k INT)")
         rows(c, "CREATE TRIGGER of_x BEFORE INSERT ON x FOR EACH ROW SET NEW.k = 7")
         leave(where, "left", "INSERT INTO x (id) VALUES (5)")
-        for statement in ("DROP TABLE x", "DROP TABLE other, x", "DROP TABLE IF EXISTS x"):
+        for statement in ("DROP TABLE x", "DROP TABLE other, x", "DROP TABLE IF EXISTS x", "CREATE OR REPLACE TABLE x (id INT)"):
             expect(statement, code_of(c, statement), 1205)
             expect(f"after {statement}", (len(rows(c, "SHOW TABLES")), len(rows(c, "SHOW TRIGGERS"))), (2, 1))
         rows(c, "DROP TABLE other")
