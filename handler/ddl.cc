@@ -152,8 +152,8 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
     my_error(ER_BAD_DB_ERROR, MYF(0), form->s->db.str);
     error = HA_ERR_UNSUPPORTED;
   }
-  /* The server goes on though it could not write the new .frm file of a table whose partitions change, and would have neither
-     the old one nor the new at the end. */
+  /* The server goes on though it could not write the new .frm file of a table whose partitions change, and would have
+     neither the old one nor the new at the end. */
   if (!error && thd->is_error() && is_partition(myriad_name(path))) error = HA_ERR_GENERIC;
   if (error) return error;
 

@@ -1049,28 +1049,28 @@ def full_disk_in_partitions(place):
         raise Skipped("cannot mount: " + mounted.stderr.strip())
     filler = os.path.join(folder, "filler")
     try:
-        make = "CREATE TABLE p.%s (id INT PRIMARY KEY, v INT) ENGINE=MYRIAD PARTITION BY HASH (id) PARTITIONS 10"
+        make = "CREATE TABLE %s (id INT PRIMARY KEY, v INT) ENGINE=MYRIAD PARTITION BY HASH (id) PARTITIONS 10"
         # The server's log of such changes gets its room first.
-        for statement in (make % "z", *["ALTER TABLE p.z COALESCE PARTITION 2"] * 3, "DROP TABLE p.z", make % "t",
-                          "INSERT INTO p.t SELECT seq, seq FROM seq_1_to_1000"):
-            server_.query(statement)
+        for statement in (make % "z", *["ALTER TABLE z COALESCE PARTITION 2"] * 3, "DROP TABLE z", make % "t",
+                          "INSERT INTO t SELECT seq, seq FROM seq_1_to_1000"):
+            server_.query(statement, "p")
         with open(filler, "wb", buffering=0) as f:
             try:
                 while f.write(b"x" * 4096) == 4096:
                     pass
             except OSError:
                 pass
-        _, problem = place.ask("ALTER TABLE p.t COALESCE PARTITION 2")
+        _, problem = place.ask("ALTER TABLE t COALESCE PARTITION 2", "p")
         expect(problem, "no room for the .frm file and no error")
         os.remove(filler)
         for again in (False, True):
-            got, problem = place.ask("SELECT COUNT(*), SUM(v) FROM p.t")
+            got, problem = place.ask("SELECT COUNT(*), SUM(v) FROM t", "p")
             expect(not problem and got[0] == (1000, 500500), f"{got} {problem}")
             if not again:
                 server_.kill()
                 server_.start()
-        for statement in ("ALTER TABLE p.t COALESCE PARTITION 2", "DROP TABLE p.t", make % "t", "DROP TABLE p.t"):
-            server_.query(statement)
+        for statement in ("ALTER TABLE t COALESCE PARTITION 2", "DROP TABLE t", make % "t", "DROP TABLE t"):
+            server_.query(statement, "p")
     finally:
         server_.kill()
         subprocess.run(["umount", "-l", folder], capture_output=True)
