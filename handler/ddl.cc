@@ -206,7 +206,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   spec.kept_key_count = uint32_t(kept_keys.size());
   myriad_status status = myriad_create_table(myriad_core, myriad_name(path).c_str(), &spec);
   if (read) form->s->free_frm_image(image);
-  if (status == MYRIAD_OK && thd && thd_sql_command(thd) == SQLCOM_CREATE_TABLE)
+  if (status == MYRIAD_OK && thd_sql_command(thd) == SQLCOM_CREATE_TABLE && myriad::fills_created_table(thd))
     if (Session *session = Session::of(thd)) session->refused_drop.is_made(thd, myriad_name(path));
   return myriad_error_noted(status, thd);
 }

@@ -247,11 +247,7 @@ bool lock_parent(THD *thd, const std::string &parent) {
 
 /* Whether the new table is filled with rows, whose parents must stay: metadata locks keep those who have a connection
    from taking them away. */
-bool copies_rows(THD *thd) {
-  if (thd_sql_command(thd) != SQLCOM_CREATE_TABLE) return true;
-  const SELECT_LEX *select = thd->lex->first_select_lex();
-  return select->item_list.elements || select->tvc;
-}
+bool copies_rows(THD *thd) { return thd_sql_command(thd) != SQLCOM_CREATE_TABLE || myriad::fills_created_table(thd); }
 
 bool sets_null(const ForeignKey &key) { return key.on_delete == MYRIAD_SET_NULL || key.on_update == MYRIAD_SET_NULL; }
 
@@ -369,6 +365,11 @@ int make_up_name(const std::string &prefix, ulonglong *number, std::string *name
 }
 
 }  // namespace
+
+bool fills_created_table(THD *thd) {
+  const SELECT_LEX *select = thd->lex->first_select_lex();
+  return select->item_list.elements || select->tvc;
+}
 
 ForeignKeySpecs::ForeignKeySpecs(const ForeignKeys &keys) {
   m_columns.reserve(2 * keys.size());

@@ -40,6 +40,8 @@ std::string made_up_prefix(const std::string &table);
 /* Whether the server means the table to take another's place, or to go soon. */
 bool is_stand_in(const std::string &core_name);
 bool checks_foreign_keys(THD *thd);
+/* Whether a CREATE TABLE fills its table with rows. */
+bool fills_created_table(THD *thd);
 
 /* In order of their names. A catalog that cannot be read is an error: nobody may take it for one without foreign keys.
  */

@@ -400,6 +400,7 @@ def test_crashes(_where):
 
 # Phases of an ALTER in place in the server's log of DDL: it changes the table, has changed it.
 BEGUN, DONE = 3, 2
+SPACES = "SELECT COUNT(*) FROM information_schema.MYRIAD_TABLESPACES"
 
 
 def test_crashes_at_the_end(_where):
@@ -409,23 +410,31 @@ def test_crashes_at_the_end(_where):
                                               "ADD COLUMN c INT DEFAULT 9 FIRST", "RENAME COLUMN b TO c", "FORCE, ADD KEY a (a)")]
     cases += [("ADD KEY a (a), FORCE", ""), ("DROP PRIMARY KEY, ADD PRIMARY KEY (a)", "")]
     with tenant_tests.Killer() as killer, server.Server("MYRIAD", options=["--log-bin=binlog", "--sync-binlog=1"]) as where:
+        empty = rows(database(where), SPACES)
         for change, partitions in cases:
             for moment, at, done in [("KILL_AT_PHASE", BEGUN, False), ("KILL_BEFORE_PHASE", DONE, True), ("KILL_AT_PHASE", DONE, True),
                                      ("KILL_AT", "/p.frm", True)]:
                 # What changes nothing in the engine is known to be done when the server has noted it.
                 done = done and not (moment == "KILL_BEFORE_PHASE" and change.startswith("RENAME"))
-                crash_at_the_end(where, killer, change, partitions, {moment: str(at)}, done)
+                crash_at_the_end(where, killer, empty, change, partitions, {moment: str(at)}, done)
 
 
-def crash_at_the_end(where, killer, change, partitions, moment, done):
+def await_spaces(c, wanted):
+    deadline = time.monotonic() + 20
+    while rows(c, SPACES) != wanted and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return rows(c, SPACES)
+
+
+def crash_at_the_end(where, killer, empty, change, partitions, moment, done):
     what = f"{change} {partitions}, {moment}"
     killer.restart(where)
     c = database(where)
+    expect(f"{what}: tablespaces before", await_spaces(c, empty), empty)
     rows(c, f"CREATE TABLE p (id INT PRIMARY KEY, a INT NOT NULL, b INT, KEY b (b)) TABLESPACE_PER='TABLE' {partitions}")
     rows(c, "INSERT INTO p SELECT seq, seq, seq FROM seq_1_to_100")
     before = rows(c, "SHOW CREATE TABLE p")[0][1]
-    spaces = "SELECT COUNT(*) FROM information_schema.MYRIAD_TABLESPACES"
-    there = rows(c, spaces)
+    there = rows(c, SPACES)
     killer.restart(where, **moment)
     c = where.connect(database="d")
     rows(c, "RESET MASTER")
@@ -439,10 +448,7 @@ def crash_at_the_end(where, killer, change, partitions, moment, done):
     # The server leaves a .par file behind; DROP DATABASE removes it.
     left = [name for name in os.listdir(os.path.join(where.datadir, "d")) if "#sql" in name and not name.endswith(".par")]
     expect(f"{what}: left behind", left, [])
-    deadline = time.monotonic() + 20
-    while rows(c, spaces) != there and time.monotonic() < deadline:
-        time.sleep(0.1)
-    expect(f"{what}: tablespaces", rows(c, spaces), there)
+    expect(f"{what}: tablespaces", await_spaces(c, there), there)
     logged = [log for (log, *_) in rows(c, "SHOW BINARY LOGS")]
     events = [event[5] for log in logged for event in rows(c, f"SHOW BINLOG EVENTS IN '{log}'")]
     expect(f"{what}: in the binary log", sum(f"ALTER TABLE p {change}" in event for event in events), int(done))
