@@ -133,6 +133,12 @@ impl<'p> Mtr<'p> {
         Ok(self.adopt(page))
     }
 
+    /// As [`Mtr::fix`], but `None` if the page is not in memory.
+    pub fn fix_resident(&mut self, id: PageId) -> Option<PageRef> {
+        let held = self.find(id);
+        held.or_else(|| self.pool.resident_exclusive(id).map(|page| self.adopt(page)))
+    }
+
     /// A new page: nothing is read; formatted, all zero behind its header; logged.
     ///
     /// # Errors

@@ -155,6 +155,8 @@ enum Step {
     Wait(WaitToken),
     /// The undo page is full.
     UndoPage,
+    /// The undo page is not in memory.
+    UndoAway,
     /// The leaf has no room for a value of this length.
     Room(usize),
     /// The key behind the leaf's end is needed; the leaf's high fence.
@@ -174,6 +176,9 @@ enum Check {
     Wait(WaitToken),
 }
 
+/// How often the undo page is read for an operation before it is waited for with the leaf latched: it may go each time.
+const UNDO_READS_MAX: u32 = 16;
+
 struct Writer<'t> {
     sys: &'t TrxSystem,
     locks: &'t Arc<TrxLocks>,
@@ -192,6 +197,8 @@ struct Writer<'t> {
     snapshot: Option<Csn>,
     overtook: bool,
     place: &'t mut Option<Place>,
+    /// How often the undo page was read again for the operation.
+    undo_reads: u32,
 }
 
 impl Trx {
@@ -266,6 +273,7 @@ impl Trx {
             snapshot,
             overtook: false,
             place: &mut self.place,
+            undo_reads: 0,
         };
         match writer.run(op, &mut stored) {
             Ok(()) => {
@@ -347,6 +355,10 @@ impl Writer<'_> {
                     self.wait(token)?;
                 }
                 Step::UndoPage => sys.undo.extend(self.log)?,
+                Step::UndoAway => {
+                    self.undo_reads += 1;
+                    drop(pool.fix_shared(self.log.page())?);
+                }
                 Step::Room(len) => {
                     // A deletion makes room in the end.
                     let _room = (op.kind == OpKind::Delete).then(|| BeyondLimit::new(Beyond::Deletion));
@@ -456,7 +468,9 @@ impl Writer<'_> {
             return Ok(Some(Step::UndoPage));
         }
         // Before any change: an error must leave the mini-transaction empty.
-        let _ = mtr.fix(self.log.page())?;
+        if !self.fix_undo(&mut mtr)? {
+            return Ok(Some(Step::UndoAway));
+        }
         let payload = &mut self.scratch.other;
         let Some(absent) = self.sys.buffer(leaf, op.index.id, &self.scratch.key, change, payload) else {
             return Ok(None);
@@ -597,7 +611,9 @@ impl Writer<'_> {
             _ => false,
         };
         // Before any change: an error must leave the mini-transaction empty.
-        let _ = mtr.fix(self.log.page())?;
+        if !self.fix_undo(&mut mtr)? {
+            return Ok(Step::UndoAway);
+        }
         let place = Place::changed(op.index.tree, &leaf);
         let leaf = leaf.into_mtr(&mut mtr);
         self.log.append(&mut mtr, &self.scratch.record)?;
@@ -615,6 +631,20 @@ impl Writer<'_> {
             *self.settled &= settled;
         }
         Ok(Step::Done)
+    }
+
+    /// Takes the undo page into the mini-transaction; false if it is to be read first, without the leaf's latch: where those who
+    /// change rows are as many as the frames they would have all of them, and each wait for one more.
+    fn fix_undo(&self, mtr: &mut Mtr<'_>) -> Result<bool> {
+        let id = self.log.page();
+        if mtr.fix_resident(id).is_some() {
+            return Ok(true);
+        }
+        let may_wait = self.undo_reads == UNDO_READS_MAX;
+        if may_wait {
+            mtr.fix(id)?;
+        }
+        Ok(may_wait)
     }
 
     /// The header of an entry as this transaction writes it now; short if it may be, and the row key is not too long.
@@ -682,7 +712,9 @@ impl Writer<'_> {
         self.scratch.value.extend_from_slice(&header);
         self.scratch.value.extend_from_slice(stored.body());
         // Before any change: an error must leave the mini-transaction empty.
-        let _ = mtr.fix(self.log.page())?;
+        if !self.fix_undo(&mut mtr)? {
+            return Ok(Step::UndoAway);
+        }
         let place = Place::changed(op.index.tree, &leaf);
         if gap_locked {
             self.sys.locks().inherit_on_insert(LockKey::entry(&self.scratch.key), successor);
