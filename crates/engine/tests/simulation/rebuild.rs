@@ -41,6 +41,10 @@ struct Copy {
 impl Copy {
     fn begin(engine: &Arc<Engine>, of: &str, placement: Option<Placement>, tmp: &Path) -> Result<Copy> {
         let name = format!("{}/{COPY}", of.split_once('/').map_or("", |(db, _)| db));
+        // One that a full disk kept from being dropped.
+        if engine.table_exists(&name)? {
+            engine.drop_table(&name)?;
+        }
         let indexes = &[IndexSpec::UNIQUE, IndexSpec::PLAIN, IndexSpec::UNIQUE];
         engine.create_table(
             &name,
