@@ -998,6 +998,16 @@ def full_disk(_):
         place.close()
 
 
+def fill_up(filler):
+    """Writes the file until there is no room."""
+    with open(filler, "wb", buffering=0) as f:
+        try:
+            while f.write(b"x" * 4096) == 4096:
+                pass
+        except OSError:
+            pass
+
+
 @case
 def full_disk_in_copy(_):
     """An ALTER TABLE that copies: no room for what it sorts, none for the copy, and room again."""
@@ -1014,12 +1024,7 @@ def full_disk_in_copy(_):
         for where in (folder, place.myriad):
             if where == place.myriad:
                 subprocess.run(["mount", "-o", "remount,size=32m", folder], check=True)
-                with open(filler, "wb", buffering=0) as f:
-                    try:
-                        while f.write(b"x" * 65536) == 65536:
-                            pass
-                    except OSError:
-                        pass
+                fill_up(filler)
             for sql in copies:
                 _, problem = place.ask(sql)
                 expect(place.server.alive(), f"the server ended: {place.server.why()}")
@@ -1054,12 +1059,7 @@ def full_disk_in_partitions(place):
         for statement in (make % "z", *["ALTER TABLE z COALESCE PARTITION 2"] * 3, "DROP TABLE z", make % "t",
                           "INSERT INTO t SELECT seq, seq FROM seq_1_to_1000"):
             server_.query(statement, "p")
-        with open(filler, "wb", buffering=0) as f:
-            try:
-                while f.write(b"x" * 4096) == 4096:
-                    pass
-            except OSError:
-                pass
+        fill_up(filler)
         _, problem = place.ask("ALTER TABLE t COALESCE PARTITION 2", "p")
         expect(problem, "no room for the .frm file and no error")
         os.remove(filler)
