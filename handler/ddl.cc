@@ -44,13 +44,11 @@ int check_refused(TABLE *form) {
   return 0;
 }
 
-bool is_partition(const std::string &name) { return name.find("#P#") != std::string::npos; }
-
 /* The server looks for a .frm file at each DROP, RENAME and ALTER; a name that the file system refuses makes those
  * fail. */
 int check_name(const std::string &name) {
   std::string file = name.substr(name.rfind(FN_LIBCHAR) + 1);
-  if (is_partition(name) || file.size() + strlen(reg_ext) <= NAME_MAX) return 0;
+  if (myriad_is_partition(name) || file.size() + strlen(reg_ext) <= NAME_MAX) return 0;
   char table[NAME_LEN + 1];
   filename_to_tablename(file.c_str(), table, sizeof table, true);
   my_error(ER_TOO_LONG_IDENT, MYF(0), table);
@@ -154,7 +152,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   }
   /* The server goes on though it could not write the new .frm file of a table whose partitions change, and would have
      neither the old one nor the new at the end. */
-  if (!error && thd->is_error() && is_partition(myriad_name(path))) error = HA_ERR_GENERIC;
+  if (!error && thd->is_error() && myriad_is_partition(myriad_name(path))) error = HA_ERR_GENERIC;
   if (error) return error;
 
   myriad::TablePlan plan(form);
@@ -176,7 +174,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   const uchar *image = nullptr;
   size_t image_length = 0;
   const bool temporary = create_info->options & HA_LEX_CREATE_TMP_TABLE;
-  const bool has_image = !temporary && !is_partition(myriad_name(path));
+  const bool has_image = !temporary && !myriad_is_partition(myriad_name(path));
   /* The server's own image stays with it: it opens temporary tables by that, which need none of ours, and takes one
      that it has to discover instead for a table whose creation the binary log knows, so that it would log the DROP in
      row format too. */
@@ -219,14 +217,15 @@ int ha_myriad::rename_table(const char *from, const char *to) {
   /* A copying ALTER with RENAME: the copy takes the place of a table of another name. A partition never does: foreign
      keys name the whole table, which has none. */
   std::string replaced;
-  const bool is_copy = myriad::is_stand_in(old_name) && !is_partition(new_name);
+  const bool is_copy = myriad::is_stand_in(old_name) && !myriad_is_partition(new_name);
   if (is_copy && !myriad::is_stand_in(new_name) && !is_exchange(ha_thd())) replaced = myriad::altered_table(ha_thd());
   if (replaced.empty() && is_copy) replaced = myriad_replaced_in_recovery();
   const bool replaces = !replaced.empty() && replaced != new_name;
   const std::string own = replaces ? replaced : old_name;
   if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))
     if (int error = myriad::check_new_name(ha_thd(), old_name, new_name)) return error;
-  if (is_partition(old_name) && !is_partition(new_name) && alters_partitions(ha_thd(), ALTER_PARTITION_CONVERT_OUT)) {
+  if (myriad_is_partition(old_name) && !myriad_is_partition(new_name) &&
+      alters_partitions(ha_thd(), ALTER_PARTITION_CONVERT_OUT)) {
     if (int error = check_partitions_of(ha_thd()->lex->query_tables)) return error;
     const myriad_status status = forget_definition(old_name);
     if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
@@ -237,7 +236,8 @@ int ha_myriad::rename_table(const char *from, const char *to) {
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */
-  if (!is_partition(old_name) && !is_partition(new_name) && has_definition(new_name)) myriad_remove_frm(from);
+  if (!myriad_is_partition(old_name) && !myriad_is_partition(new_name) && has_definition(new_name))
+    myriad_remove_frm(from);
   return exchange_definition(old_name, new_name);
 }
 
@@ -246,7 +246,7 @@ int ha_myriad::rename_table(const char *from, const char *to) {
    which a crash's recovery needs when it renames back. */
 int ha_myriad::exchange_definition(const std::string &old_name, const std::string &new_name) {
   if (!is_exchange(ha_thd())) return 0;
-  if (!is_partition(old_name)) {
+  if (!myriad_is_partition(old_name)) {
     m_exchanged = {old_name, new_name};
     return 0;
   }
@@ -285,7 +285,7 @@ int ha_myriad::discover_check_version() {
 
 /* The catalog's definition wins over a .frm file that a crash left; a table that was a partition has no image yet. */
 int ha_myriad::adopt_definition() {
-  if (table->s->tmp_table || table->s->partition_info_str || m_name.find("#P#") != std::string::npos ||
+  if (table->s->tmp_table || table->s->partition_info_str || myriad_is_partition(m_name) ||
       m_name.find("#sql") != std::string::npos)
     return 0;
   std::string image;

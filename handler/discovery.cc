@@ -40,7 +40,7 @@ struct Listing {
 
 bool list_name(void *arg, const char *table, size_t length) {
   std::string name(table, length);
-  if (name.find("#P#") == std::string::npos && name.find("#sql") == std::string::npos)
+  if (!myriad_is_partition(name) && name.find("#sql") == std::string::npos)
     static_cast<Listing *>(arg)->names.push_back(std::move(name));
   return true;
 }
@@ -167,7 +167,7 @@ int myriad_drop(const std::string &name, THD *thd) {
   const bool drops = command == SQLCOM_DROP_TABLE || command == SQLCOM_CREATE_TABLE;
   Session *session = thd ? Session::of(thd, drops) : nullptr;
   /* No foreign key names a partition, and where the server drops one the table's .par file is gone already. */
-  const bool may_refuse = !myriad::is_stand_in(name) && name.find("#P#") == std::string::npos &&
+  const bool may_refuse = !myriad::is_stand_in(name) && !myriad_is_partition(name) &&
                           !(session && session->refused_drop.has_made(thd, name));
   if (thd && (drops || myriad::checks_foreign_keys(thd)) && may_refuse &&
       myriad_table_exists(myriad_core, name.c_str())) {

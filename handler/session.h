@@ -73,6 +73,8 @@ bool myriad_is_running(THD *thd);
 /* "./db/t" -> "db/t"; a path elsewhere (temporary tables) -> "#tmp/" and its file name. */
 std::string myriad_name(const char *path);
 bool myriad_is_temporary_path(const char *path);
+/* Of the core's name of a table: whether it is one of a table's partitions. */
+inline bool myriad_is_partition(const std::string &name) { return name.find("#P#") != std::string::npos; }
 
 void myriad_init_transactions(handlerton *hton);
 void myriad_init_discovery(handlerton *hton);

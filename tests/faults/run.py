@@ -966,18 +966,23 @@ def read_only_directory(_):
         place.close()
 
 
+def fill_up(filler):
+    """Writes the file until there is no room."""
+    with open(filler, "wb", buffering=0) as f:
+        try:
+            while f.write(b"x" * 4096) == 4096:
+                pass
+        except OSError:
+            pass
+
+
 @case
 def full_disk(_):
     place = on_small_disk(64)
     try:
         load = Load(place)
         time.sleep(0.5)
-        filler = open(place.myriad + "/filler", "wb", buffering=0)
-        try:
-            while filler.write(b"x" * 65536) == 65536:
-                pass
-        except OSError:
-            pass
+        fill_up(place.myriad + "/filler")
         told = wait_for(lambda: load.errors)
         expect(place.server.alive(), f"the server ended: {place.server.why()}")
         expect(told, "15 s of inserts on a full disk and no error")
@@ -985,7 +990,6 @@ def full_disk(_):
         got, problem = place.ask("SELECT COUNT(*) FROM e.t")
         expect(not problem and got[0][0] == ROWS, f"reads fail on a full disk: {problem}")
         expect("[ERROR]" in place.log() or "[Warning] MYRIAD" in place.log(), "the error log does not tell of the full disk")
-        filler.close()
         os.remove(place.myriad + "/filler")
         before = len(load.acknowledged)
         expect(wait_for(lambda: len(load.acknowledged) >= before + 100), f"no work after room was made: {load.errors[-1]}")
@@ -996,16 +1000,6 @@ def full_disk(_):
         expect(len(found - load.acknowledged) <= 2 + len(load.errors), "rows that were never acknowledged")
     finally:
         place.close()
-
-
-def fill_up(filler):
-    """Writes the file until there is no room."""
-    with open(filler, "wb", buffering=0) as f:
-        try:
-            while f.write(b"x" * 4096) == 4096:
-                pass
-        except OSError:
-            pass
 
 
 @case
