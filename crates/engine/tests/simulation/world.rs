@@ -164,6 +164,13 @@ impl World {
                 Ok(engine) => {
                     assert!(!self.surely_off, "opened after a crash without the log");
                     self.backup = None;
+                    // The fault may have stopped it when it was open.
+                    if self.faulty && engine.flush_log().is_err() {
+                        say!(self, "stopped at its start");
+                        drop(engine);
+                        self.lose_power();
+                        continue;
+                    }
                     self.engine = Some(engine);
                     break;
                 }
