@@ -45,6 +45,9 @@ impl World {
             }
             assert!(steps < 100_000, "background work does not end");
         }
+        if self.rebuild.is_none() {
+            self.drop_copies();
+        }
         self.compare();
     }
 

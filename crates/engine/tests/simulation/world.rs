@@ -183,10 +183,7 @@ impl World {
             }
         }
         self.heal();
-        for copy in DATABASES.map(|db| format!("{db}/{}", crate::rebuild::COPY)) {
-            let dropped = self.engine().drop_table(&copy);
-            assert!(matches!(dropped, Ok(()) | Err(Error::NoSuchTable { .. })), "{copy}: {dropped:?}");
-        }
+        self.drop_copies();
         for _ in 0..3 {
             let session = self.engine().session();
             self.clients.push(Client {
@@ -200,6 +197,14 @@ impl World {
                 auto: BTreeMap::new(),
                 outdated: BTreeSet::new(),
             });
+        }
+    }
+
+    /// Drops what a build that a crash ended, or a fault, has left.
+    pub(crate) fn drop_copies(&self) {
+        for copy in DATABASES.map(|db| format!("{db}/{}", crate::rebuild::COPY)) {
+            let dropped = self.engine().drop_table(&copy);
+            assert!(matches!(dropped, Ok(()) | Err(Error::NoSuchTable { .. })), "{copy}: {dropped:?}");
         }
     }
 
@@ -350,6 +355,7 @@ impl World {
             self.model.apply(&p.changes);
         }
         (self.hot, self.rebuild) = (None, None);
+        self.drop_copies();
         let engine = self.engine();
         while engine.background_step().expect("background") {}
         self.compare();
