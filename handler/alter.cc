@@ -2,6 +2,7 @@
  * copy. */
 #include "ha_myriad.h"
 #include "discovery.h"
+#include "expressions.h"
 #include "foreign_keys.h"
 #include "index_builds.h"
 #include "options.h"
@@ -110,16 +111,28 @@ bool set_default(Field *field) {
   return true;
 }
 
+/* Whether a column's own CHECK, if there is one, is of this column alone and lets its value in the record pass. */
+bool passes_check(Field &field) {
+  Virtual_column_info *check = field.check_constraint;
+  if (!check) return true;
+  if (check->flags & ~VCOL_FIELD_REF) return false;
+  const std::vector<bool> used = myriad::fields_of(check->expr, field.table);
+  for (uint i = 0; i < used.size(); i++)
+    if (used[i] && i != field.field_index) return false;
+  const bool passes = check->expr->val_bool() || check->expr->null_value;
+  return passes && !current_thd->is_error();
+}
+
 /* Whether all the rows there are can have one value in a new column, or need none. */
 bool has_one_default(Field &field) {
   constexpr uint of_the_statement = VCOL_SESSION_FUNC | VCOL_TIME_FUNC;
   if (field.vcol_info && !field.stored_in_db() && !field.check_constraint) return true;
-  if (field.vcol_info || field.check_constraint || field.unireg_check == Field::NEXT_NUMBER ||
+  if (field.vcol_info || field.unireg_check == Field::NEXT_NUMBER ||
       (field.flags & (AUTO_INCREMENT_FLAG | VERS_SYSTEM_FIELD)))
     return false;
   if (field.type() == MYSQL_TYPE_GEOMETRY && !field.real_maybe_null()) return false;
   if (field.default_value && (field.default_value->flags & ~of_the_statement)) return false;
-  return set_default(&field);
+  return set_default(&field) && passes_check(field);
 }
 
 bool is_in_key(const TABLE *table, uint field) {
@@ -144,6 +157,7 @@ bool may_be_built(const KEY &key) {
 /* Whether old rows can be read by their layouts. Nullability changes keys, and what generated columns can be. */
 bool can_keep_rows(const TABLE *old, TABLE *altered, const std::vector<int> &origins, bool longer) {
   if (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)) return false;
+  restore_record(altered, s->default_values);
   for (uint i = 0; i < origins.size(); i++) {
     Field *to = altered->field[i];
     if (origins[i] < 0) {

@@ -1,5 +1,6 @@
 /* FOREIGN KEY constraints: definitions, checks of DDL, reports. */
 #include "foreign_keys.h"
+#include "expressions.h"
 #include "ha_myriad.h"
 #include "options.h"
 #include "references.h"
@@ -172,17 +173,9 @@ std::string text_of(Index_problem problem, const std::string &column, const std:
 
 /* Whether some stored generated column is computed from this one. */
 bool feeds_stored_column(TABLE *form, Field *column) {
-  for (Field **generated = form->vfield; generated && *generated; generated++) {
-    if (!(*generated)->stored_in_db()) continue;
-    MY_BITMAP *saved = form->read_set;
-    std::vector<my_bitmap_map> bits(bitmap_buffer_size(form->s->fields) / sizeof(my_bitmap_map) + 1);
-    MY_BITMAP used;
-    my_bitmap_init(&used, bits.data(), form->s->fields);
-    form->read_set = &used;
-    (*generated)->vcol_info->expr->walk(&Item::register_field_in_read_map, 1, nullptr);
-    form->read_set = saved;
-    if (bitmap_is_set(&used, column->field_index)) return true;
-  }
+  for (Field **generated = form->vfield; generated && *generated; generated++)
+    if ((*generated)->stored_in_db() && myriad::fields_of((*generated)->vcol_info->expr, form)[column->field_index])
+      return true;
   return false;
 }
 

@@ -198,5 +198,19 @@ def test_syncs(_where):
                 raise AssertionError(f"{sql}: {found} syncs, not {wanted}")
 
 
+def test_new_column_with_check(where):
+    """Where the rows that there are do not pass a new column's CHECK, or it needs a look at each, the server copies."""
+    with database(where) as c:
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY)")
+        rows(c, "INSERT INTO t VALUES (1), (3)")
+        before = definition(c)
+        for column in ("j JSON NOT NULL", "n INT DEFAULT 2 CHECK (n > 5)", "n INT DEFAULT 2 CHECK (n > id)"):
+            expect(column, code_of(c, f"ALTER TABLE t ADD COLUMN {column}"), 4025)
+            expect(f"{column}, instant", code_of(c, f"ALTER TABLE t ADD COLUMN {column}, ALGORITHM=INSTANT"), 1845)
+        expect("definition", definition(c), before)
+        rows(c, "ALTER TABLE t ADD COLUMN n INT DEFAULT 4 CHECK (n > id)")
+        expect("rows", rows(c, "SELECT * FROM t"), ((1, 4), (3, 4)))
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))

@@ -216,3 +216,14 @@ show columns from d;
 alter table d add column n6 int not null default (nullif(1, 1));
 alter table d add column n7 int default (nullif(1, 1)), add column n8 date default (cast('2020-01-01' as date));
 select id, n7, n8 from d order by id;
+-- A CHECK that the default passes, or that a NULL does.
+alter table d add column j1 json, algorithm=instant;
+alter table d add column j2 json not null default '{"a": [1]}' after id, add column n9 int default 3 check (n9 between 1 and 5), algorithm=instant;
+select id, j1, j2, n9 from d order by id;
+-- code
+update d set j2 = '{' where id = 1;
+-- code
+update d set n9 = 6 where id = 1;
+update d set j1 = j2, n9 = 5 where id = 1;
+select id, j1, j2, n9 from d order by id;
+show create table d;
