@@ -26,6 +26,9 @@ constexpr alter_table_operations METADATA_ONLY =
 constexpr alter_table_operations NEW_LAYOUT =
     ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
     ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER | ALTER_COLUMN_ORDER | ALTER_COLUMN_NULLABLE;
+/* Records are others, too: a row has to be turned into the new one where the table is built anew. */
+constexpr alter_table_operations NEW_RECORD =
+    NEW_LAYOUT | ALTER_COLUMN_NOT_NULLABLE | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
 constexpr alter_table_operations ADD_INDEX =
     ALTER_ADD_INDEX | ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_ADD_UNIQUE_INDEX;
 constexpr alter_table_operations DROP_INDEX =
@@ -62,9 +65,17 @@ bool is_length_shown(const Field &a, const Field &b) {
   }
 }
 
+/* Whether texts of the column can be read in the other character set as they are. */
+bool is_readable_as(const Field &a, CHARSET_INFO *charset) {
+  if (a.charset() == charset) return true;
+  const auto type = a.real_type();
+  const bool is_text = type == MYSQL_TYPE_VARCHAR || type == MYSQL_TYPE_STRING || type == MYSQL_TYPE_BLOB;
+  return is_text && Charset(a.charset()).encoding_allows_reinterpret_as(charset);
+}
+
 /* Whether a column's image in a row means the same in both. */
 bool same_image(const Field *a, const Field *b, bool longer) {
-  if (a->real_type() != b->real_type() || a->charset() != b->charset() || a->stored_in_db() != b->stored_in_db() ||
+  if (a->real_type() != b->real_type() || !is_readable_as(*a, b->charset()) || a->stored_in_db() != b->stored_in_db() ||
       (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG) || a->compression_method() != b->compression_method())
     return false;
   const bool same_length = a->field_length == b->field_length || is_length_shown(*a, *b);
@@ -77,14 +88,13 @@ bool same_null_bit(const Field *a, const TABLE *at, const Field *b, const TABLE 
          (a->null_bit == b->null_bit && a->null_ptr - at->record[0] == b->null_ptr - bt->record[0]);
 }
 
-/* Rows of the one can be read as rows of the other; as records too, unless `longer`: some VARCHAR columns may have
-   become longer. */
-bool same_layout(const TABLE *a, const TABLE *b, bool longer) {
+/* Rows and records of the one can be read as those of the other. */
+bool same_layout(const TABLE *a, const TABLE *b) {
   if (a->s->fields != b->s->fields || a->s->null_bytes != b->s->null_bytes || a->s->null_fields != b->s->null_fields)
     return false;
   for (uint i = 0; i < a->s->fields; i++) {
-    if (!same_image(a->field[i], b->field[i], longer) || !same_null_bit(a->field[i], a, b->field[i], b)) return false;
-    if (!longer && a->field[i]->ptr - a->record[0] != b->field[i]->ptr - b->record[0]) return false;
+    if (!same_image(a->field[i], b->field[i], false) || !same_null_bit(a->field[i], a, b->field[i], b)) return false;
+    if (a->field[i]->ptr - a->record[0] != b->field[i]->ptr - b->record[0]) return false;
   }
   return true;
 }
@@ -154,23 +164,36 @@ bool may_be_built(const KEY &key) {
   return !(key.flags & (HA_FULLTEXT | HA_SPATIAL)) && key.algorithm != HA_KEY_ALG_LONG_HASH && !key.without_overlaps;
 }
 
-/* Whether old rows can be read by their layouts. Nullability changes keys, and what generated columns can be. */
-bool can_keep_rows(const TABLE *old, TABLE *altered, const std::vector<int> &origins, bool longer) {
+/* Whether each column of a row has an image in the other's, or one default there. */
+bool have_images(const TABLE *old, TABLE *altered, const std::vector<int> &origins, bool longer) {
   if (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)) return false;
   restore_record(altered, s->default_values);
   for (uint i = 0; i < origins.size(); i++) {
     Field *to = altered->field[i];
-    if (origins[i] < 0) {
-      if (!has_one_default(*to)) return false;
-      continue;
-    }
-    const Field *from = old->field[origins[i]];
-    if (!same_image(from, to, longer)) return false;
-    if (from->real_maybe_null() == to->real_maybe_null()) continue;
-    if (from->real_maybe_null() || old->vfield || is_in_key(old, uint(origins[i])) || is_in_key(altered, i))
-      return false;
+    if (origins[i] < 0 ? !has_one_default(*to) : !same_image(old->field[origins[i]], to, longer)) return false;
   }
   return true;
+}
+
+/* Whether old rows cannot be read by their layouts, as there may be NULLs in them, or entries of indexes change, or
+   what generated columns can be. */
+bool nullability_needs_new_rows(const TABLE *old, const TABLE *altered, const std::vector<int> &origins) {
+  for (uint i = 0; i < origins.size(); i++) {
+    if (origins[i] < 0) continue;
+    const Field *from = old->field[origins[i]];
+    if (from->real_maybe_null() == altered->field[i]->real_maybe_null()) continue;
+    if (from->real_maybe_null() || old->vfield || is_in_key(old, uint(origins[i])) || is_in_key(altered, i))
+      return true;
+  }
+  return false;
+}
+
+/* Whether some generated column, or the partition of a row, is computed from the field. */
+bool is_computed_from(TABLE *table, const Field &field) {
+  if (field.flags & FIELD_IN_PART_FUNC_FLAG) return true;
+  for (Field **generated = table->vfield; generated && *generated; generated++)
+    if (myriad::fields_of((*generated)->vcol_info->expr, table)[field.field_index]) return true;
+  return false;
 }
 
 bool is_dropped(const Field &field, const std::vector<int> &origins) {
@@ -195,7 +218,8 @@ bool same_key_parts(const KEY &a, const KEY &b, const std::vector<int> &origins)
     return false;
   for (uint i = 0; i < a.user_defined_key_parts; i++) {
     const KEY_PART_INFO &x = a.key_part[i], &y = b.key_part[i];
-    if (int(x.fieldnr) - 1 != origins[y.fieldnr - 1] || !same_part(x, y.length, column_of(y)->field_length) ||
+    if (int(x.fieldnr) - 1 != origins[y.fieldnr - 1] || column_of(x)->charset() != column_of(y)->charset() ||
+        !same_part(x, y.length, column_of(y)->field_length) ||
         (x.key_part_flag & HA_REVERSE_SORT) != (y.key_part_flag & HA_REVERSE_SORT))
       return false;
   }
@@ -237,14 +261,6 @@ bool is_kept(const TABLE *old, const Alter_inplace_info *info, const KEY &key, c
 template <class T> bool option_changes(const TABLE *old, const TABLE *altered, T ha_table_option_struct::*option) {
   const ha_table_option_struct *a = old->s->option_struct, *b = altered->s->option_struct;
   return a && b && a->*option != b->*option;
-}
-
-/* Whether the rows get new places. */
-bool rebuilds(const TABLE *old, const TABLE *altered, const Alter_inplace_info *info) {
-  constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
-  return info->handler_flags & REBUILD || info->create_info->used_fields & rebuilding ||
-         option_changes(old, altered, &ha_table_option_struct::tablespace_per) ||
-         !same_clustered_key(old, altered, origins_of(altered, info));
 }
 
 /* The server keeps writers out while it prepares, and again from before the commit. */
@@ -325,33 +341,52 @@ private:
 }  // namespace
 
 bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &new_type) const {
-  return !new_type.compression_method() && is_longer(field, uint32(new_type.length)) &&
-         new_type.type_handler() == field.type_handler() && new_type.charset == field.charset();
+  if (field.compression_method() || new_type.compression_method() || new_type.type_handler() != field.type_handler() ||
+      !is_readable_as(field, new_type.charset))
+    return false;
+  const bool same_length = field.real_type() == MYSQL_TYPE_BLOB ? new_type.pack_length == field.pack_length()
+                                                                : new_type.length == field.field_length;
+  return is_longer(field, uint32(new_type.length)) || (same_length && new_type.charset != field.charset());
 }
 
 Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_definition &new_type,
                                           const KEY_PART_INFO &old_part, const KEY_PART_INFO &new_part) const {
   if (!can_convert_nocopy(old_field, new_type))
     return handler::compare_key_parts(old_field, new_type, old_part, new_part);
-  if (!same_part(old_part, new_part.length, uint32(new_type.length))) return Compare_keys::NotEqual;
+  if (new_type.charset != old_field.charset() || !same_part(old_part, new_part.length, uint32(new_type.length)))
+    return Compare_keys::NotEqual;
   return old_part.length == new_part.length ? Compare_keys::Equal : Compare_keys::EqualButKeyPartLength;
 }
 
-/* Whether a foreign key's column may become longer the server says when it copies. */
-bool ha_myriad::has_foreign_keys() { return referenced_by_foreign_key() || is_fk_defined_on_table_or_index(MAX_KEY); }
-
-/* Whether the rows can stay as they are. */
-bool ha_myriad::can_change_layout(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
+/* Whether old rows can be read, or turned into new ones. Of a foreign key's column the server says what may change when
+   it copies. */
+bool ha_myriad::can_convert_rows(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
   if (origins.empty()) return false;
-  if (m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX) return false;
   for (Field **field = table->field; *field; field++)
     if (is_dropped(**field, origins) && (*field == table->found_next_number_field || is_in_foreign_key(**field)))
       return false;
-  return can_keep_rows(table, altered, origins, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
+  for (uint i = 0; i < origins.size(); i++) {
+    if (origins[i] < 0) continue;
+    const Field &from = *table->field[origins[i]], &to = *altered->field[i];
+    const bool converts = from.charset() != to.charset() || is_longer(from, to.field_length);
+    if (converts && is_computed_from(table, from)) return false;
+    if ((converts || from.real_maybe_null() != to.real_maybe_null()) && is_in_foreign_key(from)) return false;
+  }
+  return have_images(table, altered, origins, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
+}
+
+/* Whether the rows get new places. */
+bool ha_myriad::rebuilds(const TABLE *altered, const Alter_inplace_info *info) const {
+  constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
+  const std::vector<int> origins = origins_of(altered, info);
+  return info->handler_flags & REBUILD || info->create_info->used_fields & rebuilding ||
+         option_changes(table, altered, &ha_table_option_struct::tablespace_per) ||
+         !same_clustered_key(table, altered, origins) || nullability_needs_new_rows(table, altered, origins) ||
+         (info->handler_flags & NEW_LAYOUT && m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX);
 }
 
 /* Whether what rebuilds() is a build beside writers; else it is a copy. */
-bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info) {
+bool ha_myriad::may_rebuild(const TABLE *altered) {
   if (table->s->tmp_table || table->versioned() || altered->versioned()) return false;
   /* The copy says so. */
   if (myriad_option_of_partition(altered->part_info)) return false;
@@ -362,9 +397,7 @@ bool ha_myriad::may_rebuild(const TABLE *altered, const Alter_inplace_info *info
   if (altered->s->primary_key >= MAX_KEY && table->s->primary_key < MAX_KEY) return false;
   for (uint no = 0; no < altered->s->keys; no++)
     if (!may_be_built(altered->key_info[no])) return false;
-  /* A row is without what its clustered key tells, so those of another key are read by the plan that wrote them. */
-  if (!same_clustered_key(table, altered, origins_of(altered, info)) && info->handler_flags & NEW_LAYOUT) return false;
-  return !::has_long_unique(table) && !(info->handler_flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
+  return !::has_long_unique(table);
 }
 
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
@@ -375,6 +408,8 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
       METADATA_ONLY | NEW_LAYOUT | ADD_INDEX | DROP_INDEX | ALTER_DROP_FOREIGN_KEY | REBUILD;
   /* Otherwise the rows have to be looked at. */
   if (!myriad::checks_foreign_keys(ha_thd())) possible |= ALTER_ADD_FOREIGN_KEY;
+  /* Otherwise the copy puts other values in place of NULLs. */
+  if (ha_thd()->is_strict_mode()) possible |= ALTER_COLUMN_NOT_NULLABLE;
   /* The copy checks that a table which becomes a sequence holds one row, and what is in it. */
   if (info->create_info->used_fields & HA_CREATE_USED_SEQUENCE) {
     info->unsupported_reason = "SEQUENCE";
@@ -385,19 +420,16 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   /* The copy says which. */
   if (myriad_refused_option(*info->create_info)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (option_changes(table, altered, &ha_table_option_struct::in_memory)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  const bool longer = flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE;
-  /* Generated columns may depend on a longer one. */
-  if (longer && (table->vfield || has_foreign_keys())) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const std::vector<int> origins = origins_of(altered, info);
-  if (flags & NEW_LAYOUT ? !can_change_layout(altered, origins, flags) : !same_layout(table, altered, longer))
+  if (flags & NEW_RECORD ? !can_convert_rows(altered, origins, flags) : !same_layout(table, altered))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* The counter is kept only while the column is the first of its key; the copy sets it. */
   if (table->found_next_number_field && !table->s->next_number_keypart != !altered->s->next_number_keypart) {
     info->unsupported_reason = "the AUTO_INCREMENT column becomes the first of its key, or is it no longer";
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   }
-  if (rebuilds(table, altered, info))
-    return may_rebuild(altered, info) ? HA_ALTER_INPLACE_COPY_NO_LOCK : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (rebuilds(altered, info))
+    return may_rebuild(altered) ? HA_ALTER_INPLACE_COPY_NO_LOCK : HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(flags & (ADD_INDEX | DROP_INDEX)) && !(flags & ALTER_INDEX_ORDER && table->s->partition_info_str)) {
     for (uint no = 0; no < altered->s->keys; no++)
       if (!is_kept(table, info, altered->key_info[no], origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -433,19 +465,22 @@ int ha_myriad::find_auto_increment_floor() {
   return error == HA_ERR_END_OF_FILE ? 0 : error;
 }
 
+/* Puts what rows get in the columns that they do not have yet into the record. True and an error if that fails. */
+static bool set_defaults_of_new(TABLE *altered, const std::vector<int> &origins) {
+  restore_record(altered, s->default_values);
+  MY_BITMAP *saved = tmp_use_all_columns(altered, &altered->write_set);
+  for (uint i = 0; i < origins.size(); i++)
+    if (origins[i] < 0 && altered->field[i]->stored_in_db()) set_default(altered->field[i]);
+  tmp_restore_column_map(&altered->write_set, saved);
+  return altered->in_use->is_error();
+}
+
 /* Gives the new plan the rows' layouts after the change; true and an error if it cannot. */
 bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Inplace_alter *alter) {
-  /* Rows of another clustered key are read by the plan that wrote them, see make_rebuild(). */
-  if (!same_clustered_key(table, altered, origins_of(altered, info))) return false;
   myriad::RowLayouts layouts = m_plan->layouts();
   if (info->handler_flags & NEW_LAYOUT) {
     const std::vector<int> origins = origins_of(altered, info);
-    restore_record(altered, s->default_values);
-    MY_BITMAP *saved = tmp_use_all_columns(altered, &altered->write_set);
-    for (uint i = 0; i < origins.size(); i++)
-      if (origins[i] < 0 && altered->field[i]->stored_in_db()) set_default(altered->field[i]);
-    tmp_restore_column_map(&altered->write_set, saved);
-    if (ha_thd()->is_error()) return true;
+    if (set_defaults_of_new(altered, origins)) return true;
     layouts = m_plan->layouts_for(*alter->plan, origins, altered->record[0]);
     if (!layouts.layouts.empty()) alter->layouts = layouts.encode();
   }
@@ -458,12 +493,12 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   auto *alter = new Inplace_alter(this);
   info->handler_ctx = alter;
   alter->plan.reset(new TablePlan(altered));
-  if (lay_out(altered, info, alter)) return true;
   if (change_foreign_keys(altered, info, *alter->plan, &alter->foreign_keys)) return true;
-  if (rebuilds(table, altered, info)) {
-    alter->layouts.clear();
-    return begin_build(alter, make_rebuild(altered, info, *alter->plan));
+  if (rebuilds(altered, info)) {
+    OnlineBuild *rebuild = make_rebuild(altered, info);
+    return !rebuild || begin_build(alter, rebuild);
   }
+  if (lay_out(altered, info, alter)) return true;
   std::vector<uint32_t> added;
   alter->specs = alter->plan->specs();
   for (const IndexPlan &index : alter->plan->indexes()) {
@@ -483,14 +518,20 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   return begin_build(alter, new IndexBuilds(ha_thd(), m_table, altered, *alter->plan, added));
 }
 
-OnlineBuild *ha_myriad::make_rebuild(TABLE *altered, const Alter_inplace_info *info, const TablePlan &plan) {
+/* Null and an error if that fails. */
+OnlineBuild *ha_myriad::make_rebuild(TABLE *altered, const Alter_inplace_info *info) {
   /* Under the altered table's temporary name, with the partition's part. */
   std::string name = myriad_name(altered->s->normalized_path.str);
   const size_t part = m_name.find("#P#");
   if (part != std::string::npos) name += m_name.substr(part);
-  const bool same_key = same_clustered_key(table, altered, origins_of(altered, info));
-  return new myriad::TableRebuild(ha_thd(), m_table, altered, same_key ? plan : *m_plan, std::move(name),
-                                  whole_row_max());
+  std::unique_ptr<myriad::TableRebuild> rebuild(
+      new myriad::TableRebuild(ha_thd(), m_table, altered, *m_plan, std::move(name), whole_row_max()));
+  if (info->handler_flags & NEW_RECORD) {
+    const std::vector<int> origins = origins_of(altered, info);
+    if (set_defaults_of_new(altered, origins)) return nullptr;
+    rebuild->convert_rows(table, origins);
+  }
+  return rebuild.release();
 }
 
 /* True and an error if that fails. */
@@ -562,7 +603,7 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   info->group_commit_ctx = nullptr;
   for (Inplace_alter *one : group)
     if (one->table->prepare_commit(altered, info, one)) return true;
-  const bool rebuilt = rebuilds(table, altered, info);
+  const bool rebuilt = rebuilds(altered, info);
   const bool changes_indexes = !rebuilt && info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
   const LEX_CUSTRING *image = table->s->partition_info_str || table->s->tmp_table ? nullptr : table->s->frm_image;
   std::list<CoreAlteration> owned;

@@ -178,10 +178,10 @@ private:
   void set_cursor_options();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
-  bool has_foreign_keys();
   bool is_in_foreign_key(const Field &);
-  bool may_rebuild(const TABLE *altered, const Alter_inplace_info *);
-  bool can_change_layout(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
+  bool rebuilds(const TABLE *altered, const Alter_inplace_info *) const;
+  bool may_rebuild(const TABLE *altered);
+  bool can_convert_rows(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
   bool lay_out(TABLE *altered, Alter_inplace_info *, Inplace_alter *);
   int find_auto_increment_floor();
   int add_missing_counter();
@@ -253,7 +253,7 @@ private:
   int end_copy();
   void abandon_copy();
   bool report_build(TABLE *altered, const Inplace_alter &, int error);
-  myriad::OnlineBuild *make_rebuild(TABLE *altered, const Alter_inplace_info *, const myriad::TablePlan &plan);
+  myriad::OnlineBuild *make_rebuild(TABLE *altered, const Alter_inplace_info *);
   bool begin_build(Inplace_alter *, myriad::OnlineBuild *);
   bool finish_build(TABLE *altered, Inplace_alter *);
   bool prepare_commit(TABLE *altered, const Alter_inplace_info *, Inplace_alter *);

@@ -16,7 +16,13 @@ constexpr uint64_t FEW_ROWS = 1000;
 
 OnlineBuild::OnlineBuild(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan, bool apart)
     : m_thd(thd), m_table(table), m_altered(altered), m_plan(plan), m_apart(apart) {
-  plan.make_template(altered, true, &m_all);
+  read_into(altered);
+}
+
+void OnlineBuild::read_into(TABLE *table) {
+  m_read_into = table;
+  m_all = {};
+  m_plan.make_template(table, true, &m_all);
 }
 
 OnlineBuild::~OnlineBuild() = default;
@@ -59,7 +65,9 @@ bool OnlineBuild::compute_virtual_columns() {
 }
 
 int OnlineBuild::read_row(const myriad_row &row) {
-  if (!m_plan.unpack_row(m_all, row, m_altered->record[0], &m_blobs)) return HA_ERR_CRASHED;
+  if (!m_plan.unpack_row(m_all, row, m_read_into->record[0], &m_blobs)) return HA_ERR_CRASHED;
+  if (m_read_into != m_altered)
+    if (int error = convert()) return error;
   return compute_virtual_columns() ? 0 : HA_ERR_GENERIC;
 }
 

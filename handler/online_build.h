@@ -47,13 +47,17 @@ protected:
   OnlineBuild(THD *thd, myriad_table *table, TABLE *altered, const TablePlan &plan, bool apart);
   /* That of which virtual columns entries are made. */
   void need_columns(const IndexPlan &);
+  /* From now on rows are read into the record of `table`, and convert() makes the altered table's of it. */
+  void read_into(TABLE *table);
   /* Into the altered table's record, with the virtual columns that entries are made of. */
   int read_row(const myriad_row &);
+  ulonglong rows_seen() const { return m_rows_seen; }
   bool is_killed();
   int failed(myriad_status status);
   bool read_duplicate(myriad_session *, myriad_table *, const TablePlan &);
 
   virtual myriad_status start(myriad_session *builder) = 0;
+  virtual int convert() { return 0; }
   virtual int add(const myriad_row &) = 0;
   /* Writes what was added, and what changed() has left. */
   virtual int write_rows() = 0;
@@ -77,6 +81,7 @@ private:
   /* Repeats what has happened since the last time; how many rows may have changed. */
   int repeat(uint64_t *rows);
 
+  TABLE *m_read_into; /* whose record rows are read into */
   const bool m_apart;
   std::unique_ptr<myriad_row_changes, Deleter> m_changes;
   Template m_all;

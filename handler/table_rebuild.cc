@@ -19,6 +19,28 @@ TableRebuild::~TableRebuild() {
   if (m_created) myriad_drop_table(myriad_core, m_name.c_str());
 }
 
+void TableRebuild::convert_rows(TABLE *old, const std::vector<int> &origins) {
+  read_into(old);
+  for (size_t i = 0; i < origins.size(); i++)
+    if (origins[i] >= 0 && m_altered->field[i]->stored_in_db())
+      m_moves.push_back({old->field[origins[i]], m_altered->field[i]});
+}
+
+int TableRebuild::convert() {
+  for (const Move &move : m_moves) {
+    const bool is_null = move.from->is_null();
+    if (move.to->real_maybe_null()) {
+      is_null ? move.to->set_null() : move.to->set_notnull();
+    } else if (is_null) {
+      my_error(WARN_DATA_TRUNCATED, MYF(0), move.to->field_name.str, ulong(rows_seen() + 1));
+      return HA_ERR_GENERIC;
+    }
+    /* The image is the same, but for a VARCHAR that may be longer. */
+    memcpy(move.to->ptr, move.from->ptr, move.from->pack_length());
+  }
+  return 0;
+}
+
 myriad_status TableRebuild::create() {
   const std::vector<myriad_index_spec> indexes = m_target.specs();
   const ha_table_option_struct *options = m_altered->s->option_struct;
