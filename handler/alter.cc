@@ -188,6 +188,17 @@ bool nullability_needs_new_rows(const TABLE *old, const TABLE *altered, const st
   return false;
 }
 
+/* Of PARTITION BY KEY a row's place depends on the order of the columns in the table. */
+bool same_order_of_partitioning(const TABLE *old, const std::vector<int> &origins) {
+  int last = -1;
+  for (int origin : origins) {
+    if (origin < 0 || !(old->field[origin]->flags & FIELD_IN_PART_FUNC_FLAG)) continue;
+    if (origin < last) return false;
+    last = origin;
+  }
+  return true;
+}
+
 /* Whether some generated column, or the partition of a row, is computed from the field. */
 bool is_computed_from(TABLE *table, const Field &field) {
   if (field.flags & FIELD_IN_PART_FUNC_FLAG) return true;
@@ -361,13 +372,15 @@ Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_d
 /* Whether old rows can be read, or turned into new ones. Of a foreign key's column the server says what may change when
    it copies. */
 bool ha_myriad::can_convert_rows(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
-  if (origins.empty()) return false;
+  if (origins.empty() || !same_order_of_partitioning(table, origins)) return false;
   for (Field **field = table->field; *field; field++)
     if (is_dropped(**field, origins) && (*field == table->found_next_number_field || is_in_foreign_key(**field)))
       return false;
   for (uint i = 0; i < origins.size(); i++) {
     if (origins[i] < 0) continue;
     const Field &from = *table->field[origins[i]], &to = *altered->field[i];
+    /* The copy puts the time in place of NULLs. */
+    if (from.real_maybe_null() && !to.real_maybe_null() && to.type() == MYSQL_TYPE_TIMESTAMP) return false;
     const bool converts = from.charset() != to.charset() || is_longer(from, to.field_length);
     if (converts && is_computed_from(table, from)) return false;
     if ((converts || from.real_maybe_null() != to.real_maybe_null()) && is_in_foreign_key(from)) return false;

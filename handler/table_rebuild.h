@@ -1,4 +1,4 @@
-/* A table that an ALTER TABLE builds anew: OPTIMIZE, FORCE, another primary key. */
+/* A table that an ALTER TABLE builds anew: OPTIMIZE, FORCE, another primary key, columns that may be NULL or not. */
 #ifndef MYRIAD_TABLE_REBUILD_H
 #define MYRIAD_TABLE_REBUILD_H
 #include "online_build.h"

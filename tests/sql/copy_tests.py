@@ -212,5 +212,17 @@ def test_new_column_with_check(where):
         expect("rows", rows(c, "SELECT * FROM t"), ((1, 4), (3, 4)))
 
 
+def test_order_of_partitioning_columns(where):
+    """Of PARTITION BY KEY a row's partition depends on the order of the columns: InnoDB leaves rows in the wrong ones."""
+    with database(where) as c:
+        rows(c, """CREATE TABLE t (id INT NOT NULL, r INT NOT NULL, c INT, PRIMARY KEY (id, r))
+                   PARTITION BY LINEAR KEY (r, id) PARTITIONS 3""")
+        rows(c, "INSERT INTO t SELECT seq * 7919, seq * 31 % 10, seq FROM seq_1_to_300")
+        for column in ("id INT NOT NULL AFTER c", "c INT NOT NULL FIRST", "r INT NOT NULL AFTER id"):
+            rows(c, f"ALTER TABLE t MODIFY {column}")
+            expect(column, [row[3] for row in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+            expect(f"{column}: a row", rows(c, "SELECT c FROM t WHERE id = 158380 AND r = 0"), ((20,),))
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))

@@ -31,8 +31,8 @@ BUILDS = [
 ]
 
 
-def fill(c, options="", name="t"):
-    rows(c, f"CREATE TABLE {name} ({COLUMNS}) ENGINE=MYRIAD {options}")
+def fill(c, options="", name="t", columns=COLUMNS):
+    rows(c, f"CREATE TABLE {name} ({columns}) ENGINE=MYRIAD {options}")
     rows(c, f"""INSERT INTO {name} (a, u, s, b, n) SELECT seq MOD 1000, seq, CONCAT('Row ', seq MOD 5000), REPEAT('b', seq MOD 50),
                 IF(seq MOD 3, seq, NULL) FROM seq_1_to_{COUNT}""")
 
@@ -41,13 +41,22 @@ def fill(c, options="", name="t"):
 REBUILDS = [
     ("FORCE", {}),
     ("ADD COLUMN z INT DEFAULT 1 AFTER a", {}),
-    ("DROP PRIMARY KEY, ADD PRIMARY KEY (u), ADD UNIQUE i (id)", {"i": "id, a, u"}),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (u), ADD UNIQUE i (id), DROP COLUMN z", {"i": "id, a, u"}),
     ("ADD KEY k1 (s, n), FORCE", {"k1": "id, s, n", "i": "id, u"}),
     ("ENGINE=MYRIAD, ADD KEY k2 (v, w), ADD KEY k3 (b(10))", {"k2": "id, v, w"}),
     ("DROP PRIMARY KEY, ADD PRIMARY KEY (id), DROP KEY i", {"k1": "id, s, n", "k2": "id, v, w"}),
     ("TABLESPACE_PER='TABLE'", {"k1": "id, s, n"}),
     ("FORCE, ADD COLUMN x INT DEFAULT 5 FIRST, ADD KEY k4 (x, a)", {"k4": "id, a, x"}),
     ("FORCE, DROP COLUMN x, DROP KEY k4, TABLESPACE_PER='SERVER'", {"k1": "id, s, n"}),
+]
+
+# The server copies where a table has a stored generated column.
+CONVERSIONS = [
+    ("MODIFY a INT NOT NULL", {}),
+    ("MODIFY a INT, MODIFY n INT AFTER b, ADD KEY k1 (a)", {"k1": "id, a"}),
+    ("MODIFY a INT NOT NULL FIRST, DROP PRIMARY KEY, ADD PRIMARY KEY (u), ADD UNIQUE i (id)", {"k1": "id, a", "i": "id, u"}),
+    ("DROP PRIMARY KEY, ADD PRIMARY KEY (id), DROP KEY i, ADD COLUMN x INT NOT NULL DEFAULT 3, MODIFY a INT", {"k1": "id, a, x"}),
+    ("MODIFY a INT NOT NULL AFTER id", {"k1": "id, a"}),
 ]
 
 
@@ -154,16 +163,16 @@ def test_writers_partitions(where):
     builds_under_writers(where, "PARTITION BY KEY (id) PARTITIONS 5", unique="(u, id)")
 
 
-def rebuilds_under_writers(where, options):
+def rebuilds_under_writers(where, options, rebuilds=REBUILDS, columns=COLUMNS):
     """Transactions change a table that stays as it is alike."""
     c = database(where)
     rows(c, "SET SESSION myriad_sort_buffer_size = 1048576")
     for name in "t", "twin":
-        fill(c, options, name)
+        fill(c, options, name, columns)
     rows(c, "ALTER TABLE twin ADD UNIQUE (id)" if options else "ALTER TABLE twin ADD UNIQUE (u)")
     writers = Writers(where, tables=("t", "twin"))
     try:
-        for changes, by in REBUILDS:
+        for changes, by in rebuilds:
             if options and ("KEY" in changes or "TABLESPACE" in changes):
                 continue
             before = writers.commits
@@ -192,6 +201,32 @@ def test_rebuilds(where):
 
 def test_rebuilds_of_partitions(where):
     rebuilds_under_writers(where, "PARTITION BY KEY (id) PARTITIONS 5")
+
+
+def test_conversions(where):
+    columns = COLUMNS.replace("STORED", "VIRTUAL")
+    rebuilds_under_writers(where, "", CONVERSIONS, columns)
+    rebuilds_under_writers(where, "PARTITION BY KEY (id) PARTITIONS 3", CONVERSIONS, columns)
+
+
+def test_nulls_meanwhile(where):
+    """A column becomes NOT NULL while others write: nothing is left of a build that met a NULL."""
+    c = database(where)
+    big(c)
+    before = rows(c, "SHOW CREATE TABLE t")
+    for changes in ("MODIFY b INT NOT NULL", "DROP PRIMARY KEY, ADD PRIMARY KEY (b, id), ADD COLUMN x INT"):
+        rows(c, "UPDATE t SET b = NULL WHERE id = 777")
+        expect(f"{changes}: a NULL", code_of(c, f"ALTER TABLE t {changes}, ALGORITHM=INPLACE, LOCK=NONE"), 1265)
+        rows(c, "UPDATE t SET b = 777 WHERE id = 777")
+        expect(changes, Altering(where, changes, "UPDATE t SET b = NULL WHERE id = 5").end("COMMIT"), 1265)
+        rows(c, "UPDATE t SET b = 5 WHERE id = 5")
+        expect(changes, Altering(where, changes, "UPDATE t SET b = NULL WHERE id = 5").end("UPDATE t SET b = 5 WHERE id = 5", "COMMIT"), 0)
+        whole(c, changes, "b", 200000)
+        expect(f"{changes}: NULL", code_of(c, "UPDATE t SET b = NULL WHERE id = 6"), 1048)
+        rows(c, "DROP TABLE t")
+        big(c)
+    expect("definition", rows(c, "SHOW CREATE TABLE t"), before)
+    expect("tables", rows(c, "SHOW TABLES"), (("t",),))
 
 
 class Altering:
