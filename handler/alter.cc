@@ -165,12 +165,16 @@ bool may_be_built(const KEY &key) {
 }
 
 /* Whether each column of a row has an image in the other's, or one default there. */
-bool have_images(const TABLE *old, TABLE *altered, const std::vector<int> &origins, bool longer) {
-  if (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)) return false;
+bool have_images(const TABLE *old, TABLE *altered, const std::vector<int> &origins, alter_table_operations flags) {
+  if (flags & (NEW_LAYOUT | ALTER_COLUMN_NOT_NULLABLE) &&
+      (old->versioned() || altered->versioned() || has_long_unique(old) || has_long_unique(altered)))
+    return false;
   restore_record(altered, s->default_values);
   for (uint i = 0; i < origins.size(); i++) {
     Field *to = altered->field[i];
-    if (origins[i] < 0 ? !has_one_default(*to) : !same_image(old->field[origins[i]], to, longer)) return false;
+    if (origins[i] < 0 ? !has_one_default(*to)
+                       : !same_image(old->field[origins[i]], to, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE))
+      return false;
   }
   return true;
 }
@@ -385,7 +389,7 @@ bool ha_myriad::can_convert_rows(TABLE *altered, const std::vector<int> &origins
     if (converts && is_computed_from(table, from)) return false;
     if ((converts || from.real_maybe_null() != to.real_maybe_null()) && is_in_foreign_key(from)) return false;
   }
-  return have_images(table, altered, origins, flags & ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE);
+  return have_images(table, altered, origins, flags);
 }
 
 /* Whether the rows get new places. */
