@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The soak: for HOURS (1, or a part of it; a round is always finished), crash loops with changing seeds, with and without the
-# binlog and with small and large pools, the isolation specs, replication and the ignored (long) Rust tests, over and over. Stops
+# binlog and with small and large pools, the isolation specs and random histories, replication and the ignored (long) Rust tests, over and over. Stops
 # at the first failure, which names its seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,6 +17,7 @@ while [ $SECONDS -lt $end ]; do
   $python tests/crash/larger.py --loops 20
   $python tests/sql/random_queries.py --statements 10000
   $python tests/isolation/run.py
+  $python tests/isolation/histories.py --seconds 60
   $python tests/replication/run.py
   cargo test --release --workspace -- --ignored
   rounds=$((rounds + 1))
