@@ -137,10 +137,11 @@ impl Tree {
                     }
                     let gap = previous.is_some() && page::low_fence(&latched) != &at[..];
                     let next = page::high_fence(&latched).to_vec();
-                    count(report, level, LeafShared::new(latched), on_leaf)?;
+                    // While it is latched: later it may have been merged with its neighbour.
                     if !alloc::is_in_use(pool, id)? {
                         report.findings.push((id, "the page is in the tree but not allocated".into()));
                     }
+                    count(report, level, LeafShared::new(latched), on_leaf)?;
                     if let (true, Some(before)) = (gap, &previous) {
                         self.check_gap(pool, level, before, &at, report)?;
                     }

@@ -784,6 +784,32 @@ fn threads_append_to_one_place() {
 }
 
 #[test]
+fn a_check_finds_nothing_wrong_while_pages_are_merged() {
+    let rig = rig(300);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(8)).unwrap();
+    let ended = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for t in 0..2u32 {
+            let ended = &ended;
+            scope.spawn(move || {
+                let key = |i: u32| [8u32, i, t].map(u32::to_be_bytes).concat();
+                for _ in 0..30 {
+                    for i in 0..500 {
+                        put(pool, tree, &key(i), &[1; 100]).unwrap();
+                    }
+                    (0..500).for_each(|i| assert!(take(pool, tree, &key(i)).unwrap().is_some()));
+                }
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        while ended.load(Ordering::Relaxed) < 2 {
+            check_whole(pool, tree);
+        }
+    });
+}
+
+#[test]
 fn a_descent_with_latches_finds_the_same() {
     use crate::page::Target;
     use myriad_buffer::{ExclusivePage, SharedPage};
