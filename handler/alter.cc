@@ -313,6 +313,7 @@ public:
   std::unique_ptr<TablePlan> plan;      /* of the altered table */
   std::vector<myriad_index_spec> specs; /* by new core number */
   std::vector<int32_t> old_of_new;
+  bool rebuilds = false;
   std::unique_ptr<OnlineBuild> build; /* null: nothing is built */
   myriad::ForeignKeyChange foreign_keys;
   std::string layouts; /* for the catalog; empty: as they are */
@@ -415,13 +416,14 @@ bool ha_myriad::can_convert_rows(TABLE *altered, const std::vector<int> &origins
   return have_images(table, altered, origins, flags);
 }
 
-/* Whether the rows get new places: those of all partitions, or of none. */
+/* Whether the rows get new places. Of partitions only some may: a younger one has fewer layouts. */
 bool ha_myriad::rebuilds(const TABLE *altered, const Alter_inplace_info *info) const {
   constexpr uint rebuilding = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
   const std::vector<int> origins = origins_of(altered, info);
   return info->handler_flags & REBUILD || info->create_info->used_fields & rebuilding ||
          option_changes(table, altered, &ha_table_option_struct::tablespace_per) ||
-         !same_clustered_key(table, altered, origins) || nullability_needs_new_rows(table, altered, origins);
+         !same_clustered_key(table, altered, origins) || nullability_needs_new_rows(table, altered, origins) ||
+         (info->handler_flags & NEW_LAYOUT && m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX);
 }
 
 /* Whether what rebuilds() is a build beside writers; else it is a copy. */
@@ -469,8 +471,6 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   }
   if (rebuilds(altered, info))
     return may_rebuild(altered) ? HA_ALTER_INPLACE_COPY_NO_LOCK : HA_ALTER_INPLACE_NOT_SUPPORTED;
-  if (flags & NEW_LAYOUT && m_plan->layouts().layouts.size() >= myriad::RowLayouts::COUNT_MAX)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (!(flags & (ADD_INDEX | DROP_INDEX)) && !(flags & ALTER_INDEX_ORDER && table->s->partition_info_str)) {
     for (uint no = 0; no < altered->s->keys; no++)
       if (!is_kept(table, info, altered->key_info[no], origins)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
@@ -535,7 +535,13 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
   info->handler_ctx = alter;
   alter->plan.reset(new TablePlan(altered));
   if (change_foreign_keys(altered, info, *alter->plan, &alter->foreign_keys)) return true;
-  if (rebuilds(altered, info)) {
+  alter->rebuilds = rebuilds(altered, info);
+  if (alter->rebuilds) {
+    /* If some partitions can be altered in place and others cannot, the server goes on with all. */
+    if (!may_rebuild(altered)) {
+      my_error(ER_ALTER_OPERATION_NOT_SUPPORTED, MYF(0), "ALGORITHM=INPLACE", "ALGORITHM=COPY");
+      return true;
+    }
     OnlineBuild *rebuild = make_rebuild(altered, info);
     return !rebuild || begin_build(alter, rebuild);
   }
@@ -610,7 +616,7 @@ bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   const std::vector<Inplace_alter *> group = group_of(info);
   if (alter != group.back()) return false;
   for (Inplace_alter *one : group)
-    if (one != alter && one->table->report_build(altered, *one, one->build->catch_up())) return true;
+    if (one != alter && one->build && one->table->report_build(altered, *one, one->build->catch_up())) return true;
   return false;
 }
 
@@ -644,13 +650,13 @@ bool ha_myriad::commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *i
   info->group_commit_ctx = nullptr;
   for (Inplace_alter *one : group)
     if (one->table->prepare_commit(altered, info, one)) return true;
-  const bool rebuilt = rebuilds(altered, info);
-  const bool changes_indexes = !rebuilt && info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
+  const bool alters_indexes = info->handler_flags & (ADD_INDEX | DROP_INDEX | ALTER_INDEX_ORDER);
   const LEX_CUSTRING *image = table->s->partition_info_str || table->s->tmp_table ? nullptr : table->s->frm_image;
   std::list<CoreAlteration> owned;
   std::vector<myriad_alteration> alterations;
   for (Inplace_alter *one : group) {
-    if (!image && !rebuilt && !changes_indexes && one->layouts.empty()) continue;
+    const bool changes_indexes = alters_indexes && !one->rebuilds;
+    if (!image && !one->rebuilds && !changes_indexes && one->layouts.empty()) continue;
     owned.emplace_back(one->table->m_name, *one, image, altered->s->tabledef_version);
     alterations.push_back(owned.back().get(changes_indexes));
   }
