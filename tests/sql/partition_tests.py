@@ -127,21 +127,22 @@ def test_exchange_for_a_counter(where):
 
 
 def test_younger_partitions_with_many_layouts(where):
-    """Old partitions have as many row layouts as there may be, a new one has one: all are altered in the same way."""
-    c = database(where)
-    rows(c, """CREATE TABLE p (id INT PRIMARY KEY, a INT, b INT, KEY a (a), KEY b (b))
-               PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))""")
-    rows(c, "INSERT INTO p VALUES (1, 1, 1), (11, 2, 2)")
-    for no in range(63):
-        rows(c, f"ALTER TABLE p {'DROP' if no % 2 else 'ADD'} COLUMN x{'' if no % 2 else ' INT DEFAULT 3'}, ALGORITHM=INSTANT")
-    rows(c, "ALTER TABLE p ADD PARTITION (PARTITION p2 VALUES LESS THAN (30))")
-    rows(c, "INSERT INTO p (id, a, b) VALUES (21, 3, 3)")
-    for changes, columns in (("ADD COLUMN y INT NOT NULL DEFAULT 9, DROP KEY a", (9,)), ("ADD COLUMN z INT DEFAULT 8, ADD KEY a (a)", (9, 8)),
-                             ("MODIFY b INT NOT NULL", (9, 8))):
-        rows(c, f"ALTER TABLE p {changes}")
-        expect(changes, rows(c, "SELECT * FROM p FORCE INDEX (b) WHERE b > 0 ORDER BY b"),
-               tuple((10 * i + 1, i + 1, i + 1, 3, *columns) for i in range(3)))
-        expect(f"{changes}: CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE p EXTENDED")], ["OK"])
+    """Old partitions have as many row layouts as there may be, a new one has one: those are built anew, this one is not."""
+    for younger in ("ADD PARTITION (PARTITION p2 VALUES LESS THAN (30))",
+                    "REORGANIZE PARTITION p0 INTO (PARTITION p00 VALUES LESS THAN (5), PARTITION p01 VALUES LESS THAN (10))"):
+        c = database(where)
+        rows(c, """CREATE TABLE p (id INT PRIMARY KEY, a INT, b INT, KEY a (a), KEY b (b))
+                   PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))""")
+        rows(c, "INSERT INTO p VALUES (1, 1, 1), (7, 2, 2), (11, 3, 3)")
+        for no in range(63):
+            rows(c, f"ALTER TABLE p {'DROP' if no % 2 else 'ADD'} COLUMN x{'' if no % 2 else ' INT DEFAULT 3'}, ALGORITHM=INSTANT")
+        rows(c, f"ALTER TABLE p {younger}")
+        for changes, columns in (("ADD COLUMN y INT NOT NULL DEFAULT 9, DROP KEY a", (9,)), ("ADD COLUMN z INT DEFAULT 8, ADD KEY a (a)", (9, 8)),
+                                 ("MODIFY b INT NOT NULL", (9, 8))):
+            rows(c, f"ALTER TABLE p {changes}")
+            expect(f"{younger}, {changes}", rows(c, "SELECT * FROM p FORCE INDEX (b) WHERE b > 0 ORDER BY b"),
+                   tuple((id, no, no, 3, *columns) for no, id in ((1, 1), (2, 7), (3, 11))))
+            expect(f"{younger}, {changes}: CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE p EXTENDED")], ["OK"])
 
 
 if __name__ == "__main__":
