@@ -606,12 +606,14 @@ bool ha_myriad::report_build(TABLE *altered, const Inplace_alter &alter, int err
 
 bool ha_myriad::inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   auto *alter = static_cast<Inplace_alter *>(info->handler_ctx);
-  if (!alter || !alter->build) return false;
-  thd_progress_init(ha_thd(), 1);
-  int error = alter->build->build(stats.records);
-  if (!error) error = alter->build->catch_up();
-  thd_progress_end(ha_thd());
-  if (report_build(altered, *alter, error)) return true;
+  if (!alter) return false;
+  if (alter->build) {
+    thd_progress_init(ha_thd(), 1);
+    int error = alter->build->build(stats.records);
+    if (!error) error = alter->build->catch_up();
+    thd_progress_end(ha_thd());
+    if (report_build(altered, *alter, error)) return true;
+  }
   /* The partitions before have changed while this one, the last, was built. */
   const std::vector<Inplace_alter *> group = group_of(info);
   if (alter != group.back()) return false;
