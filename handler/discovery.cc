@@ -76,9 +76,14 @@ int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerto
   char directory[FN_REFLEN];
   tablename_to_filename(db->str, directory, sizeof directory);
   Listing listing;
-  if (myriad_list_tables(myriad_core, directory, list_name, &listing) != MYRIAD_OK) return 1;
-  /* Only DROP DATABASE and engines that look for files are given the folder's files. */
   THD *thd = current_thd;
+  const myriad_status status = myriad_list_tables(myriad_core, directory, list_name, &listing);
+  if (status != MYRIAD_OK) {
+    /* Without an error DROP DATABASE would say OK. */
+    my_error(ER_GET_ERRMSG, MYF(ME_ERROR_LOG), myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
+    return 1;
+  }
+  /* Only DROP DATABASE and engines that look for files are given the folder's files. */
   if (files && in_drop_database(thd) && myriad_leave_drops(thd, db->str, files, &listing.names)) return 1;
   if (thd && thd_sql_command(thd) == SQLCOM_SHOW_TABLES && thd->lex->verbose)
     open_sequences(thd, *db, directory, listing.names);

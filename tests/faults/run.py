@@ -785,6 +785,31 @@ def unreadable_foreign_keys(place):
     expect("REFERENCES `p`" in got[0][1], f"the foreign key is not shown: {got} {problem}")
 
 
+@case
+def unreadable_list_of_tables(place):
+    """A database whose tables the catalog cannot list is not dropped, and not said to be."""
+    place.server.start()
+    for name in "amz":
+        place.server.query(f"CREATE DATABASE {name}")
+        for i in range(400):
+            place.server.query(f"CREATE TABLE {name}.a_long_name_of_a_table_{i} (id INT PRIMARY KEY)")
+    place.server.restart()
+    path = place.myriad + "/system.myr"
+    with open(path, "rb") as f:
+        good = f.read()
+    bad = bytearray(good)
+    for at in range(2 * PAGE, len(bad), PAGE):
+        bad[at + 200:at + 300] = b"\xaa" * 100
+    change(path, 0, bad)
+    problems = [place.ask(sql)[1] for sql in ("SHOW TABLES FROM m", "DROP DATABASE m", "DROP DATABASE IF EXISTS m")]
+    change(path, 0, good)
+    expect(all(problem and "page" in problem for problem in problems), f"the client is not told the page: {problems}")
+    got, problem = place.ask("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'm'")
+    expect(got and got[0][0] == 400, f"tables are gone: {got} {problem}")
+    got, problem = place.ask("DROP DATABASE m")
+    expect(not problem, f"DROP DATABASE: {problem}")
+
+
 def inserted(place, rows=300):
     """Acknowledged single-row commits after the start, then SIGKILL."""
     place.server.start()

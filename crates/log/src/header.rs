@@ -115,7 +115,8 @@ impl Header {
         let sane = (1..=GENERATIONS_MAX).contains(&generations)
             && payload <= CHECKPOINT_BYTES_MAX
             && capacity > 0
-            && capacity.is_multiple_of(BLOCK);
+            && capacity.is_multiple_of(BLOCK)
+            && get_u64(block, 48).is_multiple_of(8);
         if !sane {
             return Ok(None);
         }
