@@ -121,23 +121,15 @@ bool set_default(Field *field) {
   return true;
 }
 
-/* Keeps the statement from hearing of what an evaluation says. */
-class Silence : public Internal_error_handler {
-public:
-  explicit Silence(THD *thd) : m_thd(thd) { thd->push_internal_handler(this); }
-  ~Silence() override { m_thd->pop_internal_handler(); }
-  bool handle_condition(THD *, uint, const char *, Sql_condition::enum_warning_level *, const char *,
-                        Sql_condition **condition) override {
-    *condition = nullptr;
-    said = true;
-    return true;
-  }
-
-  bool said = false;
-
-private:
-  THD *m_thd;
-};
+/* Puts what rows get in the columns that they do not have yet into the record. True and an error if that fails. */
+bool set_defaults_of_new(TABLE *altered, const std::vector<int> &origins) {
+  restore_record(altered, s->default_values);
+  MY_BITMAP *saved = tmp_use_all_columns(altered, &altered->write_set);
+  for (uint i = 0; i < origins.size(); i++)
+    if (origins[i] < 0 && altered->field[i]->stored_in_db()) set_default(altered->field[i]);
+  tmp_restore_column_map(&altered->write_set, saved);
+  return altered->in_use->is_error();
+}
 
 /* Whether a column's own CHECK, if there is one, is of this column alone and lets its value in the record pass. */
 bool passes_check(Field &field) {
@@ -147,9 +139,12 @@ bool passes_check(Field &field) {
   const std::vector<bool> used = myriad::fields_of(check->expr, field.table);
   for (uint i = 0; i < used.size(); i++)
     if (used[i] && i != field.field_index) return false;
-  Silence silence(field.table->in_use);
+  THD *thd = field.table->in_use;
+  Dummy_error_handler silent;
+  thd->push_internal_handler(&silent);
   const bool passes = check->expr->val_bool() || check->expr->null_value;
-  return passes && !silence.said;
+  thd->pop_internal_handler();
+  return passes && !silent.any_error();
 }
 
 /* Whether all the rows there are can have one value in a new column, or need none. */
@@ -504,16 +499,6 @@ int ha_myriad::find_auto_increment_floor() {
   }
   tmp_restore_column_map(&table->read_set, saved);
   return error == HA_ERR_END_OF_FILE ? 0 : error;
-}
-
-/* Puts what rows get in the columns that they do not have yet into the record. True and an error if that fails. */
-static bool set_defaults_of_new(TABLE *altered, const std::vector<int> &origins) {
-  restore_record(altered, s->default_values);
-  MY_BITMAP *saved = tmp_use_all_columns(altered, &altered->write_set);
-  for (uint i = 0; i < origins.size(); i++)
-    if (origins[i] < 0 && altered->field[i]->stored_in_db()) set_default(altered->field[i]);
-  tmp_restore_column_map(&altered->write_set, saved);
-  return altered->in_use->is_error();
 }
 
 /* Gives the new plan the rows' layouts after the change; true and an error if it cannot. */

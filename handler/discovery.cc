@@ -23,7 +23,7 @@ int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
   myriad_status status = myriad_get_frm(myriad_core, name.c_str(), append_text, &image);
   if (status != MYRIAD_OK && status != MYRIAD_ERR_NO_SUCH_TABLE) {
     /* Not to be taken for a table that is not there. */
-    my_error(ER_GET_ERRMSG, MYF(0), myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
+    myriad_tell(status, thd);
     return HA_ERR_GENERIC;
   }
   if (image.size() < 64) return HA_ERR_NO_SUCH_TABLE;
@@ -80,7 +80,7 @@ int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerto
   const myriad_status status = myriad_list_tables(myriad_core, directory, list_name, &listing);
   if (status != MYRIAD_OK) {
     /* Without an error DROP DATABASE would say OK. */
-    my_error(ER_GET_ERRMSG, MYF(ME_ERROR_LOG), myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
+    myriad_tell(status, thd, MYF(ME_ERROR_LOG));
     return 1;
   }
   /* Only DROP DATABASE and engines that look for files are given the folder's files. */

@@ -158,7 +158,7 @@ bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vect
   if (myriad::checks_foreign_keys(thd)) {
     const myriad_status status = myriad_database_is_referenced(myriad_core, directory, &referenced);
     if (status != MYRIAD_OK) {
-      my_error(ER_GET_ERRMSG, MYF(0), myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
+      myriad_tell(status, thd);
       return true;
     }
   }

@@ -48,6 +48,10 @@ int myriad_error_noted(myriad_status status, THD *thd) {
   return error;
 }
 
+void myriad_tell(myriad_status status, THD *thd, myf flags) {
+  my_error(ER_GET_ERRMSG, flags, myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
+}
+
 bool myriad_rolls_back_whole(int error) {
   return error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED || error == HA_ERR_LOCK_TABLE_FULL;
 }

@@ -66,8 +66,7 @@ bool OnlineBuild::compute_virtual_columns() {
 
 int OnlineBuild::read_row(const myriad_row &row) {
   if (!m_plan.unpack_row(m_all, row, m_read_into->record[0], &m_blobs)) return HA_ERR_CRASHED;
-  if (m_read_into != m_altered)
-    if (int error = convert()) return error;
+  if (int error = convert()) return error;
   return compute_virtual_columns() ? 0 : HA_ERR_GENERIC;
 }
 

@@ -64,6 +64,8 @@ private:
 int myriad_error(myriad_status status);
 /* The same, with the core's sentence as a warning where the server's message would say too little. */
 int myriad_error_noted(myriad_status status, THD *thd);
+/* The statement's error, where no handler of a table tells it. */
+void myriad_tell(myriad_status status, THD *thd, myf flags = MYF(0));
 /* Whether after this handler error the transaction is rolled back whole. */
 bool myriad_rolls_back_whole(int error);
 

@@ -751,6 +751,17 @@ def damaged_undo_pages_in_doubt(place):
         place.server.options.remove("--loose-myriad-force-recovery=1")
 
 
+def spoil_catalog(path):
+    """Damages the pages of system.myr; what the file held. Pages that the server has in memory stay good."""
+    with open(path, "rb") as f:
+        good = f.read()
+    bad = bytearray(good)
+    for at in range(2 * PAGE, len(bad), PAGE):
+        bad[at + 200:at + 300] = b"\xaa" * 100
+    change(path, 0, bad)
+    return good
+
+
 @case
 def unreadable_foreign_keys(place):
     """A parent whose children cannot be looked up in the catalog is not taken for one that has none."""
@@ -768,12 +779,7 @@ def unreadable_foreign_keys(place):
     place.server.restart()
     place.server.query("SELECT * FROM d.p JOIN d.c")
     path = place.myriad + "/system.myr"
-    with open(path, "rb") as f:
-        good = f.read()
-    bad = bytearray(good)
-    for at in range(2 * PAGE, len(bad), PAGE):
-        bad[at + 200:at + 300] = b"\xaa" * 100
-    change(path, 0, bad)
+    good = spoil_catalog(path)
     problems = [place.ask(sql)[1] for sql in
                 ("DELETE FROM d.p WHERE id = 1", "UPDATE d.p SET id = 3", "DROP TABLE d.p", "DROP DATABASE d")]
     change(path, 0, good)
@@ -795,12 +801,7 @@ def unreadable_list_of_tables(place):
             place.server.query(f"CREATE TABLE {name}.a_long_name_of_a_table_{i} (id INT PRIMARY KEY)")
     place.server.restart()
     path = place.myriad + "/system.myr"
-    with open(path, "rb") as f:
-        good = f.read()
-    bad = bytearray(good)
-    for at in range(2 * PAGE, len(bad), PAGE):
-        bad[at + 200:at + 300] = b"\xaa" * 100
-    change(path, 0, bad)
+    good = spoil_catalog(path)
     problems = [place.ask(sql)[1] for sql in ("SHOW TABLES FROM m", "DROP DATABASE m", "DROP DATABASE IF EXISTS m")]
     change(path, 0, good)
     expect(all(problem and "page" in problem for problem in problems), f"the client is not told the page: {problems}")

@@ -112,11 +112,12 @@ impl Header {
         let generations = get_u32(block, 12) as usize;
         let payload = get_u32(block, 56) as usize;
         let capacity = get_u64(block, 32);
+        let checkpoint = get_u64(block, 48);
         let sane = (1..=GENERATIONS_MAX).contains(&generations)
             && payload <= CHECKPOINT_BYTES_MAX
             && capacity > 0
             && capacity.is_multiple_of(BLOCK)
-            && get_u64(block, 48).is_multiple_of(8);
+            && checkpoint.is_multiple_of(8);
         if !sane {
             return Ok(None);
         }
@@ -128,7 +129,7 @@ impl Header {
             uuid: block[16..32].try_into().expect("16 bytes"),
             capacity,
             sequence: get_u64(block, 40),
-            checkpoint: get_u64(block, 48),
+            checkpoint,
             payload: block[OFF_PAYLOAD..OFF_PAYLOAD + payload].to_vec(),
             unlogged: flags & FLAG_UNLOGGED != 0,
             generations: (0..generations).map(generation).collect(),
