@@ -117,7 +117,6 @@ typedef enum {
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */
-myriad_status myriad_checkpoint_now(myriad_engine *);            /* write all dirty pages and advance the checkpoint */
 
 /* ---- backup ---------------------------------------------------------------------------------------------------------- */
 /* A copy of the data directory, made while others work with it. Must be finished or abandoned before the engine is closed. */
@@ -185,7 +184,6 @@ void myriad_statement_begin(myriad_session *, myriad_isolation, bool autocommit,
 void myriad_statement_end(myriad_session *);                      /* keeps changes; drops the statement's savepoint */
 myriad_status myriad_statement_rollback(myriad_session *);
 myriad_status myriad_open_snapshot(myriad_session *);             /* START TRANSACTION WITH CONSISTENT SNAPSHOT */
-bool myriad_in_transaction(const myriad_session *);
 bool myriad_has_changes(const myriad_session *);
 myriad_status myriad_savepoint(myriad_session *, uint64_t *out);
 myriad_status myriad_rollback_to(myriad_session *, uint64_t savepoint);
@@ -424,6 +422,7 @@ typedef enum {
 typedef struct {
   myriad_lock lock; uint32_t wait;
   bool semi_consistent;     /* at READ COMMITTED: return the last committed version of a locked row, see was_semi_consistent */
+  bool record_only;         /* of what is found lock the entries alone, not the gaps before them */
   bool full_scan;           /* hint: pages come in cold, read ahead */
   size_t tail_bytes;        /* without lock: of a value that has a head in its index page that, and the pages of so many bytes
                                behind it, see myriad_op */
@@ -446,8 +445,6 @@ bool myriad_cursor_peek(const myriad_cursor *, uint32_t n, myriad_row *out);
 bool myriad_cursor_was_semi_consistent(const myriad_cursor *);  /* the last row was not locked: re-read it locked before changing it */
 void myriad_cursor_unlock_row(myriad_cursor *);  /* at READ COMMITTED: the last row does not match, release its locks */
 
-/* Exact number of rows the session's snapshot sees (or newest committed at READ UNCOMMITTED), counting in the core. */
-myriad_status myriad_count_rows(myriad_session *, myriad_table *, uint64_t *out);
 
 /* ---- filling of a table that nobody else sees yet --------------------------------------------------------------------- */
 typedef struct myriad_copy myriad_copy;

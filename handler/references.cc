@@ -282,6 +282,9 @@ bool References::key_of(const Link &link, const uchar *record, Buffer *out) cons
 }
 
 /* Whether the entry is that of the row with this clustered key. */
+/* As InnoDB, and for the same reason: who adds a row beside needs the parent, which is locked. */
+static myriad_cursor_options lock_found(myriad_lock lock) { return {lock, MYRIAD_WAIT, false, true, false, SIZE_MAX}; }
+
 static bool is_row(const Link &link, const myriad_row &row, const Buffer &clustered_key) {
   const uchar *at = row.key;
   size_t length = row.key_len;
@@ -302,7 +305,7 @@ int References::exists(THD *thd, const Link &link, const Buffer &key, myriad_loc
                         link.index->core_no != 0, lock, MYRIAD_WAIT, &row, nullptr);
   } else {
     myriad_cursor *cursor = nullptr;
-    const myriad_cursor_options options{lock, MYRIAD_WAIT, false, false, SIZE_MAX};
+    const myriad_cursor_options options = lock_found(lock);
     status =
         myriad_cursor_open(session->core(), link.other->file()->core_table(), link.index->core_no, &options, &cursor);
     if (status != MYRIAD_OK) return session->fail(status, thd);
@@ -413,7 +416,7 @@ int References::cascade_to(THD *thd, Link *link, const Buffer &key, const uchar 
   ha_myriad *child = link->other->file();
   const IndexPlan &index = *link->index;
   myriad_cursor *cursor = nullptr;
-  const myriad_cursor_options options{MYRIAD_LOCK_X, MYRIAD_WAIT, false, false, SIZE_MAX};
+  const myriad_cursor_options options = lock_found(MYRIAD_LOCK_X);
   myriad_status status = myriad_cursor_open(session->core(), child->core_table(), index.core_no, &options, &cursor);
   if (status != MYRIAD_OK) return session->fail(status, thd);
   int error = 0;

@@ -415,7 +415,10 @@ impl Tree {
             return Ok(());
         }
         let (from, to) = (place(&low[top..], 1.0), place(&high[top..], 0.0));
-        let top = (pool.optimistic(self.id(low[top].page))?, level + (low.len() - 1 - top) as u8);
+        let level_of_top = level + (low.len() - 1 - top) as u8;
+        // It may have been merged away since the ways led through it; a page of a table in memory is gone then.
+        let Ok(page) = pool.optimistic(self.id(low[top].page)) else { return Ok(()) };
+        let top = (page, level_of_top);
         let (mut spread, mut found) = (Spread::default(), 0);
         for i in 0..looks.pages {
             let x = from + (to - from) * (f64::from(i) + 0.5) / f64::from(looks.pages);

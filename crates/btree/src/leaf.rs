@@ -217,13 +217,6 @@ impl Leaf for LeafView<'_> {
     }
 }
 
-impl<'a> LeafView<'a> {
-    /// The slot's value, for as long as the page is borrowed.
-    pub fn value_ref(&self, slot: usize) -> &'a [u8] {
-        page::value(self.bytes, slot)
-    }
-}
-
 impl<'p> LeafShared<'p> {
     /// Wraps a leaf that [`myriad_buffer::BufferPool::try_reuse`] found unchanged.
     pub fn from_reused(page: SharedPage<'p>) -> LeafShared<'p> {

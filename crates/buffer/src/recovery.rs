@@ -597,11 +597,6 @@ impl BufferPool {
         Ok(Some(error))
     }
 
-    /// Number of pages that recovery has still to redo.
-    pub fn pending_redo(&self) -> usize {
-        self.pending.len()
-    }
-
     /// Whether recovery has pages of this tablespace still to redo. Looks at all that are left: not for hot paths.
     pub fn awaits_redo(&self, space: SpaceId) -> bool {
         self.pending.len() != 0

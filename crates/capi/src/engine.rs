@@ -149,11 +149,3 @@ pub unsafe extern "C" fn myriad_flush_log(e: *mut EngineHandle) -> Status {
     let e = unsafe { &*e };
     guard(Some(&e.engine), || e.engine.flush_log().map(|()| Status::Ok))
 }
-
-/// Writes all dirty pages and advances the checkpoint.
-#[no_mangle]
-pub unsafe extern "C" fn myriad_checkpoint_now(e: *mut EngineHandle) -> Status {
-    // SAFETY: a live engine by contract.
-    let e = unsafe { &*e };
-    guard(Some(&e.engine), || e.engine.checkpoint_now().map(|()| Status::Ok))
-}

@@ -211,6 +211,7 @@ fn options(o: &CCursorOptions) -> CursorOptions {
         lock: lock(o.lock),
         wait: wait(o.wait),
         semi_consistent: o.semi_consistent,
+        record_only: o.record_only,
         full_scan: o.full_scan,
         tail_bytes: o.tail_bytes,
     }
@@ -366,17 +367,4 @@ pub unsafe extern "C" fn myriad_cursor_unlock_row(c: *mut CursorHandle) {
     // SAFETY: a live cursor by contract.
     let (engine, session, cursor) = unsafe { cursor_parts(c) };
     guard_value(Some(engine), (), || cursor.unlock_row(session));
-}
-
-/// Rows the session sees.
-#[no_mangle]
-pub unsafe extern "C" fn myriad_count_rows(s: *mut SessionHandle, t: *mut TableHandle, out: *mut u64) -> Status {
-    // SAFETY: a live session and table by contract.
-    let ((engine, session), t) = unsafe { (parts(s), &*t) };
-    guard(Some(engine), || {
-        let n = session.count_rows(&t.table)?;
-        // SAFETY: `out` is valid by contract.
-        unsafe { *out = n };
-        Ok(Status::Ok)
-    })
 }

@@ -125,14 +125,6 @@ pub unsafe extern "C" fn myriad_open_snapshot(s: *mut SessionHandle) -> Status {
     guard(Some(engine), || session.open_snapshot().map(|()| Status::Ok))
 }
 
-/// Whether a transaction is open.
-#[no_mangle]
-pub unsafe extern "C" fn myriad_in_transaction(s: *const SessionHandle) -> bool {
-    // SAFETY: a live session by contract.
-    let (engine, session) = unsafe { (&(*s).engine, &(*s).session) };
-    guard_value(Some(engine), false, || session.in_transaction())
-}
-
 /// Whether the transaction has changed anything.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_has_changes(s: *const SessionHandle) -> bool {

@@ -260,6 +260,7 @@ pub struct CCursorOptions {
     pub lock: u32,
     pub wait: u32,
     pub semi_consistent: bool,
+    pub record_only: bool,
     pub full_scan: bool,
     pub tail_bytes: usize,
 }

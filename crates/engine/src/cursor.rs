@@ -16,6 +16,8 @@ pub struct CursorOptions {
     pub wait: Wait,
     /// At READ COMMITTED and below: gives the last committed version of a locked row instead of waiting.
     pub semi_consistent: bool,
+    /// Locks of what is found the entries alone, not the gaps before them; behind the last one the gap is locked.
+    pub record_only: bool,
     /// The whole index will be read: pages come in cold, with read-ahead.
     pub full_scan: bool,
     /// Without a lock: of a value that has a head in its index page that is read, and the pages of so many bytes behind it, see
@@ -29,6 +31,7 @@ impl Default for CursorOptions {
             lock: Lock::None,
             wait: Wait::Wait,
             semi_consistent: false,
+            record_only: false,
             full_scan: false,
             tail_bytes: usize::MAX,
         }
@@ -42,6 +45,7 @@ impl CursorOptions {
             lock: self.lock.strength(),
             wait: self.wait.lock_wait(),
             semi_consistent: self.semi_consistent,
+            record_only: self.record_only,
             full_scan: self.full_scan,
             tail_bytes: self.tail_bytes,
         }

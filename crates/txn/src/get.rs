@@ -42,6 +42,12 @@ pub(crate) struct Locker<'t> {
 }
 
 impl Locker<'_> {
+    /// Whether nobody else may still commit or undo what the entry says. Of one that is deleted there is nothing to lock then,
+    /// but the gap.
+    pub fn is_settled(&self, entry: &Entry<'_>) -> bool {
+        entry.trx == self.own || self.sys.sees(View::Committed, self.own, entry.trx)
+    }
+
     /// Locks an entry whose leaf is latched.
     pub fn lock_entry(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode, policy: WaitPolicy) -> Locked {
         if self.own.0 != 0 && entry.trx == self.own {
@@ -227,6 +233,9 @@ impl Trx {
             let found = leaf.find(full);
             if let Ok(slot) = found {
                 let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+                if !gaps && entry.is_deleted() && locker.is_settled(&entry) {
+                    return Ok(false);
+                }
                 let extent = if gaps && entry.is_deleted() { Extent::NextKey } else { Extent::Record };
                 let mode = LockMode::new(strength, extent);
                 match locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy()) {

@@ -8,8 +8,7 @@ use crate::rollback::index_of;
 use crate::system::{undo_pages_wanted, TrxSystem, Work};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, LogState};
-use crate::undo::space::UndoLog;
-use myriad_base::{Error, IndexId, PageNo, Result};
+use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 
@@ -19,6 +18,29 @@ struct Prepared {
     work: Option<Work>,
     /// The indexes it has changed, once somebody has asked.
     changed: Option<HashSet<IndexId>>,
+}
+
+/// Where the records of a prepared transaction are, to which none is added.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Span {
+    trx: TrxId,
+    header: RollPtr,
+    last: PageNo,
+}
+
+impl Prepared {
+    fn span(&self) -> Option<Span> {
+        self.work.as_ref().map(|work| {
+            let log = &work.log;
+            Span { trx: log.trx, header: log.header, last: log.tail.page }
+        })
+    }
+}
+
+enum Answer {
+    Known(bool),
+    /// First the indexes of this one must be found.
+    Unknown(Span),
 }
 
 /// See the module.
@@ -45,6 +67,26 @@ impl PreparedTrxs {
         let mut all = self.all.lock();
         let place = all.iter_mut().find(|p| p.xid == xid && p.work.is_none());
         place.expect("taken by the caller").work = Some(work);
+    }
+
+    fn has_changed(&self, index: IndexId) -> Answer {
+        for p in self.all.lock().iter() {
+            match (&p.changed, p.span()) {
+                (Some(changed), _) if !changed.contains(&index) => {}
+                // One of which nothing is known ends at this moment.
+                (Some(_), _) | (None, None) => return Answer::Known(true),
+                (None, Some(span)) => return Answer::Unknown(span),
+            }
+        }
+        Answer::Known(false)
+    }
+
+    /// What was found in the log of one of them. It counts only if that still is there.
+    fn note_changed(&self, span: Span, found: Result<HashSet<IndexId>>) -> Result<()> {
+        if let Some(p) = self.all.lock().iter_mut().find(|p| p.span() == Some(span)) {
+            p.changed = Some(found?);
+        }
+        Ok(())
     }
 
     fn forget(&self, xid: &[u8]) {
@@ -122,18 +164,14 @@ impl TrxSystem {
     /// # Errors
     /// Those of reading undo pages.
     pub fn is_changed_by_prepared(&self, index: IndexId) -> Result<bool> {
-        for p in self.prepared.all.lock().iter_mut() {
-            let changed = match (&mut p.changed, &p.work) {
-                (Some(known), _) => known,
-                // It ends at this moment.
-                (None, None) => return Ok(true),
-                (unknown, Some(work)) => unknown.insert(self.indexes_changed_in(&work.log)?),
+        loop {
+            let unknown = match self.prepared.has_changed(index) {
+                Answer::Known(changed) => return Ok(changed),
+                Answer::Unknown(span) => span,
             };
-            if changed.contains(&index) {
-                return Ok(true);
-            }
+            // Nothing is locked: a large one takes its time, and others may be ended meanwhile, or it.
+            self.prepared.note_changed(unknown, self.indexes_changed_in(unknown))?;
         }
-        Ok(false)
     }
 
     /// The indexes that the records in all undo logs are about, finished ones included that purge may read again; `None` if a slot
@@ -169,11 +207,11 @@ impl TrxSystem {
         Ok(Some(found))
     }
 
-    /// The indexes that the records of a log are about, which nobody appends to or truncates meanwhile.
-    fn indexes_changed_in(&self, log: &UndoLog) -> Result<HashSet<IndexId>> {
+    /// The indexes that the records of a log are about. If the log goes meanwhile the answer is a wrong one, or an error.
+    fn indexes_changed_in(&self, log: Span) -> Result<HashSet<IndexId>> {
         let mut found = HashSet::new();
         let (first, first_at) = (log.header.page(), usize::from(log.header.offset()));
-        let mut no = log.tail.page;
+        let mut no = log.last;
         let mut circle = Circle::default();
         loop {
             let id = undo_page(no);

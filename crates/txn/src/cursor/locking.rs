@@ -153,15 +153,16 @@ impl Cursor {
             };
             let Some(at) = at.filter(|&at| leaf.key_parts(at).starts_with(&self.scope)) else { break };
             let entry = Entry::parse(leaf.value(at), leaf.page_id())?;
-            let own = entry.trx == trx.id() && trx.id().0 != 0;
-            if !entry.is_deleted() || !own && (gaps || self.is_foreign(trx, &entry)) {
+            if !entry.is_deleted() || !trx.locker().is_settled(&entry) {
                 break;
             }
             if gaps {
                 trx.sys.locks().check_room(&trx.locks)?;
                 leaf.key_into(at, &mut key);
-                let locked = trx.lock_entry(LockKey::entry(&key), &entry, mode, WaitPolicy::Wait);
-                assert!(matches!(locked, Locked::Held { .. }), "had to wait for the gap before an entry of its own");
+                let locked = trx.lock_entry(LockKey::entry(&key), &entry, mode, WaitPolicy::NoWait);
+                if !matches!(locked, Locked::Held { .. }) {
+                    break;
+                }
             }
             slot = if direction == Direction::Forward { at + 1 } else { at };
         }
@@ -187,13 +188,12 @@ impl Cursor {
         leaf.key_into(slot, &mut key);
         let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
         let sought = key == self.position.key && self.position.inclusive;
-        let record_only =
-            !gaps || self.exact_unique && self.index.clustered && !entry.is_deleted() || self.exact_first && sought;
+        let alone = self.options.record_only || self.exact_unique && self.index.clustered;
+        let record_only = !gaps || alone && !entry.is_deleted() || self.exact_first && sought;
         let mode = LockMode::new(strength, if record_only { Extent::Record } else { Extent::NextKey });
         let semi = self.options.semi_consistent && !gaps && !(again && sought);
         let policy = if semi { WaitPolicy::NoWait } else { self.options.wait.policy() };
-        let locked = if !gaps && entry.is_deleted() && !self.is_foreign(trx, &entry) {
-            // Deleted for good: without gaps there is nothing to lock.
+        let locked = if !gaps && entry.is_deleted() && trx.locker().is_settled(&entry) {
             Locked::Held { new: false }
         } else {
             trx.lock_entry(LockKey::entry(&key), &entry, mode, policy)
@@ -268,10 +268,6 @@ impl Cursor {
             self.buffer.extend_from_slice(entry.body);
             self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
         }
-    }
-
-    fn is_foreign(&self, trx: &Trx, entry: &Entry<'_>) -> bool {
-        entry.trx != trx.id() && !trx.sys.sees(View::Committed, trx.id(), entry.trx)
     }
 
     /// The entry is behind the cursor now.

@@ -17,7 +17,7 @@ use crate::system::TrxSystem;
 use crate::trx::{Isolation, LockWait, Trx};
 use crate::write::set_full_key;
 use consistent::{BATCH_GROWTH, BATCH_ROWS_MAX};
-use myriad_base::{PageId, Result};
+use myriad_base::{Error, PageId, Result};
 use myriad_btree::{KeyParts, Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
 use std::cell::RefCell;
@@ -55,6 +55,8 @@ pub struct CursorOptions {
     pub wait: LockWait,
     /// At READ COMMITTED: where a row is locked, return its last committed version instead of waiting.
     pub semi_consistent: bool,
+    /// Of what is found lock the entries alone, not the gaps before them.
+    pub record_only: bool,
     /// All of the index will be read.
     pub full_scan: bool,
     /// Without locks: of a payload with a head in the entry that is read, and the pages of so many bytes behind it, see
@@ -68,6 +70,7 @@ impl CursorOptions {
         lock: None,
         wait: LockWait::Wait,
         semi_consistent: false,
+        record_only: false,
         full_scan: false,
         tail_bytes: usize::MAX,
     };
@@ -306,6 +309,10 @@ impl Cursor {
         trx.start();
         if self.exact_unique && !self.semi {
             return Ok(false);
+        }
+        // Not all loops of the server look: the one that copies partitions does not.
+        if trx.is_killed() {
+            return Err(Error::Interrupted);
         }
         if self.batch_direction != direction {
             self.leave_batch();

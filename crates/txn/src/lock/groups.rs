@@ -88,6 +88,17 @@ pub(super) enum Quick {
     Queue,
 }
 
+/// What became of a prepared transaction's locks in a group.
+#[derive(Default)]
+pub(super) struct ReadsReleased {
+    /// How many went.
+    pub(super) locks: usize,
+    /// Whether others are left.
+    pub(super) keeps_any: bool,
+    /// Whether the group went.
+    pub(super) group_gone: bool,
+}
+
 /// The queues of a shard.
 #[derive(Default)]
 pub(super) struct Groups {
@@ -225,37 +236,46 @@ impl Groups {
     }
 
     /// Of the locks of `trx` in a group leaves what [`LockMode::without_reads`] says; calls `changed` with each queue that has
-    /// changed and is not empty. Whether the group went.
+    /// changed and is not empty.
     pub(super) fn release_reads(
         &mut self,
         trx: &Arc<TrxLocks>,
         group: u64,
         mut changed: impl FnMut(&mut Queue, u64),
-    ) -> bool {
-        let Entry::Occupied(mut found) = self.map.entry(group) else { return false };
-        let gone = match found.get_mut() {
-            Group::Run(run) if !Arc::ptr_eq(&run.trx, trx) => false,
+    ) -> ReadsReleased {
+        let mut released = ReadsReleased::default();
+        let Entry::Occupied(mut found) = self.map.entry(group) else { return released };
+        match found.get_mut() {
+            Group::Run(run) if !Arc::ptr_eq(&run.trx, trx) => {}
             Group::Run(run) => match run.mode.without_reads() {
                 Some(mode) => {
                     run.mode = mode;
-                    false
+                    released.keeps_any = true;
                 }
-                None => true,
+                None => {
+                    released.locks = run.members.count_ones() as usize;
+                    released.group_gone = true;
+                }
             },
             Group::Apart(queues) => {
                 queues.retain_mut(|(member, queue)| {
-                    if queue.release_reads(trx) && !queue.locks.is_empty() {
-                        changed(queue, group | u64::from(*member));
+                    let before = queue.locks.len();
+                    if queue.release_reads(trx) {
+                        released.locks += before - queue.locks.len();
+                        if !queue.locks.is_empty() {
+                            changed(queue, group | u64::from(*member));
+                        }
                     }
+                    released.keeps_any |= queue.locks.iter().any(|l| Arc::ptr_eq(&l.trx, trx));
                     !queue.locks.is_empty()
                 });
-                queues.is_empty()
+                released.group_gone = queues.is_empty();
             }
-        };
-        if gone {
+        }
+        if released.group_gone {
             found.remove();
         }
-        gone
+        released
     }
 
     /// Calls `f` with each queue; those of runs are made up for it.

@@ -147,6 +147,12 @@ impl LockTable {
         }
     }
 
+    fn uncount(&self, fewer: usize) {
+        if fewer > 0 {
+            self.counted.fetch_sub(fewer as i64, Ordering::Relaxed);
+        }
+    }
+
     fn count_index(&self, counter: u16) {
         self.by_index[usize::from(counter)].fetch_add(1, Ordering::AcqRel);
     }
@@ -452,10 +458,7 @@ impl LockTable {
         for counter in trx.take_indexes() {
             self.by_index[usize::from(counter)].fetch_sub(1, Ordering::AcqRel);
         }
-        let counted = trx.closed(hashes);
-        if counted > 0 {
-            self.counted.fetch_sub(counted as i64, Ordering::Relaxed);
-        }
+        self.uncount(trx.closed(hashes));
         wake_all(&mut wake);
     }
 
@@ -464,13 +467,22 @@ impl LockTable {
     pub fn release_reads(&self, trx: &Arc<TrxLocks>) {
         let mut wake = WakeList::new();
         let groups = trx.take_groups();
+        let (mut left, mut locks) = (Vec::new(), 0);
         self.each_in_shards(&groups, &mut wake, |queues, group, wake| {
             let order = &*self.order;
-            if queues.release_reads(trx, group, |queue, member| queue.grant(order, member, wake)) {
+            let released = queues.release_reads(trx, group, |queue, member| queue.grant(order, member, wake));
+            locks += released.locks;
+            if released.keeps_any {
+                left.push(group);
+            }
+            if released.group_gone {
                 self.group_gone(queues, group);
             }
         });
-        trx.give_back_groups(groups);
+        // Each once: from now on they go all together.
+        left.sort_unstable_by_key(|&group| (shard_no(group), group));
+        left.dedup();
+        self.uncount(trx.give_back_groups(left, locks));
         wake_all(&mut wake);
     }
 

@@ -324,9 +324,16 @@ impl TrxLocks {
         std::mem::take(&mut self.held.lock().groups)
     }
 
-    /// See [`TrxLocks::take_groups`]. Some of the groups may have none of its locks any more.
-    pub(super) fn give_back_groups(&self, groups: Vec<u64>) {
-        self.held.lock().groups.extend(groups);
+    /// After [`TrxLocks::take_groups`] gives back those in which locks are left, once `locks` have gone; gives by how many
+    /// groups fewer [`super::LockTable`] has to count.
+    pub(super) fn give_back_groups(&self, groups: Vec<u64>, locks: usize) -> usize {
+        let mut held = self.held.lock();
+        held.groups.extend(groups);
+        held.count -= locks;
+        let before = self.counted.load(Ordering::Relaxed);
+        let now = before.min(held.groups.len());
+        self.counted.store(now, Ordering::Relaxed);
+        before - now
     }
 
     /// The transaction ends: from now on nobody gives it a lock. `None` if there is nothing to release. Else to be followed

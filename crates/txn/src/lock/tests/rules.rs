@@ -504,6 +504,7 @@ fn a_prepared_transaction_keeps_its_exclusive_records_alone() {
     let tc = queue(&table, &c, 40, LockMode::X_RECORD);
     let td = queue(&table, &d, 80, LockMode::INSERT_INTENTION);
     table.release_reads(&a);
+    assert_eq!(a.locks_held(), 3);
     for key in [5, 6, 7] {
         assert_eq!(granted_modes(&table, key), [(1, "X,REC_NOT_GAP")]);
     }
@@ -514,6 +515,30 @@ fn a_prepared_transaction_keeps_its_exclusive_records_alone() {
     table.release_all(&b);
     assert_eq!(table.wait(&c, tc, LONG), WaitOutcome::Granted);
     done(&table, &[&a, &b, &c, &d]);
+}
+
+#[test]
+fn what_a_prepared_transaction_gives_back_others_may_have() {
+    let table = table();
+    let (a, b) = (trx(1), trx(2));
+    table.set_memory_max(1_000 * 200);
+    for key in 0..1_000 {
+        assert!(try_lock(&table, &a, key * 16, LockMode::S_RECORD));
+    }
+    // Neighbours apart, of which one lock stays.
+    for key in 20_000..20_000 + 300 * 16 {
+        let mode = if key % 16 == 3 { LockMode::X_RECORD } else { LockMode::S_RECORD };
+        assert!(try_lock(&table, &a, key, mode));
+    }
+    table.release_reads(&a);
+    assert_eq!((a.locks_held(), table.queues()), (300, 300));
+    for key in 0..700 {
+        assert_eq!(table.check_room(&b), Ok(()));
+        assert!(try_lock(&table, &b, key * 16, LockMode::X_RECORD));
+    }
+    table.release_all(&a);
+    assert_eq!(table.check_room(&b), Ok(()));
+    done(&table, &[&b]);
 }
 
 #[test]
