@@ -77,7 +77,10 @@ impl BufferPool {
         // Each key read once: frames may change hands meanwhile.
         candidates.sort_by_cached_key(|&at| self.frames().get(at).page_id.load(Ordering::Relaxed));
         let mut buf = self.buffers.take();
-        for chunk in candidates.chunks(BATCH_PAGES) {
+        let mut rest = &candidates[..];
+        while !rest.is_empty() {
+            let (chunk, others) = rest.split_at(self.next_batch(rest));
+            rest = others;
             let mut newest = Lsn(0);
             let mut batch = self.copy_batch(chunk, &mut buf, wait, &mut newest);
             if batch.is_empty() {
@@ -103,6 +106,24 @@ impl BufferPool {
         candidates.clear();
         self.background.batch_done();
         result
+    }
+
+    /// How many of these frames, in the order of their pages, make a batch: it keeps all its files open, however many others
+    /// are closed meanwhile.
+    fn next_batch(&self, frames: &[u32]) -> usize {
+        let (mut files, files_max) = (0, self.spaces().files_at_once());
+        let mut last = None;
+        for (i, &at) in frames.iter().enumerate().take(BATCH_PAGES) {
+            let space = PageId::from_u64(self.frames().get(at).page_id.load(Ordering::Relaxed)).space;
+            if last.replace(space) == Some(space) {
+                continue;
+            }
+            if files == files_max {
+                return i;
+            }
+            files += 1;
+        }
+        frames.len().min(BATCH_PAGES)
     }
 
     /// Copies the dirty pages of `chunk` one after the other into `buf` and marks them as being written. Leaves out those

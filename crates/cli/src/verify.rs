@@ -117,6 +117,7 @@ impl<'a> Verifier<'a> {
             fadvise: true,
             threads: -1,
             uring: uring_available(),
+            files_max: usize::MAX,
             pages_wanted: None,
         };
         let found = Mutex::new(Vec::new());

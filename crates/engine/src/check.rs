@@ -124,6 +124,7 @@ impl Checker {
                 fadvise: config.duplicate_check_fadvise,
                 threads: config.duplicate_check_threads,
                 uring,
+                files_max: spaces.registry.files_at_once(),
                 pages_wanted: Some(pages_wanted),
             },
             clock: Arc::clone(&config.clock),

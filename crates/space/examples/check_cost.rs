@@ -62,7 +62,15 @@ fn main() {
         make(folder, files).expect("files");
     }
     let uring = way.first().is_none_or(|w| w == "uring") && uring_available();
-    let options = CheckOptions { page_size: PAGE, light: true, fadvise: true, threads: -1, uring, pages_wanted: None };
+    let options = CheckOptions {
+        page_size: PAGE,
+        light: true,
+        fadvise: true,
+        threads: -1,
+        uring,
+        files_max: usize::MAX,
+        pages_wanted: None,
+    };
     let (begin, cpu, progress) = (Instant::now(), cpu_seconds(), Progress::default());
     check_tablespaces(folder, &Numbered(files), options, &progress, &|f| println!("{f:?}")).expect("a check");
     let (seconds, cpu) = (begin.elapsed().as_secs_f64(), cpu_seconds() - cpu);

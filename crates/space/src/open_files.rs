@@ -28,6 +28,10 @@ impl OpenFiles {
         self.trim();
     }
 
+    pub(crate) fn max(&self) -> usize {
+        self.max.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }

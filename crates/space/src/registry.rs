@@ -16,6 +16,8 @@ use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
 
 const SHARDS: usize = 16;
+/// Several such are under way at a time.
+const BATCH_PART: usize = 8;
 
 /// Answers what the catalog says of a tablespace: its path under `#myriad/` and its UUID; `None` if there is none.
 pub type Resolver = Box<dyn Fn(SpaceId) -> Result<Option<(String, Uuid)>> + Send + Sync>;
@@ -91,6 +93,11 @@ impl SpaceRegistry {
     /// Changes how many files stay open.
     pub fn set_max_open_files(&self, max: usize) {
         self.shared.open_files.set_max(max);
+    }
+
+    /// How many files a batch of writes, or the check, may keep open beside the others: a part of those that may be open.
+    pub fn files_at_once(&self) -> usize {
+        self.shared.open_files.max().div_ceil(BATCH_PART)
     }
 
     /// Files open now.

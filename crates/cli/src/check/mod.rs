@@ -164,7 +164,15 @@ fn head_options(args: &CheckArgs, files: u64) -> Result<HeadOptions, String> {
         n => return Err(format!("--threads {n}: -1 or 1 to 1024")),
     };
     let bytes = args.head_bytes();
-    Ok(HeadOptions { bytes, fadvise: args.fadvise, direct: !args.cached, threads, uring, second: None })
+    Ok(HeadOptions {
+        bytes,
+        fadvise: args.fadvise,
+        direct: !args.cached,
+        threads,
+        uring,
+        second: None,
+        files_max: usize::MAX,
+    })
 }
 
 fn progress(len: u64, quiet: bool) -> ProgressBar {

@@ -1,6 +1,7 @@
 //! The second look at what seems wrong, against the catalog as it is now.
 
 use super::expected::Expected;
+use super::heads::is_want;
 use super::{judge_head, read_head, text_of, CheckOptions, Finding, Known, KnownSpace, Problem};
 use crate::header::SpaceHeader;
 use myriad_base::page::verify;
@@ -8,6 +9,7 @@ use myriad_base::{Error, PageId, PageNo, Result, SpaceId};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 pub(super) struct Confirm<'a> {
@@ -16,17 +18,15 @@ pub(super) struct Confirm<'a> {
     pub(super) options: CheckOptions,
     pub(super) expected: &'a Expected,
     pub(super) found: &'a (dyn Fn(Finding) + Sync),
-    /// Why the catalog could not be asked, the first time.
+    /// Why the catalog could not be asked, or no file be opened, the first time.
     pub(super) failure: Mutex<Option<Error>>,
+    /// Descriptors or memory are wanting, and have been for a while: the check ends.
+    pub(super) starved: AtomicBool,
 }
 
 /// Attempts to open a file while descriptors or memory are wanting, and the pause between two.
 const ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(20);
-
-fn is_want(e: &std::io::Error) -> bool {
-    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
-}
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
@@ -48,7 +48,7 @@ impl Confirm<'_> {
         }
     }
 
-    /// A want of descriptors or memory says nothing about the file, and passes.
+    /// Waits for descriptors and memory.
     fn read(&self, file: &Path) -> std::io::Result<(u64, Vec<u8>)> {
         for _ in 0..ATTEMPTS {
             match read_head(file, self.options.whole_bytes()) {
@@ -103,6 +103,10 @@ impl Confirm<'_> {
             (self.found)(Finding { space, file: file.into(), path: path.clone(), problem, other, detail });
         };
         let read = self.read(file);
+        if let Some(e) = read.as_ref().err().filter(|e| is_want(e)) {
+            self.starved.store(true, Ordering::Relaxed);
+            return Err(Error::io("open", text_of(file), e.raw_os_error().unwrap_or(0)));
+        }
         if read.as_ref().is_err_and(|e| e.kind() == ErrorKind::NotFound) {
             return Ok(());
         }

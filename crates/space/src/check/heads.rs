@@ -33,6 +33,8 @@ pub struct HeadOptions {
     pub uring: bool,
     /// What else to read of larger files.
     pub second: Option<SecondRead>,
+    /// Files open at a time at most, by all threads.
+    pub files_max: usize,
 }
 
 /// A second read, of files longer than `beyond` bytes.
@@ -50,6 +52,11 @@ impl HeadOptions {
     /// Room for what is read of a file at once.
     fn buffer_bytes(&self) -> usize {
         self.bytes + self.second.map_or(0, |s| s.bytes)
+    }
+
+    /// Files that each ring may have open.
+    fn ring_files(&self) -> usize {
+        (self.files_max / self.threads.max(1)).max(1)
     }
 
     /// The second read of a file of this length, if there is one.
@@ -135,7 +142,7 @@ pub fn read_heads(
     };
     std::thread::scope(|scope| {
         let mut helpers = Vec::new();
-        for _ in 1..options.threads.max(1) {
+        for _ in 1..options.threads.min(options.files_max) {
             helpers.push(std::thread::Builder::new().name("myriad-check".into()).spawn_scoped(scope, work)?);
         }
         let own = work();
@@ -143,6 +150,11 @@ pub fn read_heads(
             .into_iter()
             .fold(own, |all, helper| all.and(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
     })
+}
+
+/// Whether it is descriptors or memory that is wanting: that says nothing about the file, and passes.
+pub(super) fn is_want(e: &std::io::Error) -> bool {
+    matches!(e.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
 }
 
 /// Reads one file's size and up to `bytes` of its beginning.
@@ -301,7 +313,7 @@ mod tests {
                 continue;
             }
             let second = Some(SecondRead { at: 4096, bytes: 4096, beyond: 6000 });
-            let options = HeadOptions { bytes, fadvise: true, direct, threads, uring, second };
+            let options = HeadOptions { bytes, fadvise: true, direct, threads, uring, second, files_max: usize::MAX };
             let seen = Mutex::new(vec![0; files.len()]);
             let queue = Mutex::new(named.clone());
             read_heads(dir.path(), &|| queue.lock().unwrap().pop(), options, &|head| {
@@ -351,9 +363,53 @@ mod tests {
         }
     }
 
+    fn plain(uring: bool, files_max: usize) -> HeadOptions {
+        HeadOptions { bytes: 4096, fadvise: false, direct: true, threads: 1, uring, second: None, files_max }
+    }
+
+    /// Runs itself again with few descriptors.
+    #[test]
+    fn a_ring_that_has_all_descriptors_waits_for_its_own() {
+        const AGAIN: &str = "MYRIAD_TEST_OF_FEW_DESCRIPTORS";
+        if !uring_available() {
+            return;
+        }
+        if std::env::var_os(AGAIN).is_none() {
+            let run = std::process::Command::new("sh")
+                .args(["-c", "ulimit -n 40; exec \"$0\" --exact check::heads::tests::a_ring_that_has_all_descriptors_waits_for_its_own"])
+                .arg(std::env::current_exe().unwrap())
+                .env(AGAIN, "1")
+                .output()
+                .unwrap();
+            assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let files: Vec<String> = (0..300).map(|i| format!("f{i}")).collect();
+        files.iter().for_each(|f| std::fs::write(dir.path().join(f), vec![1; 4096]).unwrap());
+        for files_max in [usize::MAX, 3] {
+            let (queue, seen, most) = (Mutex::new(files.clone()), Mutex::new(0), Mutex::new(0));
+            let open = || std::fs::read_dir("/proc/self/fd").map_or(usize::MAX, Iterator::count);
+            let before = open();
+            let next = || Some(Named { path: queue.lock().unwrap().pop()?.into(), inode: None });
+            read_heads(dir.path(), &next, plain(true, files_max), &|head| {
+                assert_eq!(head.bytes.unwrap().len(), 4096);
+                *seen.lock().unwrap() += 1;
+                let mut most = most.lock().unwrap();
+                *most = open().max(*most);
+            })
+            .unwrap();
+            assert_eq!(*seen.lock().unwrap(), 300);
+            if files_max == 3 {
+                // The folder and the ring are open, too.
+                assert!(*most.lock().unwrap() <= before + 2 + files_max);
+            }
+        }
+    }
+
     #[test]
     fn a_folder_that_is_not_there_is_told() {
-        let options = HeadOptions { bytes: 4096, fadvise: false, direct: true, threads: 1, uring: false, second: None };
+        let options = plain(false, 1);
         let error = read_heads(Path::new("/nonexistent"), &|| None, options, &|_| {}).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     }

@@ -136,6 +136,8 @@ pub struct CheckOptions {
     pub threads: i32,
     /// Whether io_uring may be used.
     pub uring: bool,
+    /// Files open at a time at most.
+    pub files_max: usize,
     /// How many pages a file must have at least, by its page 1, of which the beginning is given (4 KiB at least), and the
     /// page size; `None` if that page does not say.
     pub pages_wanted: Option<PagesWanted>,
@@ -159,6 +161,7 @@ impl CheckOptions {
             direct: true,
             threads,
             uring: self.uring,
+            files_max: self.files_max,
             second: self.pages_wanted.filter(|_| self.light).map(|_| second),
         }
     }
@@ -266,7 +269,15 @@ pub fn check_tablespaces(
     let failed = |op: &'static str, e: &std::io::Error| Error::io(op, text_of(root), e.raw_os_error().unwrap_or(0));
     let expected = Expected::read(known, progress)?;
     progress.expected.store(expected.len() as u64, Ordering::Relaxed);
-    let confirm = Confirm { root, known, options, expected: &expected, found, failure: Mutex::default() };
+    let confirm = Confirm {
+        root,
+        known,
+        options,
+        expected: &expected,
+        found,
+        failure: Mutex::default(),
+        starved: AtomicBool::new(false),
+    };
     let walk = Mutex::new(Walk::new(root).map_err(|e| failed("list", &e))?);
     let next = || next_file(&walk, progress, &confirm);
     let threads = thread_count(options.threads, options.uring, expected.len() as u64);
@@ -280,7 +291,7 @@ pub fn check_tablespaces(
     })
     .map_err(|e| failed("read", &e))?;
     for id in expected.unseen() {
-        if progress.stopped() {
+        if progress.stopped() || confirm.starved.load(Ordering::Relaxed) {
             break;
         }
         confirm.absent(id);
@@ -290,7 +301,7 @@ pub fn check_tablespaces(
 
 fn next_file(walk: &Mutex<Walk>, progress: &Progress, confirm: &Confirm<'_>) -> Option<Named> {
     loop {
-        if progress.stopped() {
+        if progress.stopped() || confirm.starved.load(Ordering::Relaxed) {
             return None;
         }
         // In a statement of its own, so that the latch is not held while a finding is looked into.

@@ -4,7 +4,7 @@
 //! thread, and the two switches of the processor cost more than the open itself. In the order of the inodes (see
 //! [`read_heads`](super::read_heads)) an open seldom waits for the device: one read of the inode table serves hundreds.
 
-use super::{Head, HeadOptions, NextFile, Opener};
+use super::{is_want, Head, HeadOptions, Named, NextFile, Opener};
 use io_uring::{opcode, types, IoUring};
 use myriad_io::AlignedBuf;
 use std::fs::File;
@@ -48,6 +48,8 @@ pub(super) struct Ring<'a> {
     /// Whether the kernel has the buffer's pages at hand for all reads, rather than looking for them at each.
     registered: bool,
     next: NextFile<'a>,
+    /// A file that could not be opened because of those in hand.
+    waiting: Option<Named>,
     options: HeadOptions,
     opener: Opener<'a>,
     busy: usize,
@@ -58,12 +60,13 @@ pub(super) struct Ring<'a> {
 impl<'a> Ring<'a> {
     pub(super) fn new(folder: &'a OwnedFd, next: NextFile<'a>, options: HeadOptions) -> Result<Ring<'a>> {
         let slot = || Slot { path: PathBuf::new(), file: None, file_bytes: 0, first: None };
-        let (ring, buffer) = (new_ring(DEPTH)?, AlignedBuf::new(DEPTH * options.buffer_bytes()));
+        let depth = DEPTH.min(options.ring_files());
+        let (ring, buffer) = (new_ring(depth)?, AlignedBuf::new(depth * options.buffer_bytes()));
         let part = libc::iovec { iov_base: buffer.as_ptr().cast_mut().cast(), iov_len: buffer.len() };
         // SAFETY: the buffer lives as long as the ring, or longer.
         let registered = unsafe { ring.submitter().register_buffers(&[part]) }.is_ok();
-        let (slots, opener) = ((0..DEPTH).map(|_| slot()).collect(), Opener::new(folder, options));
-        Ok(Ring { ring, slots, buffer, registered, next, options, opener, busy: 0, queued: 0 })
+        let (slots, opener) = ((0..depth).map(|_| slot()).collect(), Opener::new(folder, options));
+        Ok(Ring { ring, slots, buffer, registered, next, waiting: None, options, opener, busy: 0, queued: 0 })
     }
 
     pub(super) fn run(&mut self, f: &(dyn Fn(Head<'_>) + Sync)) -> Result<()> {
@@ -88,15 +91,20 @@ impl<'a> Ring<'a> {
         Ok(())
     }
 
-    /// Gives the slot the next file that can be opened, if there is one, and begins to read it.
+    /// Gives the slot the next file that can be opened, if there is one, and begins to read it. Where descriptors are wanting it
+    /// stays empty, and who gives one back opens the file.
     fn take_file(&mut self, slot: usize, f: &(dyn Fn(Head<'_>) + Sync)) {
-        while let Some(named) = (self.next)() {
+        while let Some(named) = self.waiting.take().or_else(|| (self.next)()) {
             match self.opener.open(&named) {
                 Ok((file, file_bytes)) => {
                     let s = &mut self.slots[slot];
                     (s.path, s.file, s.file_bytes, s.first) = (named.path, Some(file), file_bytes, None);
                     self.busy += 1;
                     self.read(slot);
+                    return;
+                }
+                Err(e) if self.busy > 0 && is_want(&e) => {
+                    self.waiting = Some(named);
                     return;
                 }
                 Err(e) => f(Head { path: named.path, file_bytes: 0, bytes: Err(e), second: &[] }),
