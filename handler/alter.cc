@@ -19,9 +19,9 @@ namespace {
 
 constexpr alter_table_operations METADATA_ONLY =
     ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_CHANGE_COLUMN | ALTER_CHANGE_COLUMN_DEFAULT | ALTER_OPTIONS |
-    ALTER_RENAME | ALTER_RENAME_INDEX | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT | ALTER_COLUMN_OPTION |
-    ALTER_COLUMN_COLUMN_FORMAT | ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER | ALTER_PARTITIONED |
-    ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
+    ALTER_RENAME | ALTER_RENAME_INDEX | ALTER_CONVERT_TO | ALTER_CHANGE_INDEX_COMMENT | ALTER_DROP_CHECK_CONSTRAINT |
+    ALTER_COLUMN_OPTION | ALTER_COLUMN_COLUMN_FORMAT | ALTER_INDEX_IGNORABILITY | ALTER_INDEX_ORDER |
+    ALTER_PARTITIONED | ALTER_COLUMN_TYPE_CHANGE_BY_ENGINE | ALTER_COLUMN_INDEX_LENGTH;
 /* Rows stay as they are, with the layout that they were written in (layouts.h). */
 constexpr alter_table_operations NEW_LAYOUT =
     ALTER_ADD_STORED_BASE_COLUMN | ALTER_DROP_STORED_COLUMN | ALTER_ADD_VIRTUAL_COLUMN | ALTER_DROP_VIRTUAL_COLUMN |
@@ -116,7 +116,9 @@ std::vector<int> origins_of(const TABLE *altered, const Alter_inplace_info *info
 /* What rows get that have no value of their own, into the record. False: it does not fit, which the server says when it
    copies. */
 bool set_default(Field *field) {
-  if (field->default_value) return !field->set_default();
+  /* Of the current time a column may take a part, with a note or a warning. */
+  constexpr int took_a_part = 3;
+  if (const int error = field->default_value ? field->set_default() : 0) return error == took_a_part;
   if (field->has_default_now_unireg_check()) field->set_time();
   return true;
 }
@@ -156,7 +158,12 @@ bool has_one_default(Field &field) {
     return false;
   if (field.type() == MYSQL_TYPE_GEOMETRY && !field.real_maybe_null()) return false;
   if (field.default_value && (field.default_value->flags & ~of_the_statement)) return false;
-  return set_default(&field) && passes_check(field);
+  THD *thd = field.table->in_use;
+  Dummy_error_handler silent;
+  thd->push_internal_handler(&silent);
+  const bool fits = set_default(&field);
+  thd->pop_internal_handler();
+  return fits && passes_check(field);
 }
 
 bool is_in_key(const TABLE *table, uint field) {
@@ -223,6 +230,29 @@ bool is_computed_from(TABLE *table, const Field &field) {
   for (Field **generated = table->vfield; generated && *generated; generated++)
     if (myriad::fields_of((*generated)->vcol_info->expr, table)[field.field_index]) return true;
   return false;
+}
+
+bool same_expression(Virtual_column_info &a, Virtual_column_info &b) {
+  StringBuffer<MAX_FIELD_WIDTH> x, y;
+  a.print(&x);
+  b.print(&y);
+  return !stringcmp(&x, &y);
+}
+
+/* Whether nothing that is stored, or has been checked, depends on the virtual columns whose expressions change. */
+bool may_change_expressions(TABLE *old, const TABLE *altered, const Alter_inplace_info *info) {
+  uint no = 0;
+  for (const Create_field &column : const_cast<List<Create_field> &>(info->alter_info->create_list)) {
+    if (no >= altered->s->fields) return false;
+    const uint after = no++;
+    const Field *field = column.field;
+    Virtual_column_info *expression = altered->field[after]->vcol_info;
+    if (!field || !field->vcol_info || !expression || same_expression(*field->vcol_info, *expression)) continue;
+    if (is_in_key(old, field->field_index) || is_in_key(altered, after) || is_computed_from(old, *field)) return false;
+    for (Virtual_column_info **check = old->check_constraints; check && *check; check++)
+      if (myriad::fields_of((*check)->expr, old)[field->field_index]) return false;
+  }
+  return no == altered->s->fields;
 }
 
 bool is_dropped(const Field &field, const std::vector<int> &origins) {
@@ -446,6 +476,8 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   if (!myriad::checks_foreign_keys(ha_thd())) possible |= ALTER_ADD_FOREIGN_KEY;
   /* Otherwise the copy puts other values in place of NULLs. */
   if (ha_thd()->is_strict_mode()) possible |= ALTER_COLUMN_NOT_NULLABLE;
+  if (flags & ALTER_VIRTUAL_GCOL_EXPR && may_change_expressions(table, altered, info))
+    possible |= ALTER_VIRTUAL_GCOL_EXPR;
   /* The copy checks that a table which becomes a sequence holds one row, and what is in it. */
   if (info->create_info->used_fields & HA_CREATE_USED_SEQUENCE) {
     info->unsupported_reason = "SEQUENCE";
@@ -454,7 +486,7 @@ enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *alt
   if (m_own_session || (flags & ~possible)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (info->ignore || info->error_if_not_empty) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   /* The copy says which. */
-  if (myriad_refused_option(*info->create_info)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (myriad_refused_option(ha_thd(), *info->create_info)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   if (option_changes(table, altered, &ha_table_option_struct::in_memory)) return HA_ALTER_INPLACE_NOT_SUPPORTED;
   const std::vector<int> origins = origins_of(altered, info);
   if (flags & NEW_RECORD ? !can_convert_rows(altered, origins, flags) : !same_layout(table, altered))
@@ -518,6 +550,7 @@ bool ha_myriad::lay_out(TABLE *altered, Alter_inplace_info *info, Inplace_alter 
 bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) {
   auto *alter = new Inplace_alter(this);
   info->handler_ctx = alter;
+  myriad_warn_of_options(ha_thd(), *info->create_info);
   alter->plan.reset(new TablePlan(altered));
   if (change_foreign_keys(altered, info, *alter->plan, &alter->foreign_keys)) return true;
   alter->rebuilds = rebuilds(altered, info);

@@ -12,8 +12,11 @@ void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
     *first = ULONGLONG_MAX;
     return;
   }
-  /* What is left of the first estimate, so that a statement that mixes given and generated values reserves no more. */
-  if (!m_auto_increment_rows) m_auto_increment_rows = wanted ? wanted : 1;
+  /* What is left of the first estimate, so that a statement that mixes given and generated values reserves no more.
+     FOR PORTION OF inserts rows that nobody has estimated. */
+  const int statement = thd_sql_command(ha_thd());
+  if (!wanted || statement == SQLCOM_UPDATE || statement == SQLCOM_DELETE) wanted = 1;
+  if (!m_auto_increment_rows) m_auto_increment_rows = wanted;
   wanted = m_auto_increment_rows;
   if (!increment) increment = 1;
   uint64_t value = 0, count = wanted;

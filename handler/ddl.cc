@@ -27,9 +27,12 @@ bool has_row_format(enum row_type type) {
   }
 }
 
-int check_options(const HA_CREATE_INFO &create_info) {
-  const char *option = myriad_refused_option(create_info);
-  if (!option) return 0;
+int check_options(THD *thd, const HA_CREATE_INFO &create_info) {
+  const char *option = myriad_refused_option(thd, create_info);
+  if (!option) {
+    myriad_warn_of_options(thd, create_info);
+    return 0;
+  }
   my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "MYRIAD", option);
   return HA_ERR_UNSUPPORTED;
 }
@@ -99,11 +102,49 @@ bool same_folder(const char *a, const char *b) {
   return std::string(a, dirname_length(a)) == std::string(b, dirname_length(b));
 }
 
+const char *own_name_of(const engine_option_value &given) {
+  for (const ha_create_table_option *own = myriad_table_options; own->name; own++)
+    if (!my_strcasecmp(system_charset_info, given.name.str, own->name)) return own->name;
+  return nullptr;
+}
+
 const char *option_of(const partition_element &part) {
   for (const engine_option_value *given = part.option_list; given; given = given->next)
-    for (const ha_create_table_option *own = myriad_table_options; own->name; own++)
-      if (given->value.str && !my_strcasecmp(system_charset_info, given->name.str, own->name)) return own->name;
+    if (const char *own = given->value.str ? own_name_of(*given) : nullptr) return own;
   return nullptr;
+}
+
+/* The server looks at the options of tables alone. Those of partitions that the statement does not name are kept, as it
+   keeps tables', and in plain text, so that dumps have them. */
+const engine_option_value *unknown_option(const partition_info *info) {
+  auto of = [](const partition_element &part) {
+    const engine_option_value *given = part.option_list;
+    while (given && (!given->value.str || own_name_of(*given))) given = given->next;
+    return given;
+  };
+  if (!info) return nullptr;
+  for (const partition_element &part : const_cast<List<partition_element> &>(info->partitions)) {
+    if (const engine_option_value *unknown = of(part)) return unknown;
+    for (const partition_element &sub : const_cast<List<partition_element> &>(part.subpartitions))
+      if (const engine_option_value *unknown = of(sub)) return unknown;
+  }
+  return nullptr;
+}
+
+/* Whether it is the first time that this is asked in a statement, which makes partition after partition. */
+bool is_first(THD *thd, query_id_t *asked) { return std::exchange(*asked, thd->query_id) != thd->query_id; }
+
+int check_unknown_options(THD *thd) {
+  static thread_local query_id_t asked = 0;
+  const engine_option_value *unknown = is_first(thd, &asked) ? unknown_option(thd->lex->part_info) : nullptr;
+  if (!unknown) return 0;
+  if (thd->is_strict_mode() && !thd->slave_thread && !(thd->variables.sql_mode & MODE_IGNORE_BAD_TABLE_OPTIONS)) {
+    my_error(ER_UNKNOWN_OPTION, MYF(0), unknown->name.str);
+    return HA_ERR_UNSUPPORTED;
+  }
+  push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_OPTION, ER_THD(thd, ER_UNKNOWN_OPTION),
+                      unknown->name.str);
+  return 0;
 }
 
 int check_partitions(const partition_info *info) {
@@ -132,19 +173,37 @@ const char *myriad_option_of_partition(const partition_info *info) {
   return nullptr;
 }
 
-const char *myriad_refused_option(const HA_CREATE_INFO &create_info) {
-  if (create_info.data_file_name) return "DATA DIRECTORY";
-  if (create_info.index_file_name) return "INDEX DIRECTORY";
+const char *myriad_refused_option(THD *thd, const HA_CREATE_INFO &create_info) {
+  /* A table of another engine may have had a folder of its own; the server gives none of an ALTER's to an engine. */
+  const bool left_behind = thd_sql_command(thd) == SQLCOM_ALTER_TABLE && !thd->lex->part_info && !thd->work_part_info;
+  if (create_info.data_file_name && !left_behind) return "DATA DIRECTORY";
+  if (create_info.index_file_name && !left_behind) return "INDEX DIRECTORY";
+  if (!thd->is_strict_mode() || thd->slave_thread) return nullptr;
   if ((create_info.used_fields & HA_CREATE_USED_ROW_FORMAT) && !has_row_format(create_info.row_type)) return "ROW_TYPE";
   if ((create_info.used_fields & HA_CREATE_USED_KEY_BLOCK_SIZE) && create_info.key_block_size) return "KEY_BLOCK_SIZE";
   return nullptr;
 }
 
+void myriad_warn_of_options(THD *thd, const HA_CREATE_INFO &create_info) {
+  constexpr ulonglong of_interest = HA_CREATE_USED_ENGINE | HA_CREATE_USED_ROW_FORMAT | HA_CREATE_USED_KEY_BLOCK_SIZE;
+  static thread_local query_id_t asked = 0;
+  if (thd_sql_command(thd) != SQLCOM_CREATE_TABLE && !(create_info.used_fields & of_interest)) return;
+  if (!is_first(thd, &asked)) return;
+  auto warn = [thd](const char *text) {
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_ILLEGAL_HA_CREATE_OPTION, "MYRIAD: %s", text);
+  };
+  if (!has_row_format(create_info.row_type)) warn("ROW_FORMAT is ignored: all tables have one format, as DYNAMIC");
+  if (create_info.key_block_size) warn("KEY_BLOCK_SIZE is ignored: pages are not compressed");
+  if (create_info.data_file_name || create_info.index_file_name)
+    warn("DATA DIRECTORY is ignored: the table moves to where the others are");
+}
+
 int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
   THD *thd = ha_thd();
   int error = check_refused(form);
-  if (!error) error = check_options(*create_info);
+  if (!error) error = check_options(thd, *create_info);
   if (!error) error = check_partitions(form->part_info);
+  if (!error) error = check_unknown_options(thd);
   if (!error) error = check_name(myriad_name(path));
   if (!error && !has_folder(path)) {
     my_error(ER_BAD_DB_ERROR, MYF(0), form->s->db.str);

@@ -6,6 +6,7 @@
 #include "session.h"
 #include "foreign_keys.h"
 #include "system_rows.h"
+#include "sql_handler.h"
 #include "sql_statistics.h"
 #include "table_cache.h"
 #include <my_dir.h>
@@ -48,8 +49,13 @@ bool is_cached(THD *thd, const char *db, const char *table) {
   return true;
 }
 
-/* Waits for the users of a table that the server has in its cache, as DROP TABLE does, and takes it out of there. */
+/* Waits for the users of a table that the server has in its cache, as DROP TABLE does, and takes it out of there. The
+   connection's own HANDLERs are closed first: the server would wait for them for ever. */
 bool close_table(THD *thd, const char *db, const char *table) {
+  const LEX_CSTRING schema = {db, strlen(db)}, name = {table, strlen(table)};
+  TABLE_LIST list;
+  list.init_one_table(&schema, &name, nullptr, TL_WRITE);
+  mysql_ha_rm_tables(thd, &list);
   MDL_request request;
   MDL_REQUEST_INIT(&request, MDL_key::TABLE, db, table, MDL_EXCLUSIVE, MDL_TRANSACTION);
   if (thd->mdl_context.acquire_lock(&request, thd->variables.lock_wait_timeout)) return true;

@@ -1,6 +1,7 @@
 /* From the core's statuses to the server's errors, and from paths to the core's names. */
 #include "session.h"
 #include "ha_myriad.h"
+#include <atomic>
 
 int myriad_error(myriad_status status) {
   switch (status) {
@@ -33,6 +34,16 @@ int myriad_error(myriad_status status) {
   return MYRIAD_HA_ERR_OTHER;
 }
 
+/* The server's own line names neither device nor file; and it comes for each statement. */
+static void log_full_disk() {
+  constexpr ulonglong PAUSE_MICROSECONDS = 10000000;
+  static std::atomic<ulonglong> next{0};
+  const ulonglong now = microsecond_interval_timer();
+  ulonglong due = next.load();
+  if (now >= due && next.compare_exchange_strong(due, now + PAUSE_MICROSECONDS))
+    sql_print_error("MYRIAD: %s", myriad_last_error());
+}
+
 int myriad_error_noted(myriad_status status, THD *thd) {
   int error = myriad_error(status);
   /* The server's own messages for these name neither tablespace nor page. */
@@ -44,6 +55,7 @@ int myriad_error_noted(myriad_status status, THD *thd) {
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, "MYRIAD: %s", myriad_last_error());
     thd->abort_on_warning = strict;
   }
+  if (status == MYRIAD_ERR_DISK_FULL) log_full_disk();
   if (status == MYRIAD_ERR_CORRUPT) sql_print_error("MYRIAD: %s", myriad_last_error());
   return error;
 }
@@ -63,6 +75,11 @@ int Session::fail(myriad_status status, THD *thd) {
   if (thd && (whole || status == MYRIAD_ERR_LOCK_WAIT_TIMEOUT))
     thd->mark_transaction_to_rollback(whole || thd->transaction_rollback_request);
   return error;
+}
+
+/* What was refused has been told; the server's own sentence for this number is about something else. */
+void ha_myriad::print_error(int error, myf flags) {
+  if (error != HA_ERR_UNSUPPORTED || !ha_thd()->is_error()) handler::print_error(error, flags);
 }
 
 bool ha_myriad::get_error_message(int error, String *text) {

@@ -47,7 +47,6 @@ public:
   }
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
-  bool primary_key_is_clustered() { return true; }
 
   /* handler.cc of the shim: life cycle, scans, changes */
   int open(const char *name, int mode, uint test_if_locked) override;
@@ -159,6 +158,7 @@ public:
   int report(int error);
 
   int set_auto_increment_at_least(const TABLE *altered, ulonglong wanted, const Inplace_alter &alter);
+  void print_error(int error, myf flags) override;
   bool get_error_message(int error, String *text) override;
 
   myriad_table *core_table() { return m_table; }
@@ -219,6 +219,7 @@ private:
   int next_entry(uchar *record);
   int prev_entry(uchar *record);
   int note_end(int error, bool forward);
+  void stand_past_same();
   int find_by_key(uchar *record, const uchar *key, key_part_map parts, enum ha_rkey_function find_flag);
   int read_unique(uchar *record, const uchar *key, size_t key_length);
   myriad_status look_up(uint32_t core_index, const uchar *key, size_t key_length, myriad_row *row);
@@ -309,6 +310,7 @@ private:
   myriad_cursor *m_cursor = nullptr;
   uint32_t m_cursor_index = 0;
   bool m_have_last = false;  /* m_last_key is the current row's key in the scanned index */
+  bool m_past_same = false;  /* m_last_key is a key sought by HANDLER, which stands behind all rows with it */
   bool m_exact = false;      /* the cursor stays within m_search */
   bool m_unique_hit = false; /* the last read was by a whole unique key, without a cursor */
   bool m_bounded = false;    /* the range ends with m_bound_high */

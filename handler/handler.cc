@@ -241,6 +241,7 @@ myriad_cursor_options ha_myriad::cursor_options() {
   options.lock = m_lock;
   options.wait = wait_mode();
   options.semi_consistent = m_try_semi_consistent && m_cursor_index == 0 && m_lock == MYRIAD_LOCK_X;
+  options.record_only = false;
   options.full_scan = m_full_scan;
   options.tail_bytes = m_cursor_index == 0 ? tail_bytes() : SIZE_MAX;
   return options;
@@ -257,6 +258,7 @@ void ha_myriad::remember(const myriad_row &row) {
   if (m_by_handler) {
     m_last_key.assign(row.key, row.key_len);
     m_have_last = true;
+    m_past_same = false;
   }
 }
 
@@ -464,7 +466,11 @@ int ha_myriad::resume(uchar *record, bool forward) {
   Buffer from;
   const Buffer &key = unique ? m_search : m_last_key;
   from.assign(key.data(), key.size());
-  return seek(record, forward ? MYRIAD_SEEK_GT : MYRIAD_SEEK_LT, from.data(), from.size());
+  return seek(record,
+              forward       ? MYRIAD_SEEK_GT
+              : m_past_same ? MYRIAD_SEEK_LE
+                            : MYRIAD_SEEK_LT,
+              from.data(), from.size());
 }
 
 /* ---- index scans --------------------------------------------------------------------------------------------------
@@ -628,10 +634,7 @@ int ha_myriad::index_read_map(uchar *record, const uchar *key, key_part_map part
   if (error != HA_ERR_KEY_NOT_FOUND || !m_by_handler || !key) return error;
   /* HANDLER goes on from the place where such a row would be. */
   switch (find_flag) {
-  case HA_READ_KEY_EXACT:
-    m_last_key.assign(m_search.data(), m_search.size());
-    m_have_last = true;
-    break;
+  case HA_READ_KEY_EXACT: stand_past_same(); break;
   case HA_READ_KEY_OR_NEXT:
   case HA_READ_AFTER_KEY: m_beyond = Beyond::Last; break;
   default: m_beyond = Beyond::First;
@@ -690,9 +693,18 @@ int ha_myriad::prev_entry(uchar *record) {
 
 int ha_myriad::index_next_same(uchar *record, const uchar *key, uint key_length) {
   WorkFor work(handler_stats);
-  if (m_unique_hit) return HA_ERR_END_OF_FILE;
-  if (m_cursor && m_exact) return step(record, true);
-  return handler::index_next_same(record, key, key_length);
+  if (!m_unique_hit && !(m_cursor && m_exact)) return handler::index_next_same(record, key, key_length);
+  const int error = m_unique_hit ? HA_ERR_END_OF_FILE : step(record, true);
+  if (error == HA_ERR_END_OF_FILE && m_by_handler) stand_past_same();
+  return error;
+}
+
+/* HANDLER goes on from behind the rows with the key sought. */
+void ha_myriad::stand_past_same() {
+  close_cursor();
+  m_last_key.assign(m_search.data(), m_search.size());
+  m_have_last = m_past_same = true;
+  m_exact = m_unique_hit = false;
 }
 
 int ha_myriad::index_first(uchar *record) {

@@ -20,7 +20,7 @@ void myriad_report(myriad_log_level level, const char *text) {
 }
 
 /* Not in the server's headers. */
-extern bool ignore_db_dirs_append(const char *dirname);
+extern void ignore_db_dirs_append(const char *dirname);
 
 namespace {
 
@@ -56,8 +56,7 @@ int ddl_recovery_done(handlerton *) {
 /* The engine's folder is no database: mariadb-upgrade would "mend" its name, and so move the files away. */
 void hide_folder() {
   const char *folder = "#myriad";
-  if (!db_name_is_in_ignore_db_dirs_list(folder) && ignore_db_dirs_append(folder))
-    sql_print_warning("MYRIAD: the server lists the folder %s as a database: set ignore_db_dirs=%s", folder, folder);
+  if (!db_name_is_in_ignore_db_dirs_list(folder)) ignore_db_dirs_append(folder);
 }
 
 /* Nothing tells a plugin whether the server ends now. */

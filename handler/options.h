@@ -8,9 +8,11 @@ struct ha_table_option_struct {
   bool in_memory;
 };
 
-/* An option of the server's that would have to be ignored, which is refused, as InnoDB does in its strict mode; null if
-   there is none. */
-const char *myriad_refused_option(const HA_CREATE_INFO &);
+/* An option of the server's that would have to be ignored and is refused; null if there is none. Without strict mode
+   row formats and block sizes are passed over, as InnoDB does: dumps set it so. */
+const char *myriad_refused_option(THD *, const HA_CREATE_INFO &);
+/* Warns of what is passed over. */
+void myriad_warn_of_options(THD *, const HA_CREATE_INFO &);
 
 /* One of our options that a partition has of its own; null if none has. They are refused: the server keeps a
    partition's options where only CREATE sees them, so what a partition becomes (EXCHANGE, CONVERT) or is built anew as

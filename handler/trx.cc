@@ -518,6 +518,11 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
     if (m_own_session) m_own_session->set_user(nullptr);
     return 0;
   }
+  /* The server looks into the .frm file for that. */
+  if (table->s->table_type == TABLE_TYPE_SEQUENCE && thd_sql_command(thd) == SQLCOM_CREATE_TRIGGER) {
+    my_error(ER_TRG_ON_VIEW_OR_TEMP_TABLE, MYF(0), table->alias.c_ptr());
+    return HA_ERR_ABORTED_BY_USER; /* it has nothing to add to this one */
+  }
   if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
   m_locked_externally = true;
   m_template.valid = false;

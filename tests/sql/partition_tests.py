@@ -145,5 +145,17 @@ def test_younger_partitions_with_many_layouts(where):
             expect(f"{younger}, {changes}: CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE p EXTENDED")], ["OK"])
 
 
+def test_killed_while_partitions_are_copied(where):
+    """The server's loop does not look."""
+    c = database(where)
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY, a INT, b VARCHAR(60), KEY (a)) PARTITION BY HASH (id) PARTITIONS 4")
+    rows(c, "INSERT INTO p SELECT seq, seq, MD5(seq) FROM seq_1_to_100000")
+    for change in ("ADD PARTITION PARTITIONS 1", "REBUILD PARTITION ALL", "COALESCE PARTITION 1"):
+        expect(change, code_of(c, f"SET STATEMENT max_statement_time = 0.02 FOR ALTER TABLE p {change}"), 1969)
+        expect("rows", rows(c, "SELECT COUNT(*), SUM(a) FROM p"), ((100000, 5000050000),))
+        expect("CHECK TABLE", [row[3] for row in rows(c, "CHECK TABLE p")], ["OK"])
+    rows(c, "ALTER TABLE p ADD PARTITION PARTITIONS 1")
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))

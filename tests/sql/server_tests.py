@@ -4,8 +4,10 @@ binary log with crash, replication of what the engine writes. Usage: server_test
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -101,6 +103,40 @@ def wait_pairs(c):
     return rows(c, "SELECT r.TRX_MYSQL_THREAD_ID, b.TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_LOCK_WAITS w "
                    "JOIN information_schema.MYRIAD_TRX r ON r.TRX_ID = w.REQUESTING_TRX_ID "
                    "JOIN information_schema.MYRIAD_TRX b ON b.TRX_ID = w.BLOCKING_TRX_ID")
+
+
+def test_options_of_other_engines(where):
+    """Row formats and folders that tables of other engines bring along: they stay in the definition, which can be loaded as a
+    dump is, but is refused in strict mode."""
+    c = database(where)
+    folder = tempfile.mkdtemp()
+    formats = {"a": "ENGINE=InnoDB ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8", "b": "ENGINE=MyISAM ROW_FORMAT=FIXED",
+               "c": "ENGINE=Aria ROW_FORMAT=PAGE", "d": f"ENGINE=InnoDB DATA DIRECTORY='{folder}'",
+               "e": "ENGINE=InnoDB PARTITION BY HASH (x) (PARTITION p ENCRYPTED='NO', PARTITION q)"}
+    for name, options in formats.items():
+        rows(c, f"CREATE TABLE {name} (x INT PRIMARY KEY, y INT) {options}")
+        rows(c, f"INSERT INTO {name} VALUES (1, 2)")
+        rows(c, f"ALTER TABLE {name} ENGINE=MYRIAD")
+        warned = [code for _, code, _ in rows(c, "SHOW WARNINGS")]
+        expect(f"warnings of {name}", warned, {"a": [1478, 1478], "e": []}.get(name, [1478]))
+        for change in ("FORCE", "ADD KEY k (y), ALGORITHM=NOCOPY", "FORCE, ALGORITHM=COPY"):
+            rows(c, f"ALTER TABLE {name} {change}")
+            expect(f"warnings of {change} of {name}", rows(c, "SHOW WARNINGS"), ())
+        definition = rows(c, f"SHOW CREATE TABLE {name}")[0][1]
+        rows(c, f"CREATE TABLE {name}_like LIKE {name}")
+        rows(c, f"DROP TABLE {name}_like")
+        expect("ROW", rows(c, f"SELECT * FROM {name}"), ((1, 2),))
+        rows(c, f"DROP TABLE {name}")
+        strict = {"d": 0, "e": 1911}.get(name, 1478)
+        expect(f"{definition} in strict mode", code_of(c, definition), strict)
+        expect("other messages", [row for row in rows(c, "SHOW WARNINGS") if row[1] not in (strict, 1005, 6)], [])
+        rows(c, f"DROP TABLE IF EXISTS {name}")
+        rows(c, "SET sql_mode='NO_AUTO_VALUE_ON_ZERO'")
+        rows(c, definition)
+        expect("definition", rows(c, f"SHOW CREATE TABLE {name}")[0][1], definition)
+        rows(c, "SET sql_mode=DEFAULT")
+    expect("explicit folder", code_of(c, f"CREATE TABLE f (x INT) DATA DIRECTORY='{folder}'"), 1478)
+    shutil.rmtree(folder)
 
 
 def test_wait_of_readers(where):
