@@ -1015,7 +1015,7 @@ def full_disk(_):
         expect(load.errors[0].args[0] in (1021, 1114), f"unclear error: {load.errors[0]}")
         got, problem = place.ask("SELECT COUNT(*) FROM e.t")
         expect(not problem and got[0][0] == ROWS, f"reads fail on a full disk: {problem}")
-        expect("[ERROR]" in place.log() or "[Warning] MYRIAD" in place.log(), "the error log does not tell of the full disk")
+        expect("MYRIAD: no space left on device for " in place.log(), "the error log does not tell of the full disk")
         os.remove(place.myriad + "/filler")
         before = len(load.acknowledged)
         expect(wait_for(lambda: len(load.acknowledged) >= before + 100), f"no work after room was made: {load.errors[-1]}")
@@ -1043,6 +1043,7 @@ def full_disk_in_copy(_):
         place.ask("UPDATE t SET v = CONCAT(v, id * 7919 MOD 10007, REPEAT('x', 100))")
         for where in (folder, place.myriad):
             if where == place.myriad:
+                expect(f"no space left on device for {folder}" in place.log(), "the error log does not tell which disk is full")
                 subprocess.run(["mount", "-o", "remount,size=32m", folder], check=True)
                 fill_up(filler)
             for sql in copies:
