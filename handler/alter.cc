@@ -436,7 +436,8 @@ bool ha_myriad::can_convert_rows(TABLE *altered, const std::vector<int> &origins
     if (from.real_maybe_null() && !to.real_maybe_null() && to.type() == MYSQL_TYPE_TIMESTAMP) return false;
     const bool converts = from.charset() != to.charset() || is_longer(from, to.field_length);
     if (converts && is_computed_from(table, from)) return false;
-    if ((converts || from.real_maybe_null() != to.real_maybe_null()) && is_in_foreign_key(from)) return false;
+    if (converts && is_in_foreign_key(from)) return false;
+    if (from.real_maybe_null() && !to.real_maybe_null() && may_become_null(from)) return false;
   }
   return have_images(table, altered, origins, flags);
 }

@@ -681,19 +681,32 @@ bool ha_myriad::is_fk_defined_on_table_or_index(uint) {
   return m_references && m_references->has_parents();
 }
 
+static bool has_column(const std::vector<std::string> &columns, const Field &field) {
+  return std::any_of(columns.begin(), columns.end(),
+                     [&](const std::string &column) { return same_name(field.field_name.str, column.c_str()); });
+}
+
 /* Whether the column belongs to a foreign key, of this table or of one that refers to it. */
 bool ha_myriad::is_in_foreign_key(const Field &field) {
   if (load_references()) return true;
   if (!m_references) return false;
-  auto has = [&field](const std::vector<std::string> &columns) {
-    return std::any_of(columns.begin(), columns.end(),
-                       [&field](const std::string &column) { return same_name(field.field_name.str, column.c_str()); });
-  };
   ForeignKeys own, of_others;
   if (foreign_keys_of(m_name, &own) != MYRIAD_OK || references_to(m_name, &of_others) != MYRIAD_OK) return true;
-  return std::any_of(own.begin(), own.end(), [&](const ForeignKey &key) { return has(key.columns); }) ||
+  return std::any_of(own.begin(), own.end(), [&](const ForeignKey &key) { return has_column(key.columns, field); }) ||
          std::any_of(of_others.begin(), of_others.end(),
-                     [&](const ForeignKey &key) { return has(key.parent_columns); });
+                     [&](const ForeignKey &key) { return has_column(key.parent_columns, field); });
+}
+
+/* Whether a foreign key could make the column NULL. */
+bool ha_myriad::may_become_null(const Field &field) {
+  if (load_references()) return true;
+  if (!m_references) return false;
+  ForeignKeys own;
+  if (foreign_keys_of(m_name, &own) != MYRIAD_OK) return true;
+  return std::any_of(own.begin(), own.end(), [&](const ForeignKey &key) {
+    return (key.on_delete == MYRIAD_SET_NULL || key.on_update == MYRIAD_SET_NULL || key.on_update == MYRIAD_CASCADE) &&
+           has_column(key.columns, field);
+  });
 }
 
 char *ha_myriad::get_foreign_key_create_info() {

@@ -179,6 +179,7 @@ private:
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
   bool is_in_foreign_key(const Field &);
+  bool may_become_null(const Field &);
   bool rebuilds(const TABLE *altered, const Alter_inplace_info *) const;
   bool may_rebuild(const TABLE *altered);
   bool can_convert_rows(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
