@@ -178,7 +178,8 @@ const char *myriad_refused_option(THD *thd, const HA_CREATE_INFO &create_info) {
   const bool left_behind = thd_sql_command(thd) == SQLCOM_ALTER_TABLE && !thd->lex->part_info && !thd->work_part_info;
   if (create_info.data_file_name && !left_behind) return "DATA DIRECTORY";
   if (create_info.index_file_name && !left_behind) return "INDEX DIRECTORY";
-  if (!thd->is_strict_mode() || thd->slave_thread) return nullptr;
+  const bool lenient = thd_sql_command(thd) == SQLCOM_CREATE_TABLE && !thd->is_strict_mode();
+  if (lenient || thd->slave_thread) return nullptr;
   if ((create_info.used_fields & HA_CREATE_USED_ROW_FORMAT) && !has_row_format(create_info.row_type)) return "ROW_TYPE";
   if ((create_info.used_fields & HA_CREATE_USED_KEY_BLOCK_SIZE) && create_info.key_block_size) return "KEY_BLOCK_SIZE";
   return nullptr;

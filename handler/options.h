@@ -8,8 +8,8 @@ struct ha_table_option_struct {
   bool in_memory;
 };
 
-/* An option of the server's that would have to be ignored and is refused; null if there is none. Without strict mode
-   row formats and block sizes are passed over, as InnoDB does: dumps set it so. */
+/* An option of the server's that would have to be ignored and is refused; null if there is none. CREATE TABLE without
+   strict mode passes row formats and block sizes over: dumps set it so. */
 const char *myriad_refused_option(THD *, const HA_CREATE_INFO &);
 /* Warns of what is passed over. */
 void myriad_warn_of_options(THD *, const HA_CREATE_INFO &);

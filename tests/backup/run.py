@@ -653,7 +653,7 @@ def mariadb_backup_fails():
             if done.returncode == 0 or "in the data directory" not in done.stderr:
                 raise AssertionError(f"status {done.returncode}: {done.stderr[-500:]}")
 
-            # Files that take a while, and a statement begun meanwhile that BLOCK_COMMIT waits for.
+            # Files that take a while, and a statement begun meanwhile that the next stages wait for.
             rows(c, "CREATE TABLE d.b (b LONGBLOB)")
             rows(c, "INSERT INTO d.b SELECT REPEAT('x', 1000000) FROM d.seq_1_to_100")
             slow = where.connect()
@@ -666,9 +666,10 @@ def mariadb_backup_fails():
                 time.sleep(0.001)
             sleep = threading.Thread(target=rows, args=(slow, "INSERT INTO d.x SELECT SLEEP(3)"))
             sleep.start()
+            # Which of the stages waits depends on how long the files take.
             for _ in range(30):
                 time.sleep(0.1)
-                if any("BLOCK_COMMIT" in str(row[7]) for row in where.query("SHOW FULL PROCESSLIST")):
+                if any("BACKUP STAGE BLOCK" in str(row[7]) for row in where.query("SHOW FULL PROCESSLIST")):
                     break
             os.rename(inside, os.path.join(target, "gone"))
             output = tool.communicate(timeout=60)[0]
