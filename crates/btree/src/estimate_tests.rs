@@ -3,7 +3,10 @@
 use crate::page::{self, Target};
 use crate::tests::{put, rig, scan, take, Rig, SPACE};
 use crate::*;
+use myriad_base::random::Random;
+use myriad_base::SpaceId;
 use myriad_buffer::{BufferPool, Mtr, SharedPage};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 pub(crate) fn key(n: u64) -> Vec<u8> {
     [&[0, 0, 0, 5][..], &n.to_be_bytes()].concat()
@@ -307,4 +310,35 @@ fn a_count_holds_while_its_leaves_are_unchanged() {
         }
     }
     assert!(held > 1_000 && leaves_max >= 3, "{held} counts held, of up to {leaves_max} leaves");
+}
+
+/// Pages of a table in memory are gone once they are merged away: whoever was about to look at one asks again.
+#[test]
+fn estimates_go_on_while_a_tree_in_memory_shrinks() {
+    let rig = rig(4096);
+    let pool = &*rig.pool;
+    crate::alloc::create_memory_space(pool).unwrap();
+    let tree = Tree::pack(SpaceId::MEMORY);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let stop = &stop;
+            scope.spawn(move || {
+                let mut random = Random::from_seed(seed);
+                while !stop.load(Ordering::Relaxed) {
+                    let from = random.below(1900);
+                    tree.estimate_range(pool, &key(from), &key(from + 45 + random.below(60))).unwrap();
+                }
+            });
+        }
+        for _ in 0..100 {
+            for n in 0..2000 {
+                put(pool, tree, &key(n), &[1; 1000]).unwrap();
+            }
+            for n in 0..2000 {
+                take(pool, tree, &key(n)).unwrap();
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
 }
