@@ -133,6 +133,19 @@ bool set_defaults_of_new(TABLE *altered, const std::vector<int> &origins) {
   return altered->in_use->is_error();
 }
 
+/* What is tried only tells no errors and warnings. */
+class Silence {
+public:
+  explicit Silence(THD *thd) : m_thd(thd) { thd->push_internal_handler(&m_handler); }
+  ~Silence() { m_thd->pop_internal_handler(); }
+  Silence(const Silence &) = delete;
+  bool any_error() const { return const_cast<Dummy_error_handler &>(m_handler).any_error(); }
+
+private:
+  THD *const m_thd;
+  Dummy_error_handler m_handler;
+};
+
 /* Whether a column's own CHECK, if there is one, is of this column alone and lets its value in the record pass. */
 bool passes_check(Field &field) {
   Virtual_column_info *check = field.check_constraint;
@@ -141,12 +154,9 @@ bool passes_check(Field &field) {
   const std::vector<bool> used = myriad::fields_of(check->expr, field.table);
   for (uint i = 0; i < used.size(); i++)
     if (used[i] && i != field.field_index) return false;
-  THD *thd = field.table->in_use;
-  Dummy_error_handler silent;
-  thd->push_internal_handler(&silent);
+  const Silence silence(field.table->in_use);
   const bool passes = check->expr->val_bool() || check->expr->null_value;
-  thd->pop_internal_handler();
-  return passes && !silent.any_error();
+  return passes && !silence.any_error();
 }
 
 /* Whether all the rows there are can have one value in a new column, or need none. */
@@ -158,12 +168,11 @@ bool has_one_default(Field &field) {
     return false;
   if (field.type() == MYSQL_TYPE_GEOMETRY && !field.real_maybe_null()) return false;
   if (field.default_value && (field.default_value->flags & ~of_the_statement)) return false;
-  THD *thd = field.table->in_use;
-  Dummy_error_handler silent;
-  thd->push_internal_handler(&silent);
-  const bool fits = set_default(&field);
-  thd->pop_internal_handler();
-  return fits && passes_check(field);
+  {
+    const Silence silence(field.table->in_use);
+    if (!set_default(&field)) return false;
+  }
+  return passes_check(field);
 }
 
 bool is_in_key(const TABLE *table, uint field) {
@@ -432,12 +441,11 @@ bool ha_myriad::can_convert_rows(TABLE *altered, const std::vector<int> &origins
   for (uint i = 0; i < origins.size(); i++) {
     if (origins[i] < 0) continue;
     const Field &from = *table->field[origins[i]], &to = *altered->field[i];
-    /* The copy puts the time in place of NULLs. */
-    if (from.real_maybe_null() && !to.real_maybe_null() && to.type() == MYSQL_TYPE_TIMESTAMP) return false;
     const bool converts = from.charset() != to.charset() || is_longer(from, to.field_length);
-    if (converts && is_computed_from(table, from)) return false;
-    if (converts && is_in_foreign_key(from)) return false;
-    if (from.real_maybe_null() && !to.real_maybe_null() && may_become_null(from)) return false;
+    if (converts && (is_computed_from(table, from) || is_in_foreign_key(from))) return false;
+    /* The copy puts the time in place of a TIMESTAMP's NULLs. */
+    const bool loses_nulls = from.real_maybe_null() && !to.real_maybe_null();
+    if (loses_nulls && (to.type() == MYSQL_TYPE_TIMESTAMP || may_become_null(from))) return false;
   }
   return have_images(table, altered, origins, flags);
 }

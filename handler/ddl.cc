@@ -108,25 +108,19 @@ const char *own_name_of(const engine_option_value &given) {
   return nullptr;
 }
 
-const char *option_of(const partition_element &part) {
-  for (const engine_option_value *given = part.option_list; given; given = given->next)
-    if (const char *own = given->value.str ? own_name_of(*given) : nullptr) return own;
-  return nullptr;
+/* The first option of a partition or subpartition that is, or is not, one of ours. */
+const engine_option_value *first_option(const partition_element &part, bool own) {
+  const engine_option_value *given = part.option_list;
+  while (given && !(given->value.str && own == !!own_name_of(*given))) given = given->next;
+  return given;
 }
 
-/* The server looks at the options of tables alone. Those of partitions that the statement does not name are kept, as it
-   keeps tables', and in plain text, so that dumps have them. */
-const engine_option_value *unknown_option(const partition_info *info) {
-  auto of = [](const partition_element &part) {
-    const engine_option_value *given = part.option_list;
-    while (given && (!given->value.str || own_name_of(*given))) given = given->next;
-    return given;
-  };
+const engine_option_value *first_option(const partition_info *info, bool own) {
   if (!info) return nullptr;
   for (const partition_element &part : const_cast<List<partition_element> &>(info->partitions)) {
-    if (const engine_option_value *unknown = of(part)) return unknown;
+    if (const engine_option_value *option = first_option(part, own)) return option;
     for (const partition_element &sub : const_cast<List<partition_element> &>(part.subpartitions))
-      if (const engine_option_value *unknown = of(sub)) return unknown;
+      if (const engine_option_value *option = first_option(sub, own)) return option;
   }
   return nullptr;
 }
@@ -134,9 +128,11 @@ const engine_option_value *unknown_option(const partition_info *info) {
 /* Whether it is the first time that this is asked in a statement, which makes partition after partition. */
 bool is_first(THD *thd, query_id_t *asked) { return std::exchange(*asked, thd->query_id) != thd->query_id; }
 
+/* The server looks at the options of tables alone. Those of partitions that the statement does not name are kept, as it
+   keeps tables', and in plain text, so that dumps have them. */
 int check_unknown_options(THD *thd) {
   static thread_local query_id_t asked = 0;
-  const engine_option_value *unknown = is_first(thd, &asked) ? unknown_option(thd->lex->part_info) : nullptr;
+  const engine_option_value *unknown = is_first(thd, &asked) ? first_option(thd->lex->part_info, false) : nullptr;
   if (!unknown) return 0;
   if (thd->is_strict_mode() && !thd->slave_thread && !(thd->variables.sql_mode & MODE_IGNORE_BAD_TABLE_OPTIONS)) {
     my_error(ER_UNKNOWN_OPTION, MYF(0), unknown->name.str);
@@ -164,13 +160,8 @@ int check_partitions_of(const TABLE_LIST *tables) {
 }  // namespace
 
 const char *myriad_option_of_partition(const partition_info *info) {
-  if (!info) return nullptr;
-  for (const partition_element &part : const_cast<List<partition_element> &>(info->partitions)) {
-    if (const char *option = option_of(part)) return option;
-    for (const partition_element &sub : const_cast<List<partition_element> &>(part.subpartitions))
-      if (const char *option = option_of(sub)) return option;
-  }
-  return nullptr;
+  const engine_option_value *option = first_option(info, true);
+  return option ? own_name_of(*option) : nullptr;
 }
 
 const char *myriad_refused_option(THD *thd, const HA_CREATE_INFO &create_info) {

@@ -466,11 +466,8 @@ int ha_myriad::resume(uchar *record, bool forward) {
   Buffer from;
   const Buffer &key = unique ? m_search : m_last_key;
   from.assign(key.data(), key.size());
-  return seek(record,
-              forward       ? MYRIAD_SEEK_GT
-              : m_past_same ? MYRIAD_SEEK_LE
-                            : MYRIAD_SEEK_LT,
-              from.data(), from.size());
+  const myriad_seek back = m_past_same ? MYRIAD_SEEK_LE : MYRIAD_SEEK_LT;
+  return seek(record, forward ? MYRIAD_SEEK_GT : back, from.data(), from.size());
 }
 
 /* ---- index scans --------------------------------------------------------------------------------------------------

@@ -445,7 +445,6 @@ bool myriad_cursor_peek(const myriad_cursor *, uint32_t n, myriad_row *out);
 bool myriad_cursor_was_semi_consistent(const myriad_cursor *);  /* the last row was not locked: re-read it locked before changing it */
 void myriad_cursor_unlock_row(myriad_cursor *);  /* at READ COMMITTED: the last row does not match, release its locks */
 
-
 /* ---- filling of a table that nobody else sees yet --------------------------------------------------------------------- */
 typedef struct myriad_copy myriad_copy;
 /* tmp_dir: rows that do not come in key order and the entries of secondary indexes are collected, in files there beyond

@@ -16,7 +16,7 @@ use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
 
 const SHARDS: usize = 16;
-/// Several such are under way at a time.
+/// Of the files that may be open a batch, or the check, has one in so many beside: several are under way at a time.
 const BATCH_PART: usize = 8;
 
 /// Answers what the catalog says of a tablespace: its path under `#myriad/` and its UUID; `None` if there is none.

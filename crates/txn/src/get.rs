@@ -45,7 +45,7 @@ impl Locker<'_> {
     /// Whether nobody else may still commit or undo what the entry says. Of one that is deleted there is nothing to lock then,
     /// but the gap.
     pub fn is_settled(&self, entry: &Entry<'_>) -> bool {
-        entry.trx == self.own || self.sys.sees(View::Committed, self.own, entry.trx)
+        self.sys.sees(View::Committed, self.own, entry.trx)
     }
 
     /// Locks an entry whose leaf is latched.

@@ -291,7 +291,7 @@ pub fn check_tablespaces(
     })
     .map_err(|e| failed("read", &e))?;
     for id in expected.unseen() {
-        if progress.stopped() || confirm.starved.load(Ordering::Relaxed) {
+        if is_over(progress, &confirm) {
             break;
         }
         confirm.absent(id);
@@ -299,9 +299,14 @@ pub fn check_tablespaces(
     confirm.failure.into_inner().map_or(Ok(()), Err)
 }
 
+/// Whether no further file is to be looked at.
+fn is_over(progress: &Progress, confirm: &Confirm<'_>) -> bool {
+    progress.stopped() || confirm.starved.load(Ordering::Relaxed)
+}
+
 fn next_file(walk: &Mutex<Walk>, progress: &Progress, confirm: &Confirm<'_>) -> Option<Named> {
     loop {
-        if progress.stopped() || confirm.starved.load(Ordering::Relaxed) {
+        if is_over(progress, confirm) {
             return None;
         }
         // In a statement of its own, so that the latch is not held while a finding is looked into.

@@ -47,6 +47,16 @@ struct Place {
     list: List,
 }
 
+const PLAIN: CheckOptions = CheckOptions {
+    page_size: PAGE,
+    light: true,
+    fadvise: false,
+    threads: 1,
+    uring: false,
+    files_max: usize::MAX,
+    pages_wanted: None,
+};
+
 impl Place {
     /// Tablespaces 16 to 19, `d.<id>.myr` with UUIDs of their ids.
     fn new() -> Place {
@@ -78,15 +88,7 @@ impl Place {
             if uring && !uring_available() {
                 continue;
             }
-            let options = CheckOptions {
-                page_size: PAGE,
-                light,
-                fadvise: true,
-                threads,
-                uring,
-                files_max: usize::MAX,
-                pages_wanted: None,
-            };
+            let options = CheckOptions { light, fadvise: true, threads, uring, ..PLAIN };
             let lines = Mutex::new(Vec::new());
             check_tablespaces(self.dir.path(), &self.list, options, &Progress::default(), &|f| {
                 assert!(!f.detail.is_empty());
@@ -239,15 +241,7 @@ fn files_that_have_grown_are_held_against_their_page_one() {
     let check = |light, uring| {
         let found = Mutex::new(Vec::new());
         let pages_wanted = Some(wanted);
-        let options = CheckOptions {
-            page_size: BIG,
-            light,
-            fadvise: false,
-            threads: 1,
-            uring,
-            files_max: usize::MAX,
-            pages_wanted,
-        };
+        let options = CheckOptions { page_size: BIG, light, uring, pages_wanted, ..PLAIN };
         check_tablespaces(place.dir.path(), &place.list, options, &Progress::default(), &|f| {
             found.lock().push((f.space.unwrap().0, f.problem));
         })
@@ -276,15 +270,7 @@ fn page_zero_is_verified_unless_light() {
     place.write("d.16.myr", &page);
     for light in [true, false] {
         let found = Mutex::new(Vec::new());
-        let options = CheckOptions {
-            page_size: 16384,
-            light,
-            fadvise: false,
-            threads: 1,
-            uring: false,
-            files_max: usize::MAX,
-            pages_wanted: None,
-        };
+        let options = CheckOptions { page_size: 16384, light, ..PLAIN };
         check_tablespaces(place.dir.path(), &place.list, options, &Progress::default(), &|f| {
             found.lock().push((f.space, f.problem));
         })
@@ -328,16 +314,7 @@ fn a_check_that_is_stopped_ends_and_accuses_nobody() {
     fs::remove_file(place.at("d.16.myr")).unwrap();
     let progress = Progress::default();
     progress.stop.store(true, Ordering::Relaxed);
-    let options = CheckOptions {
-        page_size: PAGE,
-        light: true,
-        fadvise: false,
-        threads: 1,
-        uring: false,
-        files_max: usize::MAX,
-        pages_wanted: None,
-    };
-    check_tablespaces(place.dir.path(), &place.list, options, &progress, &|f| panic!("{f:?}")).unwrap();
+    check_tablespaces(place.dir.path(), &place.list, PLAIN, &progress, &|f| panic!("{f:?}")).unwrap();
     assert_eq!(progress.files.load(Ordering::Relaxed), 0);
 }
 
@@ -355,16 +332,7 @@ fn errors_of_the_folder_and_the_catalog_are_told() {
             false
         }
     }
-    let options = CheckOptions {
-        page_size: PAGE,
-        light: true,
-        fadvise: false,
-        threads: 1,
-        uring: false,
-        files_max: usize::MAX,
-        pages_wanted: None,
-    };
-    let check = |root: &Path| check_tablespaces(root, &Broken, options, &Progress::default(), &|_| {});
+    let check = |root: &Path| check_tablespaces(root, &Broken, PLAIN, &Progress::default(), &|_| {});
     assert!(matches!(check(Path::new("/nonexistent")), Err(Error::Io { op: "list", .. })));
     assert_eq!(check(Place::new().dir.path()), Err(Error::ShuttingDown));
 }
@@ -378,20 +346,11 @@ fn files_that_may_not_be_read_are_told() {
     fs::create_dir(place.at("closed")).unwrap();
     fs::set_permissions(place.at("closed"), fs::Permissions::from_mode(0o000)).unwrap();
     let found = Mutex::new(Vec::new());
-    let options = CheckOptions {
-        page_size: PAGE,
-        light: true,
-        fadvise: false,
-        threads: 1,
-        uring: false,
-        files_max: usize::MAX,
-        pages_wanted: None,
-    };
     // Root may read everything; as another user this thread, which does all the reading, may not.
     const NOBODY: u32 = 65534;
     // SAFETY: changes the thread's own identity for files, and nothing else.
     let before = unsafe { libc::setfsuid(NOBODY) };
-    let checked = check_tablespaces(place.dir.path(), &place.list, options, &Progress::default(), &|f| {
+    let checked = check_tablespaces(place.dir.path(), &place.list, PLAIN, &Progress::default(), &|f| {
         found.lock().push((f.path, f.problem));
     });
     // SAFETY: as above.
