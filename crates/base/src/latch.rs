@@ -9,6 +9,7 @@
 //! et al., "Optimistic Lock Coupling", 2019). The version grows with each release of an exclusive holder.
 
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot_core::{FilterOp, ParkToken, UnparkResult, DEFAULT_UNPARK_TOKEN};
 use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -106,7 +107,7 @@ impl From<LatchClass> for LatchPart {
     }
 }
 
-const SHARDS: usize = 16;
+const SHARDS: usize = 64;
 
 /// Counters of some threads.
 #[repr(align(128))]
@@ -215,11 +216,18 @@ pub fn latch_stats(class: LatchClass) -> LatchStats {
 const SHARED: u64 = 0xffff;
 /// Held in exclusive mode.
 const EXCLUSIVE: u64 = 1 << 16;
-/// Somebody sleeps until the latch is free; newcomers queue up behind.
+/// Somebody sleeps until the latch is free; newcomers that would share it queue up behind.
 const PARKED: u64 = 1 << 17;
-const VERSION_SHIFT: u32 = 18;
+/// Somebody was woken and has not looked yet: no release wakes another.
+const WOKEN: u64 = 1 << 18;
+const VERSION_SHIFT: u32 = 19;
 const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
-const SPINS: u32 = 60;
+/// Looks at the latch before sleeping. The pause between them doubles up to `PAUSES_MAX`: some microseconds in all, which is
+/// what most holds take, and less than putting a thread to sleep and waking it.
+const LOOKS: u32 = 9;
+const PAUSES_MAX: u32 = 32;
+const WANTS_SHARED: ParkToken = ParkToken(0);
+const WANTS_EXCLUSIVE: ParkToken = ParkToken(1);
 
 /// Shared/exclusive latch with a version word. Not reentrant; guards are the caller's (see room `buffer`).
 #[derive(Default)]
@@ -296,7 +304,7 @@ impl HybridLatch {
     pub fn lock_shared_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
         let part = part.into();
         count_acquired(part);
-        if !self.try_shared() && !self.wait(part.class, HybridLatch::try_shared, &wanted) {
+        if !self.try_shared() && !self.wait(part.class, WANTS_SHARED, &wanted) {
             return false;
         }
         let still = wanted();
@@ -311,7 +319,7 @@ impl HybridLatch {
     pub fn lock_exclusive_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
         let part = part.into();
         count_acquired(part);
-        if !self.try_exclusive() && !self.wait(part.class, HybridLatch::try_exclusive, &wanted) {
+        if !self.try_exclusive() && !self.wait(part.class, WANTS_EXCLUSIVE, &wanted) {
             return false;
         }
         let still = wanted();
@@ -326,8 +334,8 @@ impl HybridLatch {
     pub fn unlock_shared(&self) {
         let old = self.state.fetch_sub(1, Ordering::Release);
         debug_assert!(old & SHARED != 0 && old & EXCLUSIVE == 0);
-        if old & PARKED != 0 && old & SHARED == 1 {
-            self.wake();
+        if old & SHARED == 1 {
+            self.wake_after(old);
         }
     }
 
@@ -336,9 +344,7 @@ impl HybridLatch {
     pub fn unlock_exclusive(&self) {
         let old = self.state.fetch_add(VERSION_ONE - EXCLUSIVE, Ordering::Release);
         debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
-        if old & PARKED != 0 {
-            self.wake();
-        }
+        self.wake_after(old);
     }
 
     /// Gives back the exclusive hold of somebody who changed nothing; the version stays.
@@ -346,9 +352,7 @@ impl HybridLatch {
     pub fn unlock_exclusive_unchanged(&self) {
         let old = self.state.fetch_sub(EXCLUSIVE, Ordering::Release);
         debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
-        if old & PARKED != 0 {
-            self.wake();
-        }
+        self.wake_after(old);
     }
 
     /// Makes the version grow under the exclusive hold, which goes on: whoever read before now will not validate, however
@@ -362,46 +366,57 @@ impl HybridLatch {
     pub fn downgrade(&self) {
         let old = self.state.fetch_add(VERSION_ONE - EXCLUSIVE + 1, Ordering::Release);
         debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
-        if old & PARKED != 0 {
-            self.wake();
-        }
+        self.wake_after(old);
     }
 
     fn address(&self) -> usize {
         std::ptr::from_ref(self) as usize
     }
 
+    /// Takes the latch for somebody who has waited for it.
+    fn try_waited(&self, token: ParkToken) -> bool {
+        if token == WANTS_EXCLUSIVE {
+            return self.try_exclusive();
+        }
+        let mut s = self.state.load(Ordering::Relaxed);
+        while s & EXCLUSIVE == 0 && s & SHARED != SHARED {
+            match self.state.compare_exchange_weak(s, s + 1, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return true,
+                Err(now) => s = now,
+            }
+        }
+        false
+    }
+
     #[cold]
-    fn wait(&self, class: LatchClass, take: fn(&HybridLatch) -> bool, wanted: &dyn Fn() -> bool) -> bool {
+    fn wait(&self, class: LatchClass, token: ParkToken, wanted: &dyn Fn() -> bool) -> bool {
         let start = Instant::now();
-        let mut spins = 0;
+        let (mut looks, mut pauses, mut woken) = (0, 1, false);
         let taken = loop {
-            if take(self) {
+            let s = self.state.load(Ordering::Relaxed);
+            // Whoever finds it free takes it, even if others sleep: the one who was woken may need long to come.
+            let free = s & (EXCLUSIVE | SHARED) == 0;
+            if (free || woken || s & PARKED == 0) && self.try_waited(token) {
                 break true;
             }
             if !wanted() {
                 break false;
             }
-            if spins < SPINS {
-                spins += 1;
-                std::hint::spin_loop();
+            if looks < LOOKS {
+                looks += 1;
+                (0..pauses).for_each(|_| std::hint::spin_loop());
+                pauses = (pauses * 2).min(PAUSES_MAX);
                 continue;
             }
             let s = self.state.load(Ordering::Relaxed);
-            if s & (EXCLUSIVE | SHARED) == 0 {
-                if s & PARKED != 0 {
-                    // The last holder left before it saw the mark, or its wake is on its way: the mark is stale for us.
-                    self.wake();
-                }
-                continue;
-            }
-            if s & PARKED == 0
-                && self.state.compare_exchange(s, s | PARKED, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            if s & (EXCLUSIVE | SHARED) == 0
+                || s & PARKED == 0
+                    && self.state.compare_exchange(s, s | PARKED, Ordering::Relaxed, Ordering::Relaxed).is_err()
             {
                 continue;
             }
             // SAFETY: the address is ours alone, and the closures neither panic nor call back into the parking lot.
-            unsafe {
+            let slept = unsafe {
                 parking_lot_core::park(
                     self.address(),
                     || {
@@ -410,21 +425,60 @@ impl HybridLatch {
                     },
                     || {},
                     |_, _| {},
-                    parking_lot_core::DEFAULT_PARK_TOKEN,
+                    token,
                     None,
-                );
+                )
+            };
+            if slept.is_unparked() {
+                // Before the next look: a release after it wakes again, and one before it is seen.
+                self.state.fetch_and(!WOKEN, Ordering::Relaxed);
+                (looks, pauses, woken) = (0, 1, true);
             }
         };
+        if !taken && woken {
+            let s = self.state.load(Ordering::Relaxed);
+            if s & PARKED != 0 && s & (EXCLUSIVE | SHARED) == 0 {
+                // We leave without a release that would wake the next.
+                self.wake();
+            }
+        }
         count_contended(class, start);
         taken
     }
 
+    /// After a release, if it leaves the latch free and somebody sleeps.
+    #[inline]
+    fn wake_after(&self, old: u64) {
+        if old & (PARKED | WOKEN) == PARKED {
+            self.wake();
+        }
+    }
+
+    /// Wakes the writer that has slept longest, or all readers if one of them has.
     #[cold]
     fn wake(&self) {
-        self.state.fetch_and(!PARKED, Ordering::Relaxed);
-        // SAFETY: the address is ours alone, and waking takes no other latch.
+        let mut first = None;
+        let choose = |token| match first {
+            None => {
+                first = Some(token);
+                FilterOp::Unpark
+            }
+            Some(WANTS_SHARED) if token == WANTS_SHARED => FilterOp::Unpark,
+            Some(WANTS_SHARED) => FilterOp::Skip,
+            Some(_) => FilterOp::Stop,
+        };
+        let mark = |woken: UnparkResult| {
+            if woken.unparked_threads > 0 {
+                self.state.fetch_or(WOKEN, Ordering::Relaxed);
+            }
+            if !woken.have_more_threads {
+                self.state.fetch_and(!PARKED, Ordering::Relaxed);
+            }
+            DEFAULT_UNPARK_TOKEN
+        };
+        // SAFETY: the address is ours alone, and the closures neither panic nor call back into the parking lot.
         unsafe {
-            parking_lot_core::unpark_all(self.address(), parking_lot_core::DEFAULT_UNPARK_TOKEN);
+            parking_lot_core::unpark_filter(self.address(), choose, mark);
         }
     }
 }
@@ -496,6 +550,40 @@ mod tests {
         let v = unsafe { *cell.1.get() };
         assert_eq!(v[0], cell.0.version());
         assert_eq!(v[0], v[1]);
+    }
+
+    #[test]
+    fn nobody_sleeps_on_when_who_was_woken_turns_away() {
+        // Holds that outlast all looks, so that everybody sleeps; a third of the writers makes the page unwanted for a while.
+        let latch = HybridLatch::new();
+        let unwanted = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            for t in 0..12u64 {
+                let (latch, unwanted) = (&latch, &unwanted);
+                s.spawn(move || {
+                    for i in 0..300 {
+                        let wanted = || unwanted.load(Ordering::Relaxed) % 2 == 0;
+                        if (i + t) % 3 == 0 {
+                            if latch.lock_shared_while(LatchClass::OtherPage, wanted) {
+                                std::thread::yield_now();
+                                latch.unlock_shared();
+                            }
+                        } else if t % 3 == 0 {
+                            latch.lock_exclusive(LatchClass::OtherPage);
+                            unwanted.fetch_add(1, Ordering::Relaxed);
+                            std::thread::sleep(std::time::Duration::from_micros(20));
+                            latch.unlock_exclusive();
+                        } else if latch.lock_exclusive_while(LatchClass::OtherPage, wanted) {
+                            std::thread::sleep(std::time::Duration::from_micros(20));
+                            latch.unlock_exclusive_unchanged();
+                        }
+                    }
+                });
+            }
+        });
+        // Nothing is left of holders; a mark of sleepers may be.
+        assert!(latch.try_exclusive());
+        assert_eq!(latch.version(), unwanted.load(Ordering::Relaxed));
     }
 
     #[test]
