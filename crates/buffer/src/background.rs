@@ -7,6 +7,7 @@ use crate::config::{Level, PoolConfig};
 use crate::frame::USAGE_AHEAD;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
+use crossbeam_utils::CachePadded;
 use myriad_base::{work, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -72,7 +73,7 @@ pub(crate) struct Background {
     done_mutex: Mutex<()>,
     done_condvar: Condvar,
     /// Log end at which the cleaners want to be woken.
-    pub wake_lsn: AtomicU64,
+    pub wake_lsn: CachePadded<AtomicU64>,
     last_checkpoint: AtomicU64,
     pub checkpoint: Mutex<()>,
     pub io_capacity: AtomicU64,
@@ -100,7 +101,7 @@ impl Background {
             frame_queue: FrameQueue::default(),
             done_mutex: Mutex::new(()),
             done_condvar: Condvar::new(),
-            wake_lsn: AtomicU64::new(0),
+            wake_lsn: CachePadded::default(),
             last_checkpoint: AtomicU64::new(0),
             checkpoint: Mutex::new(()),
             io_capacity: AtomicU64::new(config.io_capacity.max(1)),

@@ -15,6 +15,7 @@ use crate::shard::{frames_of, shard_no, Shard, RUN_FRAMES};
 use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
 use crate::warm_up::WarmUp;
+use crossbeam_utils::CachePadded;
 use myriad_base::latch::{LatchClass, LatchPart};
 use myriad_base::page::{self, PageKind, OFF_KIND};
 use myriad_base::{work, Error, Lsn, PageId, Result, SpaceId};
@@ -37,7 +38,7 @@ pub struct BufferPool {
     table: PageTable,
     pub(crate) shards: Box<[Shard]>,
     /// Frames without a page, in all partitions.
-    pub(crate) free_frames: AtomicUsize,
+    pub(crate) free_frames: CachePadded<AtomicUsize>,
     pub(crate) config: PoolConfig,
     pub(crate) io: Arc<dyn Io>,
     log: Arc<Log>,
@@ -48,11 +49,11 @@ pub struct BufferPool {
     poison_reason: Mutex<String>,
     short_log_reported: AtomicBool,
     pub(crate) counters: Counters,
-    pub(crate) background: Background,
+    pub(crate) background: CachePadded<Background>,
     pub(crate) buffers: BatchBuffers,
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) pending: Pending,
-    pub(crate) changes: ChangeBuffer,
+    pub(crate) changes: CachePadded<ChangeBuffer>,
     pub(crate) memory: MemoryPages,
     pub(crate) resize: Resize,
     pub(crate) warm_up: WarmUp,
@@ -95,12 +96,12 @@ impl BufferPool {
         Ok(Arc::new(BufferPool {
             table: PageTable::new(count),
             shards,
-            free_frames: AtomicUsize::new(count),
-            background: Background::new(&config),
+            free_frames: CachePadded::new(AtomicUsize::new(count)),
+            background: CachePadded::new(Background::new(&config)),
             buffers: BatchBuffers::new(size),
             doublewrite,
             pending: Pending::new(),
-            changes: ChangeBuffer::new(config.change_buffer_max_size),
+            changes: CachePadded::new(ChangeBuffer::new(config.change_buffer_max_size)),
             memory: MemoryPages::default(),
             resize: Resize::new(count),
             warm_up: WarmUp::new(dir.join("#myriad")),

@@ -26,7 +26,7 @@ pub(crate) enum Counter {
 
 const COUNTERS: usize = 16;
 const _: () = assert!(Counter::ReadsTogether as usize + 1 == COUNTERS);
-const SHARDS: usize = 16;
+const SHARDS: usize = 64;
 
 #[repr(align(128))]
 #[derive(Default)]
@@ -39,7 +39,7 @@ pub(crate) struct Counters {
 
 impl Counters {
     pub fn new() -> Counters {
-        Counters { shards: Box::default() }
+        Counters { shards: Box::new(std::array::from_fn(|_| Shard::default())) }
     }
 
     #[inline]

@@ -83,7 +83,7 @@ impl TableCopy {
                 }
             }
         }
-        session.note_changed(share);
+        session.changed.note(share);
         Ok(())
     }
 

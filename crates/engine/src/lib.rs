@@ -27,6 +27,7 @@
 
 mod backup;
 mod build;
+mod changed;
 mod check;
 mod config;
 mod copy;

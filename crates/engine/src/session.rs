@@ -1,5 +1,6 @@
 //! Sessions: one client's transactions.
 
+use crate::changed::Changed;
 use crate::engine::Engine;
 use crate::share::TableShare;
 use crate::table::Table;
@@ -8,7 +9,6 @@ use myriad_buffer::Level;
 use myriad_txn::{Durability, LockWait, RowBuf, Strength, Trx, TrxHandle, TrxState};
 pub use myriad_txn::{Isolation, OpKind, Savepoint};
 use smallvec::SmallVec;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -102,10 +102,7 @@ pub struct Session {
     pub(crate) failed_op: usize,
     /// Tables whose AUTO_INCREMENT counter the transaction has moved.
     counters: SmallVec<[Arc<TableShare>; 2]>,
-    /// Tables that the transaction has changed, by their address.
-    changed: HashMap<usize, Arc<TableShare>>,
-    /// The one of them changed last, or 0.
-    changed_last: usize,
+    pub(crate) changed: Changed,
 }
 
 /// Interrupts a session's lock wait from any thread.
@@ -140,8 +137,7 @@ impl Session {
             autocommit: true,
             failed_op: 0,
             counters: SmallVec::new(),
-            changed: HashMap::new(),
-            changed_last: 0,
+            changed: Changed::default(),
         }
     }
 
@@ -248,7 +244,7 @@ impl Session {
     pub fn rollback(&mut self) -> Result<()> {
         // The counters are not rolled back; to store them is a courtesy that must not keep the rollback from happening.
         let stored = self.store_counters();
-        self.forget_changed();
+        self.changed.forget();
         self.trx.rollback()?;
         stored
     }
@@ -261,7 +257,7 @@ impl Session {
     pub fn commit(&mut self) -> Result<()> {
         self.row.trim();
         if let Err(e) = self.commit_as_configured() {
-            self.forget_changed();
+            self.changed.forget();
             if let Err(failed) = self.trx.rollback() {
                 let text =
                     format!("the rollback of a transaction whose commit failed goes on in the background: {failed}");
@@ -326,7 +322,7 @@ impl Session {
 
     /// Leaves a prepared transaction to [`Engine::commit_by_xid`]. One without changes stays the session's.
     pub fn detach_prepared(&mut self) {
-        self.forget_changed();
+        self.changed.forget();
         self.trx.detach_prepared();
     }
 
@@ -465,33 +461,15 @@ impl Session {
             self.failed_op = e.op;
             e.error
         })?;
-        self.note_changed(&table.share);
+        self.changed.note(&table.share);
         Ok(())
-    }
-
-    #[inline]
-    pub(crate) fn note_changed(&mut self, share: &Arc<TableShare>) {
-        let address = Arc::as_ptr(share) as usize;
-        if self.changed_last != address {
-            self.changed_last = address;
-            self.changed.entry(address).or_insert_with(|| Arc::clone(share));
-        }
     }
 
     /// The tables that the transaction has changed have been updated now.
     fn stamp_changed(&mut self) {
-        if self.changed_last != 0 {
-            let now_s = self.engine.clock().wall_us() / 1_000_000;
-            for share in self.changed.values() {
-                share.set_update_time(now_s);
-            }
-            self.forget_changed();
+        if self.changed.any() {
+            self.changed.stamp(self.engine.clock().wall_us() / 1_000_000);
         }
-    }
-
-    fn forget_changed(&mut self) {
-        self.changed.clear();
-        self.changed_last = 0;
     }
 
     /// After [`Error::DuplicateKey`]: the position of the operation and the key (without the index id) that is there

@@ -12,6 +12,7 @@ use crate::log::Log;
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{Lsn, Result};
 use myriad_io::{AlignedBuf, SyncMark};
+use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::Thread;
@@ -156,7 +157,7 @@ impl Log {
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
         let mut patience = self.patience();
         loop {
-            let mut waiters = lock_counted(&self.waiters, LatchClass::LogWrite.part(1));
+            let mut waiters = self.lock_waiters();
             if self.durable.load(Ordering::Acquire) >= lsn.0 {
                 return Ok(());
             }
@@ -230,31 +231,37 @@ impl Log {
         // Kept between rounds, so that nothing is allocated; a leader still waking others with it does not hold us up.
         let mut kept = self.served.try_lock();
         let mut own = Vec::new();
-        let served = kept.as_deref_mut().unwrap_or(&mut own);
-        let mut next = None;
-        {
-            let mut waiters = lock_counted(&self.waiters, LatchClass::LogWrite.part(1));
-            let durable = self.durable.load(Ordering::Acquire);
-            let poisoned = self.check_poison().is_err();
-            waiters.queue.retain(|(lsn, parker)| {
-                let done = poisoned || *lsn <= durable;
-                if done {
-                    served.push(Arc::clone(parker));
-                }
-                !done
-            });
-            if !waiters.queue.is_empty() {
-                next = Some(waiters.queue.remove(0).1);
+        let queue = kept.as_deref_mut().unwrap_or(&mut own);
+        // Looked through without the latch: those who come meanwhile need it, and find that there is a leader still.
+        std::mem::swap(queue, &mut self.lock_waiters().queue);
+        let durable = self.durable.load(Ordering::Acquire);
+        let poisoned = self.check_poison().is_err();
+        // Those not served first, in their order.
+        let mut left = 0;
+        for at in 0..queue.len() {
+            if !poisoned && queue[at].0 > durable {
+                queue.swap(at, left);
+                left += 1;
             }
-            waiters.leader = next.is_some();
         }
+        let next = {
+            let mut waiters = self.lock_waiters();
+            waiters.queue.splice(..0, queue.drain(..left));
+            let next = (!waiters.queue.is_empty()).then(|| waiters.queue.remove(0).1);
+            waiters.leader = next.is_some();
+            next
+        };
         // The next leader first: the device waits for it.
         if let Some(parker) = next {
             parker.wake(LEAD);
         }
-        for parker in served.drain(..) {
+        for (_, parker) in queue.drain(..) {
             parker.wake(SERVED);
         }
+    }
+
+    fn lock_waiters(&self) -> MutexGuard<'_, Waiters> {
+        lock_counted(&self.waiters, LatchClass::LogWrite.part(1))
     }
 
     pub(crate) fn patience(&self) -> Patience<'_> {

@@ -91,14 +91,15 @@ pub(crate) struct Counters {
 /// The write-ahead log of one data directory.
 pub struct Log {
     pub(crate) file: Arc<dyn File>,
-    pub(crate) file_syncs: Syncs,
+    // What is written often stands on cache lines of its own: the rest is read by every append.
+    pub(crate) file_syncs: CachePadded<Syncs>,
     pub(crate) slots: Slots,
     pub(crate) ring: Ring,
     /// End of what has reached the operating system. Grows under `writer`.
     pub(crate) written: CachePadded<AtomicU64>,
     pub(crate) durable: CachePadded<AtomicU64>,
     /// Everything before is complete; grows only.
-    pub(crate) contiguous: AtomicU64,
+    pub(crate) contiguous: CachePadded<AtomicU64>,
     /// The checkpoint's LSN, as in `header` unless that is marked.
     pub(crate) checkpoint_lsn: AtomicU64,
     /// [`Log::reserve_check`] returns at once, and counts nobody, while the end is below this.
@@ -116,20 +117,20 @@ pub struct Log {
     resumed: AtomicBool,
     poisoned: AtomicBool,
     poison_reason: Mutex<String>,
-    pub(crate) writer: Mutex<Writer>,
+    pub(crate) writer: CachePadded<Mutex<Writer>>,
     pub(crate) behind: Behind,
     /// Who copies the log.
     pub(crate) reader: Reader,
-    pub(crate) waiters: Mutex<Waiters>,
+    pub(crate) waiters: CachePadded<Mutex<Waiters>>,
     /// Those a leader is about to wake.
-    pub(crate) served: Mutex<Vec<Arc<Parker>>>,
+    pub(crate) served: Mutex<Vec<(u64, Arc<Parker>)>>,
     /// The header as it is in the file.
     pub(crate) header: Mutex<Header>,
     /// Signalled at each checkpoint.
     pub(crate) room: Mutex<()>,
     pub(crate) room_made: Condvar,
     pub(crate) hook: RwLock<Option<Arc<CapacityHook>>>,
-    pub(crate) counters: Counters,
+    pub(crate) counters: CachePadded<Counters>,
     /// LSN at which this run of the engine began to append.
     start_lsn: AtomicU64,
     config: LogConfig,
@@ -186,12 +187,12 @@ impl Log {
         }
         let log = Log {
             file,
-            file_syncs: Syncs::default(),
+            file_syncs: CachePadded::default(),
             slots: Slots::new(header.checkpoint),
             ring: Ring::new(config.buffer()),
             written: CachePadded::new(AtomicU64::new(header.checkpoint)),
             durable: CachePadded::new(AtomicU64::new(header.checkpoint)),
-            contiguous: AtomicU64::new(header.checkpoint),
+            contiguous: CachePadded::new(AtomicU64::new(header.checkpoint)),
             checkpoint_lsn: AtomicU64::new(header.checkpoint),
             throttle_at: AtomicU64::new(0),
             admitted: AtomicU64::new(0),
@@ -202,16 +203,16 @@ impl Log {
             resumed: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             poison_reason: Mutex::new(String::new()),
-            writer: Mutex::new(Writer::new()),
+            writer: CachePadded::new(Mutex::new(Writer::new())),
             behind: Behind::default(),
             reader: Reader::default(),
-            waiters: Mutex::new(Waiters::default()),
+            waiters: CachePadded::default(),
             served: Mutex::new(Vec::new()),
             header: Mutex::new(header),
             room: Mutex::new(()),
             room_made: Condvar::new(),
             hook: RwLock::new(None),
-            counters: Counters::default(),
+            counters: CachePadded::default(),
             start_lsn: AtomicU64::new(0),
             config,
         };

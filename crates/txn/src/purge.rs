@@ -15,6 +15,7 @@ use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
 use crate::undo::space::{PurgePosition, PurgeSlot, UndoLog};
 use crate::value::Entry;
+use crossbeam_utils::CachePadded;
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Level, Mtr};
@@ -54,15 +55,15 @@ pub(crate) struct PurgeShare {
 pub(crate) struct PurgeControl {
     threads: usize,
     stop: AtomicBool,
-    sleeping: AtomicUsize,
+    sleeping: CachePadded<AtomicUsize>,
     gate: Mutex<()>,
     wake_up: Condvar,
     handles: Mutex<Vec<std::thread::JoinHandle<()>>>,
-    records: AtomicU64,
+    records: CachePadded<AtomicU64>,
     shares: AtomicU64,
-    entries: AtomicU64,
+    entries: CachePadded<AtomicU64>,
     /// Every log of a commit below may have been purged.
-    limit: AtomicU64,
+    limit: CachePadded<AtomicU64>,
 }
 
 impl PurgeControl {
@@ -71,14 +72,14 @@ impl PurgeControl {
         PurgeControl {
             threads: if threads == 0 { (cores / 2).clamp(1, 8) } else { threads },
             stop: AtomicBool::new(false),
-            sleeping: AtomicUsize::new(0),
+            sleeping: CachePadded::default(),
             gate: Mutex::default(),
             wake_up: Condvar::new(),
             handles: Mutex::default(),
-            records: AtomicU64::new(0),
+            records: CachePadded::default(),
             shares: AtomicU64::new(0),
-            entries: AtomicU64::new(0),
-            limit: AtomicU64::new(ANCIENT.0 + 1),
+            entries: CachePadded::default(),
+            limit: CachePadded::new(AtomicU64::new(ANCIENT.0 + 1)),
         }
     }
 

@@ -145,7 +145,8 @@ pub type IndexAlive = Box<dyn Fn(IndexId) -> bool + Send + Sync>;
 /// Answers whether an index that cannot be reached has been dropped for good, alone or with the tablespace.
 pub type IndexDropped = Box<dyn Fn(IndexId, SpaceId) -> bool + Send + Sync>;
 
-/// The transaction system of an open data directory.
+/// The transaction system of an open data directory. Aligned: all read it, and the count of its users is written often.
+#[repr(align(128))]
 pub struct TrxSystem {
     pool: Arc<BufferPool>,
     config: TrxConfig,
@@ -160,7 +161,7 @@ pub struct TrxSystem {
     id_limit: CachePadded<AtomicU64>,
     id_growth: Mutex<()>,
     active: Box<[CachePadded<Mutex<ActiveTrxs>>]>,
-    unique_guards: Box<[Mutex<()>]>,
+    unique_guards: Box<[CachePadded<Mutex<()>>]>,
     pub(crate) undo: UndoSpace,
     pub(crate) purge: PurgeControl,
     pub(crate) promotion: Promotion,
@@ -171,7 +172,7 @@ pub struct TrxSystem {
     index_alive: OnceLock<IndexAlive>,
     index_dropped: OnceLock<IndexDropped>,
     /// Held shared by whoever follows undo records into trees that no table definition protects.
-    tree_users: RwLock<()>,
+    tree_users: CachePadded<RwLock<()>>,
     /// A slot was set aside of which nobody knows whether its last transaction had ended.
     undo_in_doubt: bool,
 }
@@ -201,7 +202,7 @@ impl TrxSystem {
             id_limit: CachePadded::new(AtomicU64::new(limit.0)),
             id_growth: Mutex::default(),
             active: (0..ACTIVE_SHARDS).map(|_| CachePadded::default()).collect(),
-            unique_guards: (0..UNIQUE_GUARDS).map(|_| Mutex::default()).collect(),
+            unique_guards: (0..UNIQUE_GUARDS).map(|_| CachePadded::default()).collect(),
             undo,
             purge: PurgeControl::new(config.purge_threads),
             promotion,
@@ -211,7 +212,7 @@ impl TrxSystem {
             sessions: Mutex::default(),
             index_alive: OnceLock::new(),
             index_dropped: OnceLock::new(),
-            tree_users: RwLock::default(),
+            tree_users: CachePadded::default(),
             undo_in_doubt,
             config,
         });

@@ -19,8 +19,10 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
 const SHARDS: usize = 256;
-/// Counters of transactions by index.
-const INDEX_COUNTERS: usize = 4096;
+/// Counters of transactions by index, in each stripe.
+const INDEX_COUNTERS: usize = 2048;
+/// A transaction counts in one of them: two in one index rarely write the same cache line.
+const STRIPES: usize = 8;
 const FILTER_BITS: u32 = 16;
 /// An empty shard's map is given back if it has grown beyond this.
 const KEEP_GROUPS: usize = 4096;
@@ -42,18 +44,18 @@ pub struct LockTable {
     shards: Box<[CachePadded<Mutex<Groups>>]>,
     /// Groups of keys by 16 bits of their hash: zero means that there is no lock.
     filter: Box<[AtomicU32]>,
-    /// Transactions that have, had or want locks in an index, by hash of its id.
+    /// Transactions that have, had or want locks in an index, by stripe and hash of its id.
     by_index: Box<[AtomicU32]>,
     /// Groups in the hands of transactions that have many, and how many there may be. For a moment below zero when a
     /// transaction ends before what it got from another thread is counted.
-    counted: AtomicI64,
+    counted: CachePadded<AtomicI64>,
     counted_max: AtomicI64,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) order: Arc<dyn CommitOrder>,
     pub(super) detect: AtomicBool,
     /// Number of the last search for deadlocks. Held during one; taken by those who are about to sleep, nobody else.
-    pub(super) search: Mutex<u64>,
-    pub(super) totals: Totals,
+    pub(super) search: CachePadded<Mutex<u64>>,
+    pub(super) totals: CachePadded<Totals>,
     /// Below the search's mutex; nothing is taken below it.
     pub(super) last_deadlock: Mutex<Option<DeadlockInfo>>,
 }
@@ -91,14 +93,14 @@ impl LockTable {
         LockTable {
             shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Groups::default()))).collect(),
             filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
-            by_index: (0..INDEX_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
-            counted: AtomicI64::new(0),
+            by_index: (0..STRIPES * INDEX_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            counted: CachePadded::default(),
             counted_max: AtomicI64::new(i64::MAX),
             clock,
             order,
             detect: AtomicBool::new(deadlock_detect),
-            search: Mutex::new(0),
-            totals: Totals::default(),
+            search: CachePadded::default(),
+            totals: CachePadded::default(),
             last_deadlock: Mutex::new(None),
         }
     }
@@ -118,7 +120,8 @@ impl LockTable {
     /// Whether a transaction that goes on may have explicit locks in the index. False positives only. Whoever gets a lock
     /// counts from before then on, so it is counted for all who come to a leaf's frame after it.
     pub fn may_have_locks_in(&self, index: IndexId) -> bool {
-        self.by_index[index_counter(index) as usize].load(Ordering::Acquire) != 0
+        let counter = usize::from(index_counter(index));
+        self.by_index.iter().skip(counter).step_by(INDEX_COUNTERS).any(|n| n.load(Ordering::Acquire) != 0)
     }
 
     /// Limits what row locks may take of memory. No limit at first.
@@ -153,8 +156,12 @@ impl LockTable {
         }
     }
 
-    fn count_index(&self, counter: u16) {
-        self.by_index[usize::from(counter)].fetch_add(1, Ordering::AcqRel);
+    fn by_index_of(&self, trx: &TrxLocks, counter: u16) -> &AtomicU32 {
+        &self.by_index[trx.stripe() % STRIPES * INDEX_COUNTERS + usize::from(counter)]
+    }
+
+    fn count_index(&self, trx: &TrxLocks, counter: u16) {
+        self.by_index_of(trx, counter).fetch_add(1, Ordering::AcqRel);
     }
 
     pub(super) fn shard(&self, hash: u64) -> ShardGuard<'_> {
@@ -199,7 +206,7 @@ impl LockTable {
         if mode.extent != Extent::InsertIntention {
             let counter = index_counter(key.index());
             if trx.note_index(counter) {
-                self.count_index(counter);
+                self.count_index(trx, counter);
             }
             self.ask(trx, key, mode, policy, true)
         } else if self.may_have_locks(key.hash()) {
@@ -298,7 +305,7 @@ impl LockTable {
             holder_id,
             hash,
             counter,
-            || self.count_index(counter),
+            || self.count_index(holder, counter),
             || {
                 let queue = self.queue_of(&mut queues, &key);
                 let missing = !queue.covers(holder, mode);
@@ -456,7 +463,7 @@ impl LockTable {
         let mut wake = WakeList::new();
         self.each_in_shards(&hashes, &mut wake, |queues, hash, wake| self.release_in(queues, trx, hash, wake));
         for counter in trx.take_indexes() {
-            self.by_index[usize::from(counter)].fetch_sub(1, Ordering::AcqRel);
+            self.by_index_of(trx, counter).fetch_sub(1, Ordering::AcqRel);
         }
         self.uncount(trx.closed(hashes));
         wake_all(&mut wake);

@@ -23,6 +23,8 @@ pub struct TrxLocks {
     /// Number of the last search for deadlocks that came by; used under the detection mutex only.
     pub(super) visited: AtomicU64,
     thd: AtomicUsize,
+    /// See [`TrxLocks::stripe`].
+    stripe: usize,
     trx_id: AtomicU64,
     undo_records: AtomicU64,
     /// Hash of a key on whose record it has an exclusive lock: the one it got last; 0 = not known. A scan that changes what
@@ -68,6 +70,8 @@ const KEEP_GROUPS: usize = 4096;
 /// Groups of locks that a transaction gets before they count.
 pub(super) const COUNTED_STEP: usize = 256;
 
+static NEXT_STRIPE: AtomicUsize = AtomicUsize::new(0);
+
 impl TrxLocks {
     /// Of no transaction yet.
     pub fn new() -> Arc<TrxLocks> {
@@ -77,6 +81,7 @@ impl TrxLocks {
             wait_start_us: AtomicU64::new(0),
             visited: AtomicU64::new(0),
             thd: AtomicUsize::new(0),
+            stripe: NEXT_STRIPE.fetch_add(1, Ordering::Relaxed),
             trx_id: AtomicU64::new(0),
             undo_records: AtomicU64::new(0),
             exclusive: AtomicU64::new(0),
@@ -140,6 +145,11 @@ impl TrxLocks {
 
     pub(super) fn weight(&self) -> u64 {
         self.undo_records.load(Ordering::Relaxed).saturating_add(self.locks_held() as u64)
+    }
+
+    /// A number that picks where it is counted; those made one after the other get different ones.
+    pub(super) fn stripe(&self) -> usize {
+        self.stripe
     }
 
     /// The session's thd pointer for [`super::CommitOrder`]; 0 if it has none.
