@@ -9,10 +9,9 @@
 
 use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
-use myriad_base::latch::{lock_counted, LatchClass};
+use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::{Lsn, Result};
 use myriad_io::{AlignedBuf, SyncMark};
-use parking_lot::MutexGuard;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::Thread;
@@ -41,27 +40,42 @@ const SERVED: u32 = 1;
 const LEAD: u32 = 2;
 
 /// A thread that can be put to sleep.
-pub(crate) struct Parker {
+#[derive(Clone)]
+pub(crate) struct Parker(Arc<ParkedThread>);
+
+struct ParkedThread {
     state: AtomicU32,
     thread: Thread,
 }
 
 impl Parker {
     fn wake(&self, told: u32) {
-        self.state.store(told, Ordering::Release);
-        self.thread.unpark();
+        self.0.state.store(told, Ordering::Release);
+        self.0.thread.unpark();
+    }
+
+    /// Sleeps until it is told something.
+    fn wait(&self) -> u32 {
+        loop {
+            match self.0.state.load(Ordering::Acquire) {
+                WAITING => std::thread::park(),
+                told => return told,
+            }
+        }
+    }
+}
+
+impl PartialEq for Parker {
+    fn eq(&self, other: &Parker) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
 thread_local! {
-    static PARKER: Arc<Parker> = Arc::new(Parker { state: AtomicU32::new(WAITING), thread: std::thread::current() });
-}
-
-/// Those who wait for a sync.
-#[derive(Default)]
-pub(crate) struct Waiters {
-    leader: bool,
-    queue: Vec<(u64, Arc<Parker>)>,
+    static PARKER: Parker = Parker(Arc::new(ParkedThread {
+        state: AtomicU32::new(WAITING),
+        thread: std::thread::current(),
+    }));
 }
 
 impl Log {
@@ -155,41 +169,28 @@ impl Log {
             return self.check_poison();
         }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
+        let parker = PARKER.with(Clone::clone);
         let mut patience = self.patience();
         loop {
-            let mut waiters = self.lock_waiters();
             if self.durable.load(Ordering::Acquire) >= lsn.0 {
                 return Ok(());
             }
             self.check_poison()?;
-            if !waiters.leader {
-                waiters.leader = true;
-                drop(waiters);
-                if self.lead(lsn)? {
-                    return Ok(());
-                }
-                patience.wait_for_room()?;
-                continue;
-            }
-            let parker = PARKER.with(Arc::clone);
-            parker.state.store(WAITING, Ordering::Relaxed);
-            waiters.queue.push((lsn.0, Arc::clone(&parker)));
-            drop(waiters);
-            let start = Instant::now();
-            let told = loop {
-                match parker.state.load(Ordering::Acquire) {
-                    WAITING => std::thread::park(),
-                    told => break told,
+            parker.0.state.store(WAITING, Ordering::Relaxed);
+            let told = match self.waiters.lead_or_join(thread_no(), lsn.0, &parker) {
+                true => LEAD,
+                false => {
+                    let start = Instant::now();
+                    let told = parker.wait();
+                    self.counters.flush_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                    told
                 }
             };
-            self.counters.flush_wait_ns.fetch_add(start.elapsed().as_nanos() as u64, Ordering::Relaxed);
             if told == LEAD {
                 if self.lead(lsn)? {
                     return Ok(());
                 }
                 patience.wait_for_room()?;
-            } else if self.durable.load(Ordering::Acquire) >= lsn.0 {
-                return Ok(());
             }
         }
     }
@@ -231,37 +232,16 @@ impl Log {
         // Kept between rounds, so that nothing is allocated; a leader still waking others with it does not hold us up.
         let mut kept = self.served.try_lock();
         let mut own = Vec::new();
-        let queue = kept.as_deref_mut().unwrap_or(&mut own);
-        // Looked through without the latch: those who come meanwhile need it, and find that there is a leader still.
-        std::mem::swap(queue, &mut self.lock_waiters().queue);
-        let durable = self.durable.load(Ordering::Acquire);
+        let served = kept.as_deref_mut().unwrap_or(&mut own);
         let poisoned = self.check_poison().is_err();
-        // Those not served first, in their order.
-        let mut left = 0;
-        for at in 0..queue.len() {
-            if !poisoned && queue[at].0 > durable {
-                queue.swap(at, left);
-                left += 1;
-            }
-        }
-        let next = {
-            let mut waiters = self.lock_waiters();
-            waiters.queue.splice(..0, queue.drain(..left));
-            let next = (!waiters.queue.is_empty()).then(|| waiters.queue.remove(0).1);
-            waiters.leader = next.is_some();
-            next
-        };
+        let durable = self.durable.load(Ordering::Acquire);
         // The next leader first: the device waits for it.
-        if let Some(parker) = next {
-            parker.wake(LEAD);
+        if let Some(next) = self.waiters.hand_on(|lsn| poisoned || lsn <= durable, served) {
+            next.wake(LEAD);
         }
-        for (_, parker) in queue.drain(..) {
+        for (_, parker) in served.drain(..) {
             parker.wake(SERVED);
         }
-    }
-
-    fn lock_waiters(&self) -> MutexGuard<'_, Waiters> {
-        lock_counted(&self.waiters, LatchClass::LogWrite.part(1))
     }
 
     pub(crate) fn patience(&self) -> Patience<'_> {

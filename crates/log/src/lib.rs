@@ -34,6 +34,7 @@ mod sync;
 #[cfg(all(test, not(loom)))]
 mod tests;
 mod unlogged;
+mod waiters;
 
 use myriad_base::{Lsn, Result};
 

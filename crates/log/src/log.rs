@@ -2,11 +2,12 @@
 
 use crate::behind::Behind;
 use crate::copy::Reader;
-use crate::flush::{Parker, Waiters, Writer};
+use crate::flush::{Parker, Writer};
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::ring::Ring;
 use crate::scan::FileRing;
 use crate::slots::Slots;
+use crate::waiters::Waiters;
 use crate::{frame, CapacityHook, FrameVisitor};
 use crossbeam_utils::CachePadded;
 use myriad_base::{Error, Lsn, Result};
@@ -121,9 +122,9 @@ pub struct Log {
     pub(crate) behind: Behind,
     /// Who copies the log.
     pub(crate) reader: Reader,
-    pub(crate) waiters: CachePadded<Mutex<Waiters>>,
+    pub(crate) waiters: Waiters<Parker>,
     /// Those a leader is about to wake.
-    pub(crate) served: Mutex<Vec<(u64, Arc<Parker>)>>,
+    pub(crate) served: Mutex<Vec<(u64, Parker)>>,
     /// The header as it is in the file.
     pub(crate) header: Mutex<Header>,
     /// Signalled at each checkpoint.
@@ -206,7 +207,7 @@ impl Log {
             writer: CachePadded::new(Mutex::new(Writer::new())),
             behind: Behind::default(),
             reader: Reader::default(),
-            waiters: CachePadded::default(),
+            waiters: Waiters::new(),
             served: Mutex::new(Vec::new()),
             header: Mutex::new(header),
             room: Mutex::new(()),
