@@ -222,10 +222,10 @@ const PARKED: u64 = 1 << 17;
 const WOKEN: u64 = 1 << 18;
 const VERSION_SHIFT: u32 = 19;
 const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
-/// Looks at the latch before sleeping. The pause between them doubles up to `PAUSES_MAX`: some microseconds in all, which is
-/// what most holds take, and less than putting a thread to sleep and waking it.
+/// Looks at the latch before sleeping. The pause between them doubles up to `PAUSES_MAX`: 5 to 15 microseconds in all, more than
+/// most holds take, and about what it costs to put a thread to sleep and wake it.
 const LOOKS: u32 = 9;
-const PAUSES_MAX: u32 = 32;
+const PAUSES_MAX: u32 = 128;
 const WANTS_SHARED: ParkToken = ParkToken(0);
 const WANTS_EXCLUSIVE: ParkToken = ParkToken(1);
 
