@@ -65,12 +65,6 @@ impl Parker {
     }
 }
 
-impl PartialEq for Parker {
-    fn eq(&self, other: &Parker) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
-}
-
 thread_local! {
     static PARKER: Parker = Parker(Arc::new(ParkedThread {
         state: AtomicU32::new(WAITING),
@@ -177,7 +171,7 @@ impl Log {
             }
             self.check_poison()?;
             parker.0.state.store(WAITING, Ordering::Relaxed);
-            let told = match self.waiters.lead_or_join(thread_no(), lsn.0, &parker) {
+            let told = match self.waiters.lead_or_join(thread_no(), lsn.0, parker.clone()) {
                 true => LEAD,
                 false => {
                     let start = Instant::now();

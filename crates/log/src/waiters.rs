@@ -1,7 +1,9 @@
 //! Who waits for a sync, and who makes the next one: in shards, so that those who join do not wait for each other.
 //!
-//! At most one thread leads. Who finds a leader joins a shard and looks once more, as the leader may just have ended: it looks
-//! through the shards after it has said so. So one of the two sees the other, and nobody is left behind without a leader.
+//! At most one thread leads. Who finds a leader joins a shard, under the mutex under which it looked. A leader looks through the
+//! shards once more after it has said that its lead ends: so one of the two sees the other, and nobody is left behind without a
+//! leader. Who has joined is told once, and waits for that: what is told late would be taken for an answer to what it waits for
+//! next.
 
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
@@ -16,13 +18,13 @@ const SHARDS: usize = 2;
 /// An LSN that is waited for, and who waits.
 type Waiting<P> = (u64, P);
 
-/// Those who wait, each known by a `P` of its own.
+/// Those who wait; a `P` each, by which it is told.
 pub(crate) struct Waiters<P> {
     leader: CachePadded<AtomicBool>,
     shards: [CachePadded<Mutex<Vec<Waiting<P>>>>; SHARDS],
 }
 
-impl<P: Clone + PartialEq> Waiters<P> {
+impl<P> Waiters<P> {
     pub(crate) fn new() -> Waiters<P> {
         Waiters {
             leader: CachePadded::new(AtomicBool::new(false)),
@@ -42,19 +44,15 @@ impl<P: Clone + PartialEq> Waiters<P> {
             && self.leader.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Whether the caller, thread number `thread`, leads. Else it has joined with `lsn`, and will be told.
-    pub(crate) fn lead_or_join(&self, thread: usize, lsn: u64, me: &P) -> bool {
-        if self.take_lead() {
-            return true;
-        }
-        let no = thread % SHARDS;
-        self.shard(no, |waiting| waiting.push((lsn, me.clone())));
-        if !self.take_lead() {
-            return false;
-        }
-        // Nobody else has taken it out: only who leads does.
-        self.shard(no, |waiting| waiting.retain(|w| w.1 != *me));
-        true
+    /// Whether the caller, thread number `thread`, leads. Else it has joined with `lsn`, and will be told, once.
+    pub(crate) fn lead_or_join(&self, thread: usize, lsn: u64, me: P) -> bool {
+        self.shard(thread % SHARDS, |waiting| {
+            let leads = self.take_lead();
+            if !leads {
+                waiting.push((lsn, me));
+            }
+            leads
+        })
     }
 
     /// The caller's lead ends. Moves those for whom `is_served` holds to `served`; the next leader, if anybody is left.
@@ -73,7 +71,7 @@ impl<P: Clone + PartialEq> Waiters<P> {
                 return Some(next);
             }
             self.leader.store(false, Ordering::SeqCst);
-            // Whoever joined before that, and after its shard was looked at, believes that there is a leader.
+            // Whoever joined after its shard was looked at may have found us leading still.
             if (0..SHARDS).all(|no| self.shard(no, |waiting| waiting.is_empty())) || !self.take_lead() {
                 return None;
             }
@@ -96,14 +94,8 @@ mod loom_tests {
 
     impl Cell {
         fn tell(&self, told: u32) {
-            self.0.store(told, Ordering::Release);
+            assert_eq!(self.0.swap(told, Ordering::AcqRel), WAITING, "who has joined is told once");
             self.1.unpark();
-        }
-    }
-
-    impl PartialEq for Cell {
-        fn eq(&self, other: &Cell) -> bool {
-            Arc::ptr_eq(&self.0, &other.0)
         }
     }
 
@@ -127,7 +119,8 @@ mod loom_tests {
             let lsn = self.end.fetch_add(1, Ordering::AcqRel) + 1;
             let cell = Cell(Arc::new(AtomicU32::new(WAITING)), loom::thread::current());
             if self.durable.load(Ordering::Acquire) < lsn {
-                if self.waiters.lead_or_join(thread, lsn, &cell) {
+                if self.waiters.lead_or_join(thread, lsn, cell.clone()) {
+                    assert_eq!(cell.0.swap(LEAD, Ordering::AcqRel), WAITING, "who leads has not joined");
                     self.lead();
                 } else {
                     loop {
