@@ -262,7 +262,25 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
 
 int ha_myriad::delete_table(const char *path) { return myriad_drop(myriad_name(path), ha_thd()); }
 
+/* After a crash in a copying ALTER the server's log of DDL gives the copy its name. It asks the engine that holds the
+   partitions, which has no such table, where it should ask its own handler of partitioned tables: this does what that
+   does, and is begun anew after another crash. */
+int ha_myriad::rename_partitions(const char *from, const char *to) {
+  std::vector<std::string> endings;
+  const myriad_status status = myriad_list_partitions(myriad_name(from), &endings);
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  for (const std::string &ending : endings)
+    if (int error = rename_table((from + ending).c_str(), (to + ending).c_str())) return error;
+  const bool failed =
+      my_rename((std::string(from) + ".par").c_str(), (std::string(to) + ".par").c_str(), MYF(MY_WME | ME_ERROR_LOG));
+  return failed ? my_errno : 0;
+}
+
 int ha_myriad::rename_table(const char *from, const char *to) {
+  myriad_status status = myriad_drop_lost_backup(from);
+  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  if (myriad_is_partitioned_in_recovery(from)) return rename_partitions(from, to);
+  if (myriad_was_renamed_before_recovery(from, to)) return 0;
   std::string old_name = myriad_name(from), new_name = myriad_name(to);
   if (!same_folder(from, to) && !has_folder(to)) return HA_ERR_GENERIC;
   /* A copying ALTER with RENAME: the copy takes the place of a table of another name. A partition never does: foreign
@@ -278,12 +296,11 @@ int ha_myriad::rename_table(const char *from, const char *to) {
   if (myriad_is_partition(old_name) && !myriad_is_partition(new_name) &&
       alters_partitions(ha_thd(), ALTER_PARTITION_CONVERT_OUT)) {
     if (int error = check_partitions_of(ha_thd()->lex->query_tables)) return error;
-    const myriad_status status = forget_definition(old_name);
+    status = forget_definition(old_name);
     if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   }
-  myriad_status status =
-      myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
-                          myriad::made_up_prefix(own).c_str(), myriad::made_up_prefix(new_name).c_str());
+  status = myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
+                               myriad::made_up_prefix(own).c_str(), myriad::made_up_prefix(new_name).c_str());
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */

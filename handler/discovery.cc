@@ -11,6 +11,8 @@ namespace {
 
 /* Position of the last upgrade's server version in an image (see TABLE_SHARE::init_from_binary_frm_image). */
 constexpr size_t FRM_SERVER_VERSION = 51;
+/* Between a table's name and that of its partition. */
+constexpr const char *PARTITION = "#P#";
 
 void append_text(void *arg, const char *text, size_t length) { static_cast<std::string *>(arg)->append(text, length); }
 
@@ -132,6 +134,21 @@ std::atomic<bool> recovery_done{false};
 /* A table with children that the server's log of DDL has dropped and whose copy has not got its name yet. */
 std::string recovered_drop;
 
+struct Partitions {
+  std::string prefix;
+  std::vector<std::string> endings;
+};
+
+bool note_partition(void *arg, const char *table, size_t length) {
+  auto *found = static_cast<Partitions *>(arg);
+  const std::string name(table, length);
+  if (!name.compare(0, found->prefix.size(), found->prefix))
+    found->endings.push_back(name.substr(found->prefix.size() - strlen(PARTITION)));
+  return true;
+}
+
+bool has_par_file(const std::string &path) { return !my_access((path + ".par").c_str(), F_OK); }
+
 bool note_copy(void *arg, const char *table, size_t length) {
   const std::string name(table, length);
   if (!name.compare(0, strlen("#sql-alter"), "#sql-alter"))
@@ -165,6 +182,40 @@ std::string myriad_replaced_in_recovery() {
   std::string name;
   if (!recovery_done) name.swap(recovered_drop);
   return name;
+}
+
+bool myriad_is_partitioned_in_recovery(const char *path) {
+  const std::string name = myriad_name(path);
+  return !recovery_done && myriad::is_stand_in(name) && has_par_file(path) &&
+         !myriad_table_exists(myriad_core, name.c_str());
+}
+
+bool myriad_was_renamed_before_recovery(const char *from, const char *to) {
+  const std::string old_name = myriad_name(from), new_name = myriad_name(to);
+  return !recovery_done && myriad_is_partition(old_name) && myriad_is_partition(new_name) &&
+         !myriad_table_exists(myriad_core, old_name.c_str()) && myriad_table_exists(myriad_core, new_name.c_str());
+}
+
+myriad_status myriad_list_partitions(const std::string &name, std::vector<std::string> *endings) {
+  const size_t slash = name.find('/');
+  Partitions found{name.substr(slash + 1) + PARTITION, {}};
+  const myriad_status status = myriad_list_tables(myriad_core, name.substr(0, slash).c_str(), note_partition, &found);
+  endings->swap(found.endings);
+  return status;
+}
+
+myriad_status myriad_drop_lost_backup(std::string path) {
+  static const std::string copy = "#sql-alter", backup = "#sql-backup";
+  const size_t at = path.rfind(FN_LIBCHAR) + 1;
+  if (recovery_done || path.compare(at, copy.size(), copy)) return MYRIAD_OK;
+  path.replace(at, copy.size(), backup);
+  if (has_par_file(path)) return MYRIAD_OK;
+  const std::string name = myriad_name(path.c_str());
+  std::vector<std::string> endings;
+  myriad_status status = myriad_list_partitions(name, &endings);
+  for (size_t i = 0; status == MYRIAD_OK && i < endings.size(); i++)
+    status = myriad_drop_table(myriad_core, (name + endings[i]).c_str());
+  return status;
 }
 
 int myriad_drop(const std::string &name, THD *thd) {

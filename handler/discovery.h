@@ -3,6 +3,7 @@
 #define MYRIAD_DISCOVERY_H
 #include "server.h"
 #include <string>
+#include <vector>
 
 /* 0, or a handler error; refused where another table refers to it. */
 int myriad_drop(const std::string &name, THD *thd);
@@ -19,4 +20,13 @@ void myriad_end_ddl_recovery();
 /* While it is: the table, dropped already, whose place the copy takes that is renamed next; empty if there is none with
    children. */
 std::string myriad_replaced_in_recovery();
+/* The same: whether this is a partitioned table's copy, or the table that a copy has put aside. */
+bool myriad_is_partitioned_in_recovery(const char *path);
+/* The same: whether this is a partition that had its new name already when the crash came. */
+bool myriad_was_renamed_before_recovery(const char *from, const char *to);
+/* What follows the table's name in those of its partitions. */
+myriad_status myriad_list_partitions(const std::string &name, std::vector<std::string> *endings);
+/* The same: drops partitions that were put aside before the copy at this path gets its name. With their .par file the
+   server drops them itself; a crash before that had come to its new name leaves them to us. */
+myriad_status myriad_drop_lost_backup(std::string path);
 #endif

@@ -178,6 +178,7 @@ private:
   void set_cursor_options();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
+  int rename_partitions(const char *from, const char *to);
   bool is_in_foreign_key(const Field &);
   bool may_become_null(const Field &);
   bool rebuilds(const TABLE *altered, const Alter_inplace_info *) const;

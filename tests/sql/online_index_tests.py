@@ -433,8 +433,9 @@ def test_crashes(_where):
         expect("a crash found it unfinished", 1 in ends, True)
 
 
-# Phases of an ALTER in place in the server's log of DDL: it changes the table, has changed it.
-BEGUN, DONE = 3, 2
+# Phases of ALTER TABLE in the server's log of DDL: in place it changes the table, has changed it; a copy is complete, the
+# old table is put aside.
+BEGUN, DONE, COPIED, ASIDE = 3, 2, 6, 7
 SPACES = "SELECT COUNT(*) FROM information_schema.MYRIAD_TABLESPACES"
 
 
@@ -451,6 +452,15 @@ def test_crashes_at_the_end(_where):
                                      ("KILL_AT", "/p.frm", True)]:
                 # What changes nothing in the engine is known to be done when the server has noted it.
                 done = done and not (moment == "KILL_BEFORE_PHASE" and change.startswith("RENAME"))
+                crash_at_the_end(where, killer, empty, change, partitions, {moment: str(at)}, done)
+        copies = [("MODIFY a BIGINT", by_hash), ("REMOVE PARTITIONING", by_hash), (by_hash, ""), ("PARTITION BY HASH (id) PARTITIONS 2", by_hash)]
+        for change, partitions in copies:
+            moments = [("KILL_BEFORE_PHASE", COPIED, False), ("KILL_AT_PHASE", COPIED, True), ("KILL_AT_PHASE", ASIDE, True)]
+            if partitions:
+                moments.append(("KILL_AT", "#sql-backup", True))
+            if "REMOVE" not in change:
+                moments.append(("KILL_AT", "/p.par", True))
+            for moment, at, done in moments:
                 crash_at_the_end(where, killer, empty, change, partitions, {moment: str(at)}, done)
 
 
@@ -469,7 +479,6 @@ def crash_at_the_end(where, killer, empty, change, partitions, moment, done):
     rows(c, f"CREATE TABLE p (id INT PRIMARY KEY, a INT NOT NULL, b INT, KEY b (b)) TABLESPACE_PER='TABLE' {partitions}")
     rows(c, "INSERT INTO p SELECT seq, seq, seq FROM seq_1_to_100")
     before = rows(c, "SHOW CREATE TABLE p")[0][1]
-    there = rows(c, SPACES)
     killer.restart(where, **moment)
     c = where.connect(database="d")
     rows(c, "RESET MASTER")
@@ -483,7 +492,8 @@ def crash_at_the_end(where, killer, empty, change, partitions, moment, done):
     # The server leaves a .par file behind; DROP DATABASE removes it.
     left = [name for name in os.listdir(os.path.join(where.datadir, "d")) if "#sql" in name and not name.endswith(".par")]
     expect(f"{what}: left behind", left, [])
-    expect(f"{what}: tablespaces", await_spaces(c, there), there)
+    parts = rows(c, "SELECT COUNT(*) FROM information_schema.PARTITIONS WHERE table_schema = 'd' AND table_name = 'p'")[0][0]
+    expect(f"{what}: tablespaces", await_spaces(c, ((empty[0][0] + parts,),))[0][0] - empty[0][0], parts)
     logged = [log for (log, *_) in rows(c, "SHOW BINARY LOGS")]
     events = [event[5] for log in logged for event in rows(c, f"SHOW BINLOG EVENTS IN '{log}'")]
     expect(f"{what}: in the binary log", sum(f"ALTER TABLE p {change}" in event for event in events), int(done))
