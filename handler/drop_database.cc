@@ -109,14 +109,17 @@ void keep_database(const char *path) {
   if (made >= 0) my_close(made, MYF(0));
 }
 
-/* A start that finishes an ALTER in place of a partitioned table leaves the .par file of its new definition behind, and
-   the server does not remove such files with the folder. */
+/* A start leaves the .par file of a partitioned table behind whose new definition it finishes in place, or whose
+   creation it undoes, and the server does not remove such files with the folder. */
 void remove_leftovers(const char *path) {
+  const std::string folder = std::string(path) + FN_LIBCHAR;
   MY_DIR *files = my_dir(path, MYF(0));
   for (size_t i = 0; files && i < files->number_of_files; i++) {
     const std::string name = files->dir_entry[i].name;
-    if (name.compare(0, 4, "#sql") || name.size() < 4 || name.compare(name.size() - 4, 4, ".par")) continue;
-    my_delete((std::string(path) + FN_LIBCHAR + name).c_str(), MYF(MY_WME | ME_ERROR_LOG));
+    if (name.size() < 4 || name.compare(name.size() - 4, 4, ".par")) continue;
+    const std::string definition = folder + name.substr(0, name.size() - 4) + reg_ext;
+    if (!name.compare(0, 4, "#sql") || my_access(definition.c_str(), F_OK))
+      my_delete((folder + name).c_str(), MYF(MY_WME | ME_ERROR_LOG));
   }
   my_dirend(files);
 }

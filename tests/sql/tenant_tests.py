@@ -691,6 +691,9 @@ def test_drop_database(where):
     rows(c, "CREATE VIEW tmpl.w AS SELECT * FROM tmpl.t2")
     rows(c, "CREATE SEQUENCE tmpl.s")
     rows(c, "CREATE TABLE tmpl.p (a INT) PARTITION BY HASH(a) PARTITIONS 3")
+    # Of a partitioned table that is gone: a crash in CREATE OR REPLACE TABLE can leave that.
+    with open(os.path.join(where.datadir, "tmpl", "gone.par"), "w"):
+        pass
     rows(c, "ANALYZE TABLE tmpl.auto PERSISTENT FOR ALL")
     statistics = "SELECT (SELECT COUNT(*) FROM mysql.table_stats WHERE db_name='tmpl') + " \
                  "(SELECT COUNT(*) FROM mysql.column_stats WHERE db_name='tmpl')"
