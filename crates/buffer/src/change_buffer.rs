@@ -292,6 +292,11 @@ impl ChangeBuffer {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
+    /// Whether a page of the tablespace has changes. Looks at all that have: not for hot paths.
+    pub fn has_of(&self, space: SpaceId) -> bool {
+        (0..SHARDS).any(|no| self.lock(no).pages.keys().any(|id| id.space == space))
+    }
+
     /// Start of the first and end of the last change of the page.
     pub fn range_of(&self, id: PageId) -> Option<(Lsn, Lsn)> {
         self.shard(id).pages.get(&id).map(|changes| (changes.first, changes.last))
@@ -351,8 +356,9 @@ impl BufferPool {
             return None;
         }
         let shard = buffer.shard(id);
-        // Under the lock: whoever brings the page in, or forgets the changes of a dropped tablespace, comes to it after this.
-        if self.is_resident(id) || self.spaces().was_dropped(id.space) {
+        // Under the lock: whoever brings the page in, forgets the changes of a dropped tablespace, or gives up one of which there are
+        // none, comes to it after this.
+        if self.is_resident(id) || self.spaces().was_dropped(id.space) || self.spaces().has_missed(id.space) {
             return None;
         }
         let (room, given) = match shard.pages.get(&id) {

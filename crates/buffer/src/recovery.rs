@@ -17,12 +17,12 @@ use crate::ops::{replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::page::{self, page_lsn, set_page_lsn, PageKind};
-use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
+use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What analysis found.
@@ -97,7 +97,7 @@ const ATTEMPTS_QUIET: u32 = 10;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pages a background worker takes at a time.
 const WORKER_PAGES: usize = 32;
-/// Tablespaces named in one line of the error log.
+/// Tablespaces named in one line of the error log, and those of which one kind of line tells singly.
 const TOLD_MAX: usize = 20;
 
 /// Pages that recovery has still to redo.
@@ -105,8 +105,10 @@ pub(crate) struct Pending {
     count: AtomicUsize,
     failed_count: AtomicUsize,
     pages: Box<[PendingShard]>,
-    failed: Mutex<HashMap<PageId, Error>>,
+    failed: Mutex<BTreeMap<PageId, Error>>,
     order: Mutex<Order>,
+    /// All pages that recovery found, by tablespace: sorted when one is asked for.
+    by_space: OnceLock<Vec<PageId>>,
     /// End of the log that recovery found.
     recovered_end: AtomicU64,
     /// Whether every tablespace can be asked for, so that redo may be driven from here.
@@ -122,9 +124,22 @@ struct Order {
     /// Next for the background workers.
     next: usize,
     /// Pages to be tried again, and how often they failed.
-    again: Vec<(PageId, u32)>,
-    /// Tablespaces whose files are waited for, which the error log has heard.
-    told: HashSet<SpaceId>,
+    again: VecDeque<(PageId, u32)>,
+    /// Tablespaces whose files are waited for.
+    waiting: HashSet<SpaceId>,
+    /// Of so many the error log has heard.
+    waiting_told: usize,
+    /// Tablespaces given up in this run, and of how many the error log has heard.
+    given_up: usize,
+    given_up_told: usize,
+}
+
+/// Pages for a worker.
+struct RedoWork {
+    /// With how often each failed.
+    pages: Vec<(PageId, u32)>,
+    /// They are tried for the first time.
+    is_first: bool,
 }
 
 impl Pending {
@@ -135,6 +150,7 @@ impl Pending {
             pages: (0..PENDING_SHARDS).map(|_| Mutex::default()).collect(),
             failed: Mutex::default(),
             order: Mutex::default(),
+            by_space: OnceLock::new(),
             recovered_end: AtomicU64::new(0),
             started: AtomicBool::new(false),
         }
@@ -180,10 +196,11 @@ impl Pending {
         self.len() != 0 && self.shard(id).lock().contains_key(&id)
     }
 
-    fn remove(&self, id: PageId) {
-        if self.shard(id).lock().remove(&id).is_some() {
-            self.count.fetch_sub(1, Ordering::AcqRel);
-        }
+    /// Whether it was still to be redone.
+    fn remove(&self, id: PageId) -> bool {
+        let was_there = self.shard(id).lock().remove(&id).is_some();
+        self.count.fetch_sub(usize::from(was_there), Ordering::AcqRel);
+        was_there
     }
 
     /// The page begins a new life: its records and its failure no longer matter.
@@ -196,25 +213,35 @@ impl Pending {
         }
     }
 
+    /// Those of the pages that recovery found which are of this tablespace.
+    fn pages_of(&self, space: SpaceId) -> &[PageId] {
+        let all = self.by_space.get_or_init(|| {
+            let mut all: Vec<PageId> = self.order.lock().list.iter().map(|&(_, id)| id).collect();
+            all.sort_unstable();
+            all
+        });
+        let from = all.partition_point(|id| id.space < space);
+        &all[from..from + all[from..].partition_point(|id| id.space == space)]
+    }
+
+    /// Whether recovery has pages of the tablespace still to redo.
+    fn awaits(&self, space: SpaceId) -> bool {
+        self.len() != 0 && self.pages_of(space).iter().any(|&id| self.contains(id))
+    }
+
     /// The tablespace is gone, or given up. Tells how many pages of it were to be redone.
     pub fn forget_space(&self, space: SpaceId) -> usize {
         if self.failed_count.load(Ordering::Acquire) != 0 {
             let mut failed = self.failed.lock();
-            failed.retain(|id, _| id.space != space);
+            let page = |no| PageId::new(space, PageNo(no));
+            let of_space: Vec<PageId> = failed.range(page(0)..=page(u32::MAX)).map(|(&id, _)| id).collect();
+            of_space.iter().for_each(|id| drop(failed.remove(id)));
             self.failed_count.store(failed.len(), Ordering::Release);
         }
-        let mut forgotten = 0;
         if self.len() == 0 {
-            return forgotten;
+            return 0;
         }
-        for shard in &self.pages {
-            let mut pages = shard.lock();
-            let before = pages.len();
-            pages.retain(|id, _| id.space != space);
-            forgotten += before - pages.len();
-            self.count.fetch_sub(before - pages.len(), Ordering::AcqRel);
-        }
-        forgotten
+        self.pages_of(space).iter().filter(|&&id| self.remove(id)).count()
     }
 
     /// The page is lost, and the page in its place dirty: every use of it will give `error`.
@@ -236,8 +263,8 @@ impl Pending {
     /// What there is of the tablespace may stay for long: keeps no more of the log in memory than it needs. Number of pages.
     fn keep_alone(&self, space: SpaceId) -> usize {
         let mut count = 0;
-        for shard in &self.pages {
-            for (_, redo) in shard.lock().iter_mut().filter(|(id, _)| id.space == space) {
+        for &id in self.pages_of(space) {
+            if let Some(redo) = self.shard(id).lock().get_mut(&id) {
                 *redo = Arc::new(redo.alone());
                 count += 1;
             }
@@ -247,7 +274,7 @@ impl Pending {
 
     /// The page cannot be redone yet: behind the others that wait, so that each has its turn.
     fn again(&self, id: PageId, failures: u32) {
-        self.order.lock().again.insert(0, (id, failures));
+        self.order.lock().again.push_back((id, failures));
     }
 
     /// The oldest record not yet redone bounds the checkpoint.
@@ -272,23 +299,51 @@ impl Pending {
         order.list.get(order.floor).map(|&(_, id)| id)
     }
 
-    /// Pages for a worker, oldest first, with how often each failed.
-    fn take_work(&self, max: usize) -> Vec<(PageId, u32)> {
+    /// Pages for a worker, oldest first.
+    fn take_work(&self, max: usize) -> RedoWork {
         let mut order = self.order.lock();
-        let mut work = Vec::new();
-        while work.len() < max {
+        let mut pages = Vec::new();
+        while pages.len() < max {
             let Some(&(_, id)) = order.list.get(order.next) else { break };
             order.next += 1;
             if self.contains(id) {
-                work.push((id, 0));
+                pages.push((id, 0));
             }
         }
-        while work.is_empty() && !order.again.is_empty() {
-            let keep = order.again.len().saturating_sub(max);
-            work = order.again.split_off(keep);
-            work.retain(|&(id, _)| self.contains(id));
+        let is_first = !pages.is_empty();
+        while pages.is_empty() && !order.again.is_empty() {
+            let some = order.again.len().min(max);
+            pages.extend(order.again.drain(..some).filter(|&(id, _)| self.contains(id)));
         }
-        work
+        RedoWork { pages, is_first }
+    }
+
+    /// A tablespace whose file is waited for. Whether it is a new one, and whether the error log is to hear of it alone.
+    fn wait_for(&self, space: SpaceId) -> (bool, bool) {
+        let order = &mut *self.order.lock();
+        let is_new = order.waiting.insert(space);
+        (is_new, is_new && told_singly(order.waiting.len(), &mut order.waiting_told))
+    }
+
+    /// A tablespace is given up. Whether the error log is to hear of it alone.
+    fn note_given_up(&self) -> bool {
+        let order = &mut *self.order.lock();
+        order.given_up += 1;
+        told_singly(order.given_up, &mut order.given_up_told)
+    }
+
+    /// How many tablespaces are waited for and were given up, of those that were not told of singly: none unless they have become
+    /// twice as many since this was asked for, or `at_rest`.
+    fn not_told(&self, at_rest: bool) -> (Option<usize>, Option<usize>) {
+        let order = &mut *self.order.lock();
+        let more = |now: usize, told: &mut usize| {
+            let due = now >= *told * 2 || at_rest && now > *told;
+            (due && now > TOLD_MAX).then(|| {
+                *told = now;
+                now
+            })
+        };
+        (more(order.waiting.len(), &mut order.waiting_told), more(order.given_up, &mut order.given_up_told))
     }
 
     fn install(&self, analysis: Analysis, end: Lsn) {
@@ -303,6 +358,15 @@ impl Pending {
         order.sort_unstable();
         *self.order.lock() = Order { list: order, ..Order::default() };
     }
+}
+
+/// Whether the one that makes them `now` is among the few of which a line of its own tells.
+fn told_singly(now: usize, told: &mut usize) -> bool {
+    let singly = now <= TOLD_MAX;
+    if singly {
+        *told = now;
+    }
+    singly
 }
 
 /// The log, sorted by page.
@@ -452,35 +516,62 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Redoes up to `max` pages that nobody has fixed yet, oldest first. Returns how many were settled, one way or the
-    /// other: 0 when recovery is complete, or when none of those tried can be read for now. Background workers and
-    /// simulations call this.
+    /// Redoes up to `max` pages that nobody has fixed yet, oldest first, and more where none of these can be read for now. Returns how
+    /// many were settled, one way or the other: 0 when recovery is complete, or when none of those tried can be read for now.
+    /// Background workers and simulations call this.
     pub fn redo_some(&self, max: usize) -> usize {
-        self.redo_batch(max).0
+        let settled = self.redo_batch(max).0;
+        self.report_files(settled == 0);
+        settled
     }
 
     /// As [`BufferPool::redo_some`]; also whether it ended because no frame became free.
     fn redo_batch(&self, max: usize) -> (usize, bool) {
-        let mut work = self.pending.take_work(max);
-        work.sort_unstable();
-        let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
-        self.load_batch(&ids, USAGE_COLD);
-        let mut exhausted = false;
-        for &(id, failures) in &work {
-            if !self.pending.contains(id) {
-                continue;
+        loop {
+            let RedoWork { pages: mut work, is_first } = self.pending.take_work(max);
+            work.sort_unstable();
+            let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
+            self.load_batch(&ids, USAGE_COLD);
+            let mut exhausted = false;
+            for &(id, failures) in &work {
+                if !self.pending.contains(id) {
+                    continue;
+                }
+                if exhausted {
+                    // Each would wait as long again.
+                    self.pending.again(id, failures);
+                    continue;
+                }
+                if let Err(error) = self.fix_shared(id) {
+                    exhausted = error == Error::BufferPoolExhausted;
+                    self.redo_failed(id, failures, error);
+                }
             }
-            if exhausted {
-                // Each would wait as long again.
-                self.pending.again(id, failures);
-                continue;
-            }
-            if let Err(error) = self.fix_shared(id) {
-                exhausted = error == Error::BufferPoolExhausted;
-                self.redo_failed(id, failures, error);
+            let settled = work.iter().filter(|w| !self.pending.contains(w.0)).count();
+            // Those of files that are there need not wait until the others are tried again.
+            if settled != 0 || exhausted || !is_first || self.background.is_stopping() {
+                return (settled, exhausted);
             }
         }
-        (work.iter().filter(|w| !self.pending.contains(w.0)).count(), exhausted)
+    }
+
+    /// Tells of tablespaces that are waited for or were given up, where they are too many for a line each.
+    fn report_files(&self, at_rest: bool) {
+        let (waiting, given_up) = self.pending.not_told(at_rest);
+        if let Some(n) = waiting {
+            let text = format!(
+                "recovery: pages of {n} tablespaces cannot be redone yet, the checkpoint waits for their files. The first \
+                 {TOLD_MAX} have been named; the tablespace check names all"
+            );
+            self.report(Level::Warning, &text);
+        }
+        if let Some(n) = given_up {
+            let text = format!(
+                "recovery: the log has no more room, pages of {n} tablespaces are not redone. The first {TOLD_MAX} have been \
+                 named. Their files are too old from now on, also if they come back: restore a backup, or drop their tables"
+            );
+            self.report(Level::Error, &text);
+        }
     }
 
     fn redo_failed(&self, id: PageId, failures: u32, error: Error) {
@@ -528,8 +619,9 @@ impl BufferPool {
     /// Then it is given up, unless the file was there before: pages changed in memory wait for it, too.
     fn await_file(&self, id: PageId, failures: u32, error: &Error) {
         let space = id.space;
-        if self.pending.order.lock().told.insert(space) {
-            let pages = self.pending.keep_alone(space);
+        let (is_new, is_told) = self.pending.wait_for(space);
+        let pages = if is_new { self.pending.keep_alone(space) } else { 0 };
+        if is_told {
             let text = format!(
                 "recovery: {pages} pages of tablespace {space} cannot be redone yet, the checkpoint waits for the file: \
                  {error}. If it is put back before the log is full, nothing is lost"
@@ -537,16 +629,22 @@ impl BufferPool {
             self.report(Level::Warning, &text);
         }
         let may_go = self.log().is_short() && space != SpaceId::SYSTEM && space != SpaceId::UNDO;
+        let give_up = || {
+            let end = self.pending.recovered_end();
+            self.spaces().give_up(space, end, &|| self.changes.has_of(space))
+        };
         // In this order: a checkpoint that passes the records has the note.
-        if !may_go || !self.spaces().give_up(space, self.pending.recovered_end()) {
+        if !may_go || !give_up() {
             return self.pending.again(id, failures + 1);
         }
         let pages = self.pending.forget_space(space);
-        let text = format!(
-            "recovery: {pages} pages of tablespace {space} are not redone, the log has no more room: {error}. Its file is \
-             too old from now on, also if it comes back: restore a backup, or drop its tables"
-        );
-        self.report(Level::Error, &text);
+        if self.pending.note_given_up() {
+            let text = format!(
+                "recovery: {pages} pages of tablespace {space} are not redone, the log has no more room: {error}. Its file is \
+                 too old from now on, also if it comes back: restore a backup, or drop its tables"
+            );
+            self.report(Level::Error, &text);
+        }
     }
 
     /// Gives a page up that cannot be brought back, now that it has been tried once more: a page that says so takes its
@@ -597,10 +695,9 @@ impl BufferPool {
         Ok(Some(error))
     }
 
-    /// Whether recovery has pages of this tablespace still to redo. Looks at all that are left: not for hot paths.
+    /// Whether recovery has pages of this tablespace still to redo.
     pub fn awaits_redo(&self, space: SpaceId) -> bool {
-        self.pending.len() != 0
-            && self.pending.pages.iter().any(|shard| shard.lock().keys().any(|id| id.space == space))
+        self.pending.awaits(space)
     }
 
     /// Redoes everything left in threads of its own (in this call without background threads). To be called once the
@@ -637,20 +734,21 @@ impl BufferPool {
         let mut last_report = Instant::now();
         loop {
             let rounds = self.pending.len().div_ceil(WORKER_PAGES);
-            let mut settled = 0;
+            let (mut settled, mut ended) = (0, false);
             for _ in 0..rounds {
                 let (pages, exhausted) = self.redo_batch(WORKER_PAGES);
                 settled += pages;
-                if exhausted {
-                    return;
+                ended = exhausted;
+                if ended {
+                    break;
                 }
                 if last_report.elapsed() >= Duration::from_secs(5) {
                     last_report = Instant::now();
                     self.report(Level::Info, &format!("recovery: {} pages left to redo", self.pending.len()));
                 }
             }
-            if settled == 0 {
-                return;
+            if settled == 0 || ended {
+                return self.report_files(true);
             }
         }
     }

@@ -293,3 +293,68 @@ fn a_file_in_use_is_waited_for() {
     assert_eq!((read(&rig.pool, id(1)), rig.pool.stats().checkpoint_age), (Ok(7), 0));
     assert_eq!(read(&rig.pool, id(2)), Ok(5));
 }
+
+/// So are changes of pages that are not in memory.
+#[test]
+fn a_file_with_buffered_changes_is_waited_for() {
+    let config = small(48);
+    let rig = open(crashed(&config), &config).unwrap();
+    assert_eq!(read(&rig.pool, id(2)), Ok(0));
+    rig.pool.spaces().set_max_open_files(1);
+    rig.pool.spaces().create(space(2), &path(2), uuid(2), Lsn(0)).unwrap();
+    let mut others = 1..;
+    let change = loop {
+        init(&rig.pool, PageId::new(space(2), PageNo(others.next().unwrap())));
+        while rig.pool.stats().dirty_pages > 0 {
+            rig.pool.step_background().unwrap();
+        }
+        if let Some(change) = rig.pool.buffer_change(id(2), 8, 0) {
+            break change;
+        }
+    };
+    let mut payload = vec![AT as u8];
+    payload.extend_from_slice(&5u64.to_le_bytes());
+    const WRITE: u8 = 1;
+    Mtr::start(&rig.pool).unwrap().commit_buffering(change, WRITE, &payload).unwrap();
+    rename(&rig.sim, "a.myr", "away");
+    fill_log(&rig, 1);
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!((rig.pool.stats().pending_redo_pages, rig.pool.stats().change_buffer_pages), (1, 1));
+    rename(&rig.sim, "away", "a.myr");
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!((read(&rig.pool, id(1)), read(&rig.pool, id(2))), (Ok(7), Ok(5)));
+    assert_eq!(rig.pool.stats().checkpoint_age, 0);
+}
+
+/// A restore that forgot a folder: the others are redone first, and the error log stays readable.
+#[test]
+fn many_missing_files_keep_nobody_waiting() {
+    let config = small(48);
+    let rig = rig::create(5, &config);
+    init(&rig.pool, id(1));
+    for no in 10..10 + SPACES {
+        rig.pool.spaces().create(space(no), &path(no), uuid(no), Lsn(0)).unwrap();
+        init(&rig.pool, page(no));
+    }
+    rig.pool.checkpoint_now().unwrap();
+    (10..10 + SPACES).for_each(|no| write(&rig.pool, page(no), 3).unwrap());
+    write(&rig.pool, id(1), 7).unwrap();
+    rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+    let sim = rig.sim.crash(5);
+    drop(rig);
+    (10..10 + SPACES).for_each(|no| sim.remove_file(&in_folder(&path(no))).unwrap());
+    let rig = open(sim, &config).unwrap();
+    (10..10 + SPACES).for_each(|no| rig.pool.spaces().register(space(no), &path(no), Some(uuid(no))));
+    assert_eq!(rig.pool.stats().pending_redo_pages, u64::from(SPACES) + 1);
+    assert_eq!(rig.pool.redo_some(8), 1, "the one that is there");
+    let lines = |text: &str| rig.messages.lock().unwrap().iter().filter(|m| m.1.contains(text)).count();
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!(lines("pages of tablespace"), 20);
+    assert_eq!(lines(&format!("pages of {SPACES} tablespaces cannot be redone yet")), 1);
+    fill_log(&rig, 1);
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!((rig.pool.stats().pending_redo_pages, rig.pool.stats().checkpoint_age), (0, 0));
+    assert_eq!(lines("1 pages of tablespace"), 40);
+    assert_eq!(lines(&format!("pages of {SPACES} tablespaces are not redone")), 1);
+    assert!(rig.messages.lock().unwrap().len() < 60);
+}

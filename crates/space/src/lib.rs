@@ -32,7 +32,7 @@ mod tests;
 
 pub use header::{SpaceHeader, FORMAT_VERSION, HEADER_READ_BYTES, OFF_FREE_USE};
 pub use names::NamesHeld;
-pub use registry::{Resolver, SpaceRegistry};
+pub use registry::{InUse, Resolver, SpaceRegistry};
 pub use space::Space;
 
 /// A tablespace's or data directory's name, unique over all.

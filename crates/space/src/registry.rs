@@ -22,6 +22,9 @@ const BATCH_PART: usize = 8;
 /// Answers what the catalog says of a tablespace: its path under `#myriad/` and its UUID; `None` if there is none.
 pub type Resolver = Box<dyn Fn(SpaceId) -> Result<Option<(String, Uuid)>> + Send + Sync>;
 
+/// Whether something waits for a tablespace's file that this room does not know of.
+pub type InUse<'a> = &'a dyn Fn() -> bool;
+
 /// Tablespaces of a shard before it looks for some to forget.
 const SWEEP_MIN: usize = 64;
 
@@ -162,27 +165,40 @@ impl SpaceRegistry {
     }
 
     /// Gives up the changes up to `lsn` that are not in the tablespace's file: it is not used from here on, nor after any
-    /// later start. False, and nothing is done, while it is in use (its file is open, or pages of it are in memory) or when
-    /// no more tablespaces can be noted.
-    pub fn give_up(&self, id: SpaceId, lsn: Lsn) -> bool {
-        self.give_up_if_unused(id, lsn) || {
+    /// later start. False, and nothing is done, while it is in use (its file is open, pages of it are in memory, or `in_use` says
+    /// so, which is asked when new use is refused already) or when no more tablespaces can be noted.
+    pub fn give_up(&self, id: SpaceId, lsn: Lsn, in_use: InUse<'_>) -> bool {
+        self.give_up_if_unused(id, lsn, in_use) || {
+            if !self.shared.missed.sweep_due() {
+                return false;
+            }
             // Of those that were dropped before a crash the note may be left.
             let gone: Vec<SpaceId> = self.shared.missed.ids().into_iter().filter(|&id| self.is_gone(id)).collect();
             gone.iter().for_each(|&id| self.forget_missed(id));
-            !gone.is_empty() && self.give_up_if_unused(id, lsn)
+            !gone.is_empty() && self.give_up_if_unused(id, lsn, in_use)
         }
     }
 
-    fn give_up_if_unused(&self, id: SpaceId, lsn: Lsn) -> bool {
+    fn give_up_if_unused(&self, id: SpaceId, lsn: Lsn, in_use: InUse<'_>) -> bool {
         let shard = self.shard(id).write();
         match shard.known.get(&id).cloned() {
             // Nobody gets hold of it before the latch is free.
-            None => self.shared.missed.add(id, lsn),
+            None => {
+                let fits = self.shared.missed.doubt(id, lsn);
+                drop(shard);
+                fits && self.shared.missed.settle(id, !in_use())
+            }
             Some(space) => {
                 drop(shard);
-                space.give_up(lsn)
+                space.give_up(lsn, in_use)
             }
         }
+    }
+
+    /// Whether its file is not to be used, as changes are missing in it.
+    #[inline]
+    pub fn has_missed(&self, id: SpaceId) -> bool {
+        self.shared.missed.has(id)
     }
 
     /// Whether the tablespace's file has all its changes. Asked also after a page of it has been read.

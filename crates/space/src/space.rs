@@ -4,6 +4,7 @@ use crate::header::{SpaceHeader, HEADER_READ_BYTES};
 use crate::missed::Missed;
 use crate::names::Names;
 use crate::open_files::OpenFiles;
+use crate::registry::InUse;
 use crate::suspects::Suspects;
 use crate::Uuid;
 use myriad_base::{Error, Lsn, PageNo, Result, SpaceId};
@@ -219,19 +220,16 @@ impl Space {
     }
 
     /// See [`crate::SpaceRegistry::give_up`].
-    pub(crate) fn give_up(&self, lsn: Lsn) -> bool {
+    pub(crate) fn give_up(&self, lsn: Lsn, in_use: InUse<'_>) -> bool {
         // Nobody opens it meanwhile.
         let slot = self.file.write();
-        if slot.is_some() || self.has_pages_in_memory() || !self.shared.missed.add(self.id, lsn) {
+        if slot.is_some() || self.has_pages_in_memory() || !self.shared.missed.doubt(self.id, lsn) {
             return false;
         }
         // Who had it open before counts the page that he brings in, and then looks whether it was given up.
         fence(Ordering::SeqCst);
-        let used = self.has_pages_in_memory();
-        if used {
-            self.shared.missed.forget(self.id);
-        }
-        !used
+        let unused = !self.has_pages_in_memory() && !in_use();
+        self.shared.missed.settle(self.id, unused)
     }
 
     /// The file's header. One that does not verify is read again a few times: a device may err once.

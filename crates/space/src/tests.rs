@@ -545,3 +545,24 @@ fn tablespaces_are_created_while_somebody_lists_them() {
     r.set_max_open_files(1);
     assert_eq!(r.open_files(), 1, "each open file is counted once");
 }
+
+/// A checkpoint while it is looked whether it is in use must not say that it was given up: a crash would make that final.
+#[test]
+fn a_file_is_noted_as_too_old_only_when_it_is_given_up() {
+    let io = disk();
+    let r = registry(&io, 10);
+    let known = create(&r, 20);
+    assert!(known.try_close() && r.get_known(SpaceId(21)).is_none());
+    for id in [20, 21].map(SpaceId) {
+        for is_used in [true, false] {
+            let before = r.missed_note();
+            let given_up = r.give_up(id, Lsn(7), &|| {
+                assert!(r.has_missed(id), "new use is refused");
+                assert_eq!(r.missed_note(), before);
+                is_used
+            });
+            assert_eq!((given_up, r.has_missed(id), r.missed_note() != before), (!is_used, !is_used, !is_used));
+        }
+    }
+    assert!(reason(known.file().err().unwrap()).contains("missed changes"));
+}
