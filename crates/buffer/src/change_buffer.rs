@@ -401,10 +401,14 @@ impl BufferPool {
         if self.changes.pages() == 0 {
             return 0;
         }
-        let mut ids = self.changes.old_pages(limit, max);
+        self.merge_pages(&mut self.changes.old_pages(limit, max))
+    }
+
+    /// As [`BufferPool::merge_old`], these pages.
+    fn merge_pages(&self, ids: &mut [PageId]) -> usize {
         ids.sort_unstable();
-        self.load_batch(&ids, USAGE_COLD);
-        for &id in &ids {
+        self.load_batch(ids, USAGE_COLD);
+        for &id in &*ids {
             if !self.changes.contains(id) {
                 continue;
             }
@@ -438,11 +442,17 @@ impl BufferPool {
     /// long.
     pub(crate) fn merge_all(&self, limit: Lsn) {
         let mut last_report = Instant::now();
-        while self.merge_old(limit, MERGE_PAGES) != 0 {
-            if last_report.elapsed() >= Duration::from_secs(5) {
-                last_report = Instant::now();
-                let left = self.changes.pages();
-                self.report(Level::Info, &format!("checkpoint: {left} pages with buffered changes left to read"));
+        let mut settled = usize::from(self.changes.pages() != 0);
+        while settled != 0 {
+            settled = 0;
+            // All, however many of the oldest cannot be read.
+            for ids in self.changes.old_pages(limit, usize::MAX).chunks_mut(MERGE_PAGES) {
+                settled += self.merge_pages(ids);
+                if last_report.elapsed() >= Duration::from_secs(5) {
+                    last_report = Instant::now();
+                    let left = self.changes.pages();
+                    self.report(Level::Info, &format!("checkpoint: {left} pages with buffered changes left to read"));
+                }
             }
         }
     }

@@ -4,7 +4,7 @@ mod rig;
 
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::random::Random;
-use myriad_base::{Error, Lsn, SpaceId};
+use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io};
 use rig::{create, id, open, small, Rig, DIR};
@@ -70,6 +70,37 @@ fn a_page_that_cannot_be_read_keeps_its_changes_and_the_checkpoint_waits() {
     rig.pool.checkpoint_now().unwrap();
     let s = rig.pool.stats();
     assert_eq!((s.change_buffer_pages, s.changes_merged, s.checkpoint_age), (0, 1, 0));
+}
+
+/// However many of the oldest pages cannot be read, the others get their changes; and they, when they can be read again.
+#[test]
+fn pages_that_cannot_be_read_hold_no_others_up() {
+    let rig = filled(11, &small(48));
+    let pool = &rig.pool;
+    pool.spaces().create(SpaceId(17), "b.myr", [8; 16], Lsn(0)).unwrap();
+    let last = PageId::new(SpaceId(17), PageNo(1));
+    let mut mtr = Mtr::start(pool).unwrap();
+    let _ = mtr.init(last, PageKind::Index).unwrap();
+    mtr.commit().unwrap();
+    pool.checkpoint_now().unwrap();
+    // Read one after the other they drive it out.
+    (1..=PAGES).for_each(|page| drop(pool.fix_shared(id(page)).unwrap()));
+    let changed: Vec<u32> = (1..=PAGES).filter(|&page| set_buffered(pool, page, 1000, 7)).collect();
+    let mtr = Mtr::start(pool).unwrap();
+    let change = pool.buffer_change(last, 1, 0).expect("it is not in memory");
+    mtr.commit_buffering(change, WRITE, &payload(1000, 7)).unwrap();
+    let n = changed.len() as u64;
+    assert!(n > 100 && pool.stats().change_buffer_pages == n + 1, "{n}");
+    rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
+    pool.checkpoint_now().unwrap();
+    let s = pool.stats();
+    assert!((s.change_buffer_pages, s.changes_merged) == (n, 1) && s.checkpoint_age > 0, "{s:?}");
+    rig.sim.clear_faults();
+    pool.checkpoint_now().unwrap();
+    let s = pool.stats();
+    assert_eq!((s.change_buffer_pages, s.changes_merged, s.checkpoint_age), (0, n + 1, 0));
+    assert!(changed.iter().all(|&page| pool.fix_shared(id(page)).unwrap()[1000] == 7));
+    assert_eq!(pool.fix_shared(last).unwrap()[1000], 7);
 }
 
 #[test]
