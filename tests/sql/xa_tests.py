@@ -189,6 +189,52 @@ def test_drop(where):
     rows(c, "SET foreign_key_checks = 1")
 
 
+# What does not wait: statement, what was changed before, the rows after XA COMMIT and after XA ROLLBACK.
+PARTS = " PARTITION BY RANGE (id) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (20))"
+BESIDE = (
+    ("ALTER TABLE x DROP PARTITION p1", ("INSERT INTO x VALUES (15, 1), (5, 1)", "UPDATE x SET id = 16 WHERE id = 2"),
+     ((1, 1), (5, 1)), ((1, 1), (2, 2))),
+    ("ALTER TABLE x DROP PARTITION p1", ("UPDATE x SET id = 3 WHERE id = 11",), ((1, 1), (2, 2), (3, 11)), ((1, 1), (2, 2))),
+    ("ALTER TABLE x EXCHANGE PARTITION p1 WITH TABLE other", ("INSERT INTO x VALUES (15, 1), (5, 1)",),
+     ((1, 1), (2, 2), (5, 1), (12, 12)), ((1, 1), (2, 2), (12, 12))),
+    ("ALTER TABLE x DROP INDEX k", ("INSERT INTO x VALUES (5, 5)", "UPDATE x SET k = 7 WHERE id = 1", "DELETE FROM x WHERE id = 11"),
+     ((1, 7), (2, 2), (5, 5)), ((1, 1), (2, 2), (11, 11))),
+    ("ALTER TABLE x ADD COLUMN n INT DEFAULT 9 FIRST, DROP INDEX k", ("UPDATE x SET k = k + 1", "DELETE FROM x WHERE id = 2"),
+     ((9, 1, 2), (9, 11, 12)), ((9, 1, 1), (9, 2, 2), (9, 11, 11))),
+    ("ALTER TABLE x DROP COLUMN k", ("UPDATE x SET k = k + 1", "INSERT INTO x VALUES (5, 5)"), ((1,), (2,), (5,), (11,)), ((1,), (2,), (11,))),
+)
+
+
+def test_changes_beside(where):
+    """DDL that copies no row goes through; the end of the transaction is as if it had come first, also after a crash."""
+    c = database(where)
+    for statement, changes, committed, rolled_back in BESIDE:
+        for crash in (False, True):
+            for end, wanted in (("COMMIT", committed), ("ROLLBACK", rolled_back)):
+                rows(c, "DROP TABLE IF EXISTS x, other")
+                rows(c, "CREATE TABLE x (id INT PRIMARY KEY, k INT, KEY (k))" + (PARTS if "PARTITION" in statement else ""))
+                rows(c, "CREATE TABLE other (id INT PRIMARY KEY, k INT, KEY (k))")
+                rows(c, "INSERT INTO x VALUES (1, 1), (2, 2), (11, 11)")
+                rows(c, "INSERT INTO other VALUES (12, 12)")
+                leave(where, "left", *changes)
+                rows(c, "SET SESSION myriad_lock_wait_timeout = 1")
+                rows(c, statement)
+                if crash:
+                    where.kill()
+                    where.start()
+                    c = where.connect(database="d")
+                rows(c, f"XA {end} 'left'")
+                expect(f"{statement}, {end}", rows(c, "SELECT * FROM x ORDER BY id"), wanted)
+                for table in ("x", "other"):
+                    expect("check", rows(c, f"CHECK TABLE {table} EXTENDED")[-1][3], "OK")
+    # But for tables whose rows it has to look at.
+    rows(c, "CREATE OR REPLACE TABLE x (id INT PRIMARY KEY, k INT, KEY (k))" + PARTS)
+    leave(where, "left", "INSERT INTO other VALUES (5, 5)")
+    rows(c, "SET SESSION myriad_lock_wait_timeout = 1")
+    expect("of another range", code_of(c, "ALTER TABLE x EXCHANGE PARTITION p1 WITH TABLE other"), 1205)
+    rows(c, "XA COMMIT 'left'")
+
+
 def test_kill_while_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE x (id INT PRIMARY KEY, k INT)")

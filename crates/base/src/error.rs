@@ -93,6 +93,13 @@ pub enum Error {
         /// What it says and what was expected.
         reason: String,
     },
+    /// Log and data files are not of the same moment: with this log the files cannot be recovered.
+    LogMismatch {
+        /// The log.
+        path: String,
+        /// What says so.
+        reason: String,
+    },
     /// The engine ended while it ran without its log: the data directory cannot be recovered.
     Unlogged {
         /// The log.
@@ -178,6 +185,12 @@ impl fmt::Display for Error {
             Error::CorruptFile { path, reason } => write!(f, "file {path} is corrupt: {reason}"),
             Error::TablespaceUnavailable { name, reason } => write!(f, "tablespace {name} is unavailable: {reason}"),
             Error::Format { path, reason } => write!(f, "{path} has an unusable format: {reason}"),
+            Error::LogMismatch { path, reason } => write!(
+                f,
+                "{path} and the data files do not belong together: {reason}. Put back the log and the files of one moment, or \
+                 restore a backup. With myriad_force_recovery=1 the server tries all the same, but what it shows then may be \
+                 wrong: dump all tables and load them into a new data directory"
+            ),
             Error::Unlogged { path } => write!(
                 f,
                 "the server ended while myriad_redo_log was OFF, without a shutdown: the last changes are not in {path} \

@@ -18,6 +18,7 @@ use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::page::{self, page_lsn, set_page_lsn, PageKind};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
+use myriad_io::AlignedBuf;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
@@ -97,6 +98,8 @@ const ATTEMPTS_QUIET: u32 = 10;
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// Pages a background worker takes at a time.
 const WORKER_PAGES: usize = 32;
+/// Tablespaces of which so many pages, from page 1, are held against the log's end at a start.
+const FIRST_PAGES: [(SpaceId, usize); 2] = [(SpaceId::SYSTEM, 8), (SpaceId::UNDO, 64)];
 /// Tablespaces named in one line of the error log, and those of which one kind of line tells singly.
 const TOLD_MAX: usize = 20;
 
@@ -424,12 +427,13 @@ fn at_lsn(error: Error, at: Lsn) -> Error {
 
 impl BufferPool {
     /// Analysis: reads the log from the last checkpoint and notes what each page needs; changes nothing on disk. The
-    /// pool is usable afterwards, its pages are redone as they are fixed. Once, before anything else uses the pool.
+    /// pool is usable afterwards, its pages are redone as they are fixed. Once, before anything else uses the pool. With `force`
+    /// also where something is newer than the log, which the error log hears of.
     ///
     /// # Errors
     /// [`Error::CorruptLog`] naming the position of a record that makes no sense or has no redo function;
-    /// [`Error::Io`].
-    pub fn recover(&self) -> Result<RecoverySummary> {
+    /// [`Error::LogMismatch`]; [`Error::Io`].
+    pub fn recover(&self, force: bool) -> Result<RecoverySummary> {
         let (checkpoint, payload) = self.log().last_checkpoint();
         self.background.set_last_checkpoint(checkpoint);
         self.read_missed(all_ended::split(&payload).1)?;
@@ -448,6 +452,15 @@ impl BufferPool {
             Some(doublewrite) => doublewrite.find_copies(checkpoint, end)?,
             None => (0, None),
         };
+        let beyond = match beyond {
+            Some((lsn, id)) => Some((lsn, format!("the doublewrite file's copy of {id}"))),
+            None => self.first_pages_beyond(end),
+        };
+        // Before anything is changed: redo could replace newer pages by older ones.
+        if let (Some((lsn, what)), false) = (&beyond, force) {
+            let reason = format!("the log ends at LSN {end}, but {what} has LSN {lsn}");
+            return Err(Error::LogMismatch { path: self.log().path(), reason });
+        }
         self.log().resume_at(end)?;
         let summary = RecoverySummary {
             checkpoint_lsn: checkpoint,
@@ -458,10 +471,28 @@ impl BufferPool {
             doublewrite_copies: copies as u64,
         };
         self.pending.install(analysis, end);
-        if let Some((lsn, id)) = beyond {
-            self.report_short_log(&format!("the doublewrite file's copy of {id}"), lsn);
+        if let Some((lsn, what)) = beyond {
+            self.report_short_log(&what, lsn);
         }
         Ok(summary)
+    }
+
+    /// The newest of the first pages of the engine's own tablespaces that are newer than the log's end. Every transaction changes some.
+    fn first_pages_beyond(&self, end: Lsn) -> Option<(Lsn, String)> {
+        let mut newest = None;
+        for (space, count) in FIRST_PAGES {
+            let mut pages = AlignedBuf::new(count * self.page_size());
+            let file = self.spaces().get(space).and_then(|space| space.file());
+            // What cannot be read is told by who needs it.
+            let Ok(read) = file.and_then(|file| file.read_at(&mut pages, self.page_size() as u64)) else { continue };
+            for (no, bytes) in (1..).zip(pages[..read].chunks_exact(self.page_size())) {
+                let id = PageId::new(space, PageNo(no));
+                if page_lsn(bytes) > end && page::verify(bytes, id).is_ok() {
+                    newest = newest.max(Some((page_lsn(bytes), id.to_string())));
+                }
+            }
+        }
+        newest
     }
 
     /// Reads from the checkpoint's payload which tablespaces earlier recoveries have given up.

@@ -6,7 +6,7 @@ use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
-use rig::{create, create_as, id, open, small, DIR, SPACE};
+use rig::{create, create_as, id, open, open_forced, small, DIR, SPACE};
 use std::path::Path;
 
 fn put(pool: &BufferPool, page: u32, value: u64, new: bool) {
@@ -284,7 +284,13 @@ fn pages_beyond_the_end_of_a_damaged_log_are_refused() {
         // As after a crash between the writing of the pages and the checkpoint.
         sim.open(&log, OpenMode::WRITE).unwrap().write_at(&headers, 0).unwrap();
         sim.flip_bit(&log, 8192 + damaged.0 % (1 << 20) + 13, 2).unwrap();
-        let rig = open(sim, &config).unwrap();
+        if doublewrite {
+            match open(sim.clone(), &config).err() {
+                Some(Error::LogMismatch { reason, .. }) => assert!(reason.contains("has LSN"), "{reason}"),
+                other => panic!("{other:?}"),
+            }
+        }
+        let rig = open_forced(sim, &config).unwrap();
         let short = |m: &(Level, String)| m.0 == Level::Error && m.1.contains("the log ended at LSN");
         if doublewrite {
             assert_eq!(rig.messages.lock().unwrap().iter().filter(|m| short(m)).count(), 1, "told at the start");

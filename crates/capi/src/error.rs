@@ -37,7 +37,7 @@ pub(crate) fn status_of(e: &Error) -> Status {
         Error::DiskFull { .. } => Status::DiskFull,
         Error::CorruptPage { .. } | Error::CorruptLog { .. } | Error::CorruptFile { .. } => Status::Corrupt,
         Error::TablespaceUnavailable { .. } => Status::Tablespace,
-        Error::Format { .. } | Error::Unlogged { .. } => Status::Format,
+        Error::Format { .. } | Error::LogMismatch { .. } | Error::Unlogged { .. } => Status::Format,
         Error::DirectoryLocked { .. } => Status::DirectoryLocked,
         Error::BufferPoolExhausted => Status::BufferPool,
         Error::MemoryFull { .. } => Status::MemoryFull,

@@ -11,10 +11,10 @@ use crate::engine::{flush_policy, Engine, Parts};
 use crate::format::{self, Format, Found};
 use crate::reports::StartupPhase;
 use myriad_base::random::Random;
-use myriad_base::{Error, Result, SpaceId};
+use myriad_base::{page, Error, Result, SpaceId};
 use myriad_buffer::{BufferPool, Level, PoolConfig, RedoTable};
 use myriad_catalog::{Catalog, CatalogConfig};
-use myriad_io::{CpuList, FileLock, FileWatch, Io, OnCpus};
+use myriad_io::{AlignedBuf, CpuList, FileLock, FileWatch, Io, OnCpus};
 use myriad_log::{Log, LogConfig};
 use myriad_space::SpaceRegistry;
 use myriad_txn::{TrxConfig, TrxSystem};
@@ -114,6 +114,8 @@ impl Engine {
             if storage.pool.make_room_after_crash()? {
                 phases.end("redo of a full log", 0);
             }
+            let run = storage.pool.log().generation_starts().last().copied().unwrap_or_default();
+            myriad_txn::note_run(&storage.pool, run)?;
             finish_interrupted(&config, &opened.1)?;
             phases.end("interrupted work", 0);
             Ok(opened)
@@ -240,6 +242,34 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
     Ok(Storage { pool, spaces, all_ended: false })
 }
 
+/// Whether the data files are of the runs that the log tells of. The undo directory notes each run before anything else that it
+/// logs.
+fn check_run(storage: &Storage) -> Result<()> {
+    let log = storage.pool.log();
+    let mut directory = AlignedBuf::new(storage.pool.page_size());
+    let id = myriad_txn::UNDO_FIRST_PAGE;
+    let read = storage.spaces.get(id.space).and_then(|space| space.read_page(id.page, &mut directory));
+    // What cannot be read is told by who needs it.
+    if read.and_then(|()| page::verify(&directory, id)).is_err() {
+        return Ok(());
+    }
+    let Some(run) = myriad_txn::noted_run(&directory) else { return Ok(()) };
+    let (checkpoint, starts) = (log.last_checkpoint().0, log.generation_starts());
+    let newest = starts.iter().copied().filter(|&start| start < checkpoint).max();
+    let reason = if newest.is_some_and(|newest| newest > run) {
+        "they are older, of a run that began at LSN"
+    } else if starts.last().is_some_and(|&last| last < run) {
+        "they are newer, of a run that began at LSN"
+    } else if starts.first().is_some_and(|&first| first <= run) && !starts.contains(&run) {
+        "they are of another history, with a run that began at LSN"
+    } else {
+        return Ok(());
+    };
+    let last = starts.last().copied().unwrap_or_default();
+    let reason = format!("{reason} {run}; the log's last one began at {last}, its checkpoint is {checkpoint}");
+    Err(Error::LogMismatch { path: log.path(), reason })
+}
+
 pub(crate) fn recover(
     config: &EngineConfig,
     io: &Arc<dyn Io>,
@@ -254,8 +284,11 @@ pub(crate) fn recover(
     for (id, path) in [(SpaceId::SYSTEM, SYSTEM_FILE), (SpaceId::UNDO, UNDO_FILE)] {
         storage.spaces.register(id, path, Some(own_uuid(format.uuid, id)));
     }
+    if !config.force_recovery {
+        check_run(&storage)?;
+    }
     phases.end("open log and pool", 0);
-    let summary = storage.pool.recover()?;
+    let summary = storage.pool.recover(config.force_recovery)?;
     storage.all_ended = storage.pool.take_all_ended()?;
     let bytes = summary.end_lsn.0 - summary.checkpoint_lsn.0;
     phases.end("log analysis", bytes);
@@ -288,7 +321,7 @@ fn create(
     format::begin_creation(io, folder)?;
     Log::create(io, &config.data_dir, log_config(config), uuid)?;
     let storage = open_storage(config, io, format)?;
-    let lsn = storage.pool.recover()?.end_lsn;
+    let lsn = storage.pool.recover(false)?.end_lsn;
     for (id, path) in [(SpaceId::SYSTEM, SYSTEM_FILE), (SpaceId::UNDO, UNDO_FILE)] {
         storage.spaces.create(id, path, own_uuid(uuid, id), lsn)?;
     }

@@ -106,6 +106,28 @@ fn transactions_work_as_for_other_tables() {
     table.check(&mut |finding| panic!("{finding}")).unwrap();
 }
 
+/// Leaves that a rollback empties but for rows of others are merged once these have ended: nobody else may come there again.
+#[test]
+fn leaves_are_merged_when_others_have_ended() {
+    let engine = open_with(&SimIo::new(1), 64 << 20);
+    engine.create_table("d/m", &spec(true)).unwrap();
+    let table = engine.open_table("d/m").unwrap();
+    let (mut a, mut b) = (engine.session(), engine.session());
+    for i in 0..4000u32 {
+        let who = if i % 40 == 0 { &mut b } else { &mut a };
+        who.insert(&table, &i.to_be_bytes(), &[1; 100]).unwrap();
+    }
+    a.rollback().unwrap();
+    work(&engine);
+    let bytes = metric(&engine, "memory_tables_bytes");
+    b.commit().unwrap();
+    work(&engine);
+    let left = metric(&engine, "memory_tables_bytes");
+    assert!(left * 4 < bytes, "{left} of {bytes}");
+    assert_eq!(committed(&engine, &table), 100);
+    table.check(&mut |finding| panic!("{finding}")).unwrap();
+}
+
 #[test]
 fn rows_stay_out_of_log_and_files() {
     let engine = open(&SimIo::new(2));

@@ -184,9 +184,9 @@ impl Header {
         self.generations[after.saturating_sub(1)].number
     }
 
-    /// Forgets the generations that end at or before the checkpoint.
+    /// Forgets the generations that end before the checkpoint. One that ends at it tells which run the data files are of.
     pub(crate) fn trim_generations(&mut self) {
-        let current = self.generations.partition_point(|g| g.first_lsn <= self.checkpoint).saturating_sub(1);
+        let current = self.generations.partition_point(|g| g.first_lsn < self.checkpoint).saturating_sub(1);
         self.generations.drain(..current);
     }
 }
@@ -280,6 +280,9 @@ mod tests {
         let mut h = header();
         let at = [4096, 4999, 5000, 5999, 6000, 1 << 40].map(|l| h.generation_at(l));
         assert_eq!(at, [1, 1, 2, 2, 5, 5]);
+        h.trim_generations();
+        assert_eq!(h.generations.len(), 3, "one ends at the checkpoint");
+        h.checkpoint = 5008;
         h.trim_generations();
         assert_eq!(h.generations.len(), 2);
         assert_eq!(h.generation_at(5000), 2);

@@ -311,6 +311,17 @@ impl Log {
         Ok(())
     }
 
+    /// Where the openings of the log began whose frames may be needed, ascending; the last is this one's once the log has been
+    /// resumed, unless there were very many without a checkpoint.
+    pub fn generation_starts(&self) -> Vec<Lsn> {
+        self.header.lock().generations.iter().map(|g| Lsn(g.first_lsn)).collect()
+    }
+
+    /// The file.
+    pub fn path(&self) -> String {
+        self.file.path().display().to_string()
+    }
+
     /// Longest body of a frame in bytes.
     pub fn body_bytes_max(&self) -> usize {
         let ring = self.ring.size() / 2;

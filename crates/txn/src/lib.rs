@@ -35,6 +35,7 @@ mod snapshot;
 mod system;
 mod trx;
 mod undo;
+mod unsettled;
 mod unversioned;
 pub mod value;
 mod write;
@@ -50,6 +51,7 @@ pub use system::{
 pub use trx::{
     ApplyError, Durability, Isolation, LockWait, Op, OpKind, RowBuf, Savepoint, Trx, TrxHandle, TrxInfo, TrxState,
 };
+pub use undo::space::{note_run, noted_run, FIRST_PAGE as UNDO_FIRST_PAGE};
 
 #[cfg(test)]
 mod tests;

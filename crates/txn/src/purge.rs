@@ -255,6 +255,12 @@ impl TrxSystem {
         let oldest = self.purge_limit();
         self.commits().advance(oldest, self.next_trx_id());
         let (mut steps, mut failed) = (0, None);
+        if share.is_none_or(|(no, _)| no == 0) {
+            match self.merge_settled() {
+                Ok(n) => steps = n,
+                Err(e) => failed = Some(e),
+            }
+        }
         for slot in self.undo.purge_slots() {
             if share.is_some_and(|(no, of)| slot.no as usize % of != no) || slot.pending.load(Ordering::Relaxed) == 0 {
                 continue;

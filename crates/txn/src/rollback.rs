@@ -14,6 +14,7 @@ use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_btree::{overflow, Leaf, LeafExclusive, LeafView, Tree};
 use myriad_buffer::{Beyond, BeyondLimit, Level, Mtr, SharedPage};
 use smallvec::SmallVec;
+use std::cell::Cell;
 
 /// The index of a full key.
 pub(crate) fn index_of(key: &[u8]) -> Option<IndexId> {
@@ -161,7 +162,14 @@ impl TrxSystem {
         match left.sparse && self.is_index_alive(index) {
             // Rows of a table in memory that a rollback makes longer again must find room where they are: their memory is limited.
             true if tree.space == SpaceId::MEMORY => {
-                tree.merge_if_settled(self.pool(), key, &|leaf| self.all_ended_in(leaf, own))
+                let unsettled = Cell::new(None);
+                tree.merge_if_settled(self.pool(), key, &|leaf| {
+                    let settled = self.all_ended_in(leaf, own);
+                    unsettled.set(unsettled.get().or((!settled).then(|| leaf.page_id())));
+                    settled
+                })?;
+                unsettled.get().into_iter().for_each(|leaf| self.merge_later(leaf, index, tree, key));
+                Ok(())
             }
             true => tree.merge_if_sparse(self.pool(), key),
             false => Ok(()),

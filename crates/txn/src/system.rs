@@ -12,6 +12,7 @@ use crate::trx::{Isolation, Trx, TrxInfo, TrxShared, TrxState};
 use crate::undo::record::LogState;
 use crate::undo::space::{Opened, UndoLog, UndoSpace, Unfinished, Unreadable};
 use crate::undo::{page, space};
+use crate::unsettled::Unsettled;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
 use myriad_base::latch::{lock_counted, LatchClass};
@@ -175,6 +176,8 @@ pub struct TrxSystem {
     tree_users: CachePadded<RwLock<()>>,
     /// A slot was set aside of which nobody knows whether its last transaction had ended.
     undo_in_doubt: bool,
+    /// Merges that wait for transactions to end.
+    pub(crate) unsettled: Unsettled,
 }
 
 impl TrxSystem {
@@ -214,6 +217,7 @@ impl TrxSystem {
             index_dropped: OnceLock::new(),
             tree_users: CachePadded::default(),
             undo_in_doubt,
+            unsettled: Unsettled::default(),
             config,
         });
         system.adopt_unfinished(unfinished);

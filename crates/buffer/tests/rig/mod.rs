@@ -81,7 +81,16 @@ pub fn open(sim: SimIo, config: &PoolConfig) -> Result<Rig> {
     open_with(log_config(), sim, config)
 }
 
+/// The same whatever is newer than the log.
+pub fn open_forced(sim: SimIo, config: &PoolConfig) -> Result<Rig> {
+    open_as(log_config(), sim, config, true)
+}
+
 fn open_with(log: LogConfig, sim: SimIo, config: &PoolConfig) -> Result<Rig> {
+    open_as(log, sim, config, false)
+}
+
+fn open_as(log: LogConfig, sim: SimIo, config: &PoolConfig, force: bool) -> Result<Rig> {
     let io: Arc<dyn Io> = Arc::new(sim.clone());
     let dir = Path::new(DIR);
     let log = Arc::new(Log::open(&io, dir, log)?);
@@ -96,7 +105,7 @@ fn open_with(log: LogConfig, sim: SimIo, config: &PoolConfig) -> Result<Rig> {
         redo.register_check(PageKind::Index, *check);
     }
     let pool = BufferPool::new(config.clone(), io, dir, log, spaces, redo, reporter)?;
-    let recovered = pool.recover()?;
+    let recovered = pool.recover(force)?;
     pool.start_background();
     Ok(Rig { sim, pool, recovered, messages })
 }

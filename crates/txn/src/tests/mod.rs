@@ -77,7 +77,7 @@ fn try_open_at(
     myriad_btree::register(&mut redo);
     redo_table_register(&mut redo);
     let pool = BufferPool::new(config, io, dir, log, spaces, redo, Arc::clone(&reporter)).unwrap();
-    pool.recover().unwrap();
+    pool.recover(false).unwrap();
     pool.start_background();
     if fresh {
         create_undo(&pool).unwrap();

@@ -24,6 +24,7 @@
 //! | 44 | 4 | head of the free list |
 //! | 48 | 4 | pages in the free list |
 //! | 52 | 4 | number of slots |
+//! | 56 | 8 | log position where the generation began in which the engine last ran |
 //! | 64 | 8 each | slots: head page (u32), tail page (u32) |
 
 use super::record::{self, Kind, FRAME_BYTES};
@@ -50,6 +51,7 @@ pub const DIR_HIGH_WATER: usize = 40;
 pub const DIR_FREE_HEAD: usize = 44;
 pub const DIR_FREE_COUNT: usize = 48;
 pub const DIR_SLOT_COUNT: usize = 52;
+pub const DIR_RUN: usize = 56;
 const DIR_SLOTS: usize = 64;
 const SLOT_BYTES: usize = 8;
 /// Pages of the directory, from page 1.
@@ -61,7 +63,8 @@ const _: () = assert!(
     HEADER_BYTES == 24
         && BODY == OFF_CHANGES_BEFORE + 4
         && OFF_CHANGES_BEFORE == OFF_LOG_TRX + 6
-        && DIR_SLOTS > DIR_SLOT_COUNT + 4
+        && DIR_SLOTS == DIR_RUN + 8
+        && DIR_RUN == DIR_SLOT_COUNT + 4
 );
 
 /// Formats an undo page: slot u32, previous page u32, last log's page u32, offset u16, transaction u48.

@@ -10,7 +10,7 @@ use crossbeam_utils::CachePadded;
 use myriad_base::codec::{get_u32, get_u64, put_u32};
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::page::PageKind;
-use myriad_base::{Error, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
+use myriad_base::{Error, Lsn, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_buffer::{BufferPool, Level, Mtr, PageRef, Reporter, SharedPage};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -124,6 +124,25 @@ pub fn create(pool: &BufferPool) -> Result<()> {
             mtr.write(p, page::DIR_FREE_HEAD, &PageNo::NONE.0.to_le_bytes());
         }
     }
+    mtr.commit()?;
+    Ok(())
+}
+
+/// The directory's first page.
+pub const FIRST_PAGE: PageId = page::DIRECTORY;
+
+/// Where the log's generation began in which the engine last ran, as a copy of [`FIRST_PAGE`] tells; `None` if earlier versions
+/// alone have written it.
+pub fn noted_run(directory: &[u8]) -> Option<Lsn> {
+    Some(Lsn(get_u64(directory, page::DIR_RUN))).filter(|run| run.0 != 0)
+}
+
+/// Notes where the log's generation began in which the engine runs now. Whatever this generation logs comes later: so a directory
+/// in whose file this note is missing is older than a checkpoint that was taken in it.
+pub fn note_run(pool: &BufferPool, run: Lsn) -> Result<()> {
+    let mut mtr = Mtr::start(pool)?;
+    let dir = mtr.fix(page::DIRECTORY)?;
+    mtr.write(dir, page::DIR_RUN, &run.0.to_le_bytes());
     mtr.commit()?;
     Ok(())
 }
