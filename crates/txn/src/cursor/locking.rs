@@ -8,9 +8,10 @@ use crate::place::Place;
 use crate::read::View;
 use crate::system::TrxSystem;
 use crate::trx::{LockWait, Trx};
-use crate::value::{Entry, OVERFLOW};
-use myriad_base::{Error, Result};
+use crate::value::{Entry, DELETED, OVERFLOW};
+use myriad_base::{Error, PageId, Result};
 use myriad_btree::{Leaf, LeafShared};
+use std::sync::Arc;
 
 /// What a look at one entry came to.
 enum Looked {
@@ -24,12 +25,27 @@ enum Looked {
     Again,
 }
 
+/// The entry that comes next from `slot` in the direction.
+#[inline]
+fn next_slot(leaf: &LeafShared<'_>, slot: usize, direction: Direction) -> Option<usize> {
+    match direction {
+        Direction::Forward => Some(slot).filter(|&slot| slot < leaf.len()),
+        Direction::Backward => slot.checked_sub(1),
+    }
+}
+
+#[inline]
+fn is_deleted_at(leaf: &LeafShared<'_>, slot: usize, direction: Direction) -> bool {
+    let flags = next_slot(leaf, slot, direction).and_then(|at| leaf.value(at).first());
+    flags.is_some_and(|flags| flags & DELETED != 0)
+}
+
 impl Cursor {
     /// Locks the gap above the position, before a scan goes down from it.
     pub(super) fn lock_gap_above(&mut self, trx: &mut Trx) -> Result<()> {
         let strength = self.options.lock.expect("a locking cursor");
         loop {
-            let sys = std::sync::Arc::clone(&trx.sys);
+            let sys = Arc::clone(&trx.sys);
             let leaf = self.index.tree.seek_before(sys.pool(), &self.position.key)?;
             let slot = leaf.find(&self.position.key).unwrap_or_else(|s| s);
             if trx.lock_gap(leaf, slot, &self.index, strength)? {
@@ -40,16 +56,29 @@ impl Cursor {
 
     /// Goes to the next row in the direction and locks it. `again`: the current row is to be read again, with its lock, if it
     /// is still there.
-    pub(super) fn step_locking(&mut self, trx: &mut Trx, direction: Direction, mut again: bool) -> Result<bool> {
+    pub(super) fn step_locking(&mut self, trx: &mut Trx, direction: Direction, again: bool) -> Result<bool> {
         self.position.inclusive |= again;
         if again {
             self.position.hint = None;
         }
-        let sys = std::sync::Arc::clone(&trx.sys);
+        // Not counted for each row: all threads do.
+        let sys = self.sys.take().unwrap_or_else(|| Arc::clone(&trx.sys));
+        let found = self.step_locking_in(&sys, trx, direction, again);
+        self.sys = Some(sys);
+        found
+    }
+
+    fn step_locking_in(
+        &mut self,
+        sys: &TrxSystem,
+        trx: &mut Trx,
+        direction: Direction,
+        mut again: bool,
+    ) -> Result<bool> {
         loop {
             sys.locks().check_room(&trx.locks)?;
-            self.read_ahead(&sys)?;
-            let (leaf, slot) = self.locate_in(&sys, trx.place, direction)?;
+            self.read_ahead(sys)?;
+            let (leaf, slot) = self.locate_in(sys, trx.place, direction)?;
             let looked = if direction == Direction::Forward {
                 self.look_forward(trx, leaf, slot, again)?
             } else {
@@ -139,7 +168,7 @@ impl Cursor {
         direction: Direction,
     ) -> Result<usize> {
         // Of the first one sought no gap is locked.
-        if self.exact_first && self.position.inclusive {
+        if self.exact_first && self.position.inclusive || !is_deleted_at(leaf, slot, direction) {
             return Ok(slot);
         }
         let begin = slot;
@@ -147,11 +176,8 @@ impl Cursor {
         let mode = LockMode::new(self.options.lock.expect("a locking cursor"), Extent::NextKey);
         let mut key = std::mem::take(&mut trx.scratch.key);
         loop {
-            let at = match direction {
-                Direction::Forward => Some(slot).filter(|&slot| slot < leaf.len()),
-                Direction::Backward => slot.checked_sub(1),
-            };
-            let Some(at) = at.filter(|&at| leaf.key_parts(at).starts_with(&self.scope)) else { break };
+            let at = next_slot(leaf, slot, direction).filter(|&at| leaf.key_parts(at).starts_with(&self.scope));
+            let Some(at) = at else { break };
             let entry = Entry::parse(leaf.value(at), leaf.page_id())?;
             if !entry.is_deleted() || !trx.locker().is_settled(&entry) {
                 break;
@@ -187,7 +213,7 @@ impl Cursor {
         let mut key = std::mem::take(&mut trx.scratch.key);
         leaf.key_into(slot, &mut key);
         let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-        let sought = key == self.position.key && self.position.inclusive;
+        let sought = self.position.inclusive && key == self.position.key;
         let alone = self.options.record_only || self.exact_unique && self.index.clustered;
         let record_only = !gaps || alone && !entry.is_deleted() || self.exact_first && sought;
         let mode = LockMode::new(strength, if record_only { Extent::Record } else { Extent::NextKey });
@@ -202,12 +228,12 @@ impl Cursor {
             Locked::Held { new } => {
                 let row = !entry.is_deleted();
                 if row {
-                    self.take_row(trx, &leaf, slot, &key, View::Newest)?;
+                    self.take_row(trx, entry, leaf.page_id(), &key, View::Newest)?;
                     self.row_lock = new.then_some(mode);
                 } else if new && !gaps {
                     trx.sys.locks().release_one(&trx.locks, LockKey::entry(&key), mode);
                 }
-                self.pass(&leaf, slot, direction);
+                self.pass(&leaf, slot, &key, direction);
                 if self.index.clustered {
                     trx.place = Some(Place::read(self.index.tree, &leaf));
                 }
@@ -224,14 +250,14 @@ impl Cursor {
                 return Ok(Looked::Again);
             }
             Locked::Blocked if self.options.wait == LockWait::SkipLocked => {
-                self.pass(&leaf, slot, direction);
+                self.pass(&leaf, slot, &key, direction);
                 Looked::Pass
             }
             Locked::Blocked if semi => {
                 // Keeps purge from the versions about to be read; its writer is active, so their records are still there.
                 trx.snapshot();
-                self.semi = self.take_row(trx, &leaf, slot, &key, View::Committed)?;
-                self.pass(&leaf, slot, direction);
+                self.semi = self.take_row(trx, entry, leaf.page_id(), &key, View::Committed)?;
+                self.pass(&leaf, slot, &key, direction);
                 if self.semi {
                     Looked::Row
                 } else {
@@ -271,15 +297,16 @@ impl Cursor {
     }
 
     /// The entry is behind the cursor now.
-    fn pass(&mut self, leaf: &LeafShared<'_>, slot: usize, direction: Direction) {
-        self.stand_at(leaf, if direction == Direction::Forward { slot + 1 } else { slot }, direction);
+    fn pass(&mut self, leaf: &LeafShared<'_>, slot: usize, key: &[u8], direction: Direction) {
+        self.position.key.clear();
+        self.position.key.extend_from_slice(key);
+        self.stand_by_key(leaf, if direction == Direction::Forward { slot + 1 } else { slot }, direction);
     }
 
     /// Makes a version of the entry the current row; `false` if there is none in the view.
-    fn take_row(&mut self, trx: &mut Trx, leaf: &LeafShared<'_>, slot: usize, key: &[u8], view: View) -> Result<bool> {
-        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+    fn take_row(&mut self, trx: &mut Trx, entry: Entry<'_>, page: PageId, key: &[u8], view: View) -> Result<bool> {
         let own = trx.id();
-        let version = trx.sys.version(entry, leaf.page_id(), view, own, &mut trx.versions)?;
+        let version = trx.sys.version(entry, page, view, own, &mut trx.versions)?;
         let Some(version) = version else { return Ok(false) };
         self.rows.clear();
         self.buffer.clear();

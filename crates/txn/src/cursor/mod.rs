@@ -22,6 +22,7 @@ use myriad_btree::{KeyParts, Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
 use std::cell::RefCell;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Where to start. Keys are prefixes: an entry that begins with the key counts as equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,6 +192,8 @@ pub struct Cursor {
     semi: bool,
     /// The lock taken for the current row, if it is new and may be given back.
     row_lock: Option<LockMode>,
+    /// Of a locking one, once it has moved.
+    sys: Option<Arc<TrxSystem>>,
     /// Leaves that a scan has left behind, and whether the next ones should be read ahead.
     leaves_passed: u32,
     read_ahead_due: bool,
@@ -218,6 +221,7 @@ impl Cursor {
             ended: true,
             semi: false,
             row_lock: None,
+            sys: None,
             leaves_passed: 0,
             read_ahead_due: false,
         }
@@ -477,6 +481,11 @@ impl Cursor {
     fn stand_at(&mut self, leaf: &LeafShared<'_>, slot: usize, direction: Direction) {
         let last = if direction == Direction::Forward { slot - 1 } else { slot };
         leaf.key_into(last, &mut self.position.key);
+        self.stand_by_key(leaf, slot, direction);
+    }
+
+    /// As [`Cursor::stand_at`], where the position has the key already.
+    fn stand_by_key(&mut self, leaf: &LeafShared<'_>, slot: usize, direction: Direction) {
         self.position.inclusive = false;
         self.position.hint =
             Some(Hint { frame: leaf.frame(), page: leaf.page_id(), version: leaf.version(), slot, direction });
