@@ -109,11 +109,17 @@ impl WaitCell {
         self.poked.swap(false, Ordering::AcqRel)
     }
 
-    /// Sets or clears the mark that the owner is to be interrupted; wakes it if set.
-    pub(super) fn set_killed(&self, killed: bool) {
-        self.killed.store(killed, Ordering::Release);
-        if killed {
-            self.wake();
+    /// Sets the mark that the owner is to be interrupted, and wakes it.
+    pub(super) fn kill(&self) {
+        self.killed.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    /// Clears the mark. Whatever its setter did before is visible to the owner then, who may want to set it again: a plain
+    /// store might not reach memory before the owner's look at that.
+    pub(super) fn reset_kill(&self) {
+        if self.killed.load(Ordering::Relaxed) {
+            self.killed.swap(false, Ordering::AcqRel);
         }
     }
 
@@ -271,13 +277,32 @@ mod tests {
                 thread::spawn(move || {
                     cell.poke();
                     cell.wake();
-                    cell.set_killed(true);
+                    cell.kill();
                 })
             };
             let word = cell.begin();
             let (state, interrupted) = wait(&cell, word);
             assert!(interrupted && state == WaitState::Idle);
             killer.join().unwrap();
+        });
+    }
+
+    #[test]
+    fn loom_a_kill_from_before_a_reset_is_seen() {
+        loom::model(|| {
+            let cell = Arc::new(WaitCell::new());
+            let statement_killed = Arc::new(AtomicBool::new(false));
+            let killer = {
+                let (cell, statement_killed) = (Arc::clone(&cell), Arc::clone(&statement_killed));
+                thread::spawn(move || {
+                    statement_killed.store(true, Ordering::Relaxed);
+                    cell.kill();
+                })
+            };
+            cell.reset_kill();
+            let seen = statement_killed.load(Ordering::Relaxed);
+            killer.join().unwrap();
+            assert!(seen || cell.is_killed());
         });
     }
 

@@ -164,12 +164,12 @@ impl TrxLocks {
     /// Ends the present wait, or the next, with [`super::WaitOutcome::Interrupted`], until [`TrxLocks::reset_kill`]. Any
     /// thread.
     pub fn kill(&self) {
-        self.wait.set_killed(true);
+        self.wait.kill();
     }
 
     /// A new statement begins: earlier kills are forgotten.
     pub fn reset_kill(&self) {
-        self.wait.set_killed(false);
+        self.wait.reset_kill();
     }
 
     /// Whether [`TrxLocks::kill`] was called since [`TrxLocks::reset_kill`].
