@@ -1,12 +1,14 @@
 #!/usr/bin/env bash
 # The soak: for HOURS (1, or a part of it; a round is always finished), crash loops with changing seeds, with and without the
-# binlog and with small and large pools, the isolation specs and random histories, replication and the ignored (long) Rust tests, over and over. Stops
+# binlog and with small and large pools, the isolation specs and random histories, replication and the ignored (long) Rust tests, over and over; loom once before. Stops
 # at the first failure, which names its seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 python=/usr/bin/python3
 scripts/build-plugin.sh
+# Every interleaving of what is latch-free and small, up to a bound.
+RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p myriad-log -p myriad-txn --lib loom
 end=$(awk -v hours="${HOURS:-1}" -v now=$SECONDS 'BEGIN { printf "%d", now + hours * 3600 }')
 rounds=0
 while [ $SECONDS -lt $end ]; do
