@@ -13,6 +13,8 @@ namespace {
 constexpr size_t FRM_SERVER_VERSION = 51;
 /* Between a table's name and that of its partition. */
 constexpr const char *PARTITION = "#P#";
+/* Begins the names of copies that ALTER TABLE makes. */
+constexpr const char *COPY = "#sql-alter";
 
 void append_text(void *arg, const char *text, size_t length) { static_cast<std::string *>(arg)->append(text, length); }
 
@@ -126,7 +128,7 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, u
   if (myriad_read_frm(name.c_str(), &image)) return myriad_frm_has_version(image, version) ? 0 : 1;
   /* A partitioned table's image is in a file; its partitions have changed at once. */
   uchar id[MY_UUID_SIZE];
-  if (myriad_definition_id(myriad_core, (name + "#P#").c_str(), id) != MYRIAD_OK) return 2;
+  if (myriad_definition_id(myriad_core, (name + PARTITION).c_str(), id) != MYRIAD_OK) return 2;
   return version->length == sizeof id && !memcmp(id, version->str, sizeof id) ? 0 : 1;
 }
 
@@ -134,32 +136,32 @@ std::atomic<bool> recovery_done{false};
 /* A table with children that the server's log of DDL has dropped and whose copy has not got its name yet. */
 std::string recovered_drop;
 
-struct Partitions {
+struct Beginning {
   std::string prefix;
-  std::vector<std::string> endings;
+  std::vector<std::string> names;
 };
 
-bool note_partition(void *arg, const char *table, size_t length) {
-  auto *found = static_cast<Partitions *>(arg);
+bool note_beginning(void *arg, const char *table, size_t length) {
+  auto *found = static_cast<Beginning *>(arg);
   const std::string name(table, length);
-  if (!name.compare(0, found->prefix.size(), found->prefix))
-    found->endings.push_back(name.substr(found->prefix.size() - strlen(PARTITION)));
+  if (!name.compare(0, found->prefix.size(), found->prefix)) found->names.push_back(name);
   return true;
+}
+
+/* The directory's tables whose names begin so. */
+myriad_status list_beginning(const std::string &directory, const std::string &prefix, std::vector<std::string> *names) {
+  Beginning found{prefix, {}};
+  const myriad_status status = myriad_list_tables(myriad_core, directory.c_str(), note_beginning, &found);
+  names->swap(found.names);
+  return status;
 }
 
 bool has_par_file(const std::string &path) { return !my_access((path + ".par").c_str(), F_OK); }
 
-bool note_copy(void *arg, const char *table, size_t length) {
-  const std::string name(table, length);
-  if (!name.compare(0, strlen("#sql-alter"), "#sql-alter"))
-    static_cast<std::vector<std::string> *>(arg)->push_back(name);
-  return true;
-}
-
 /* A copy of a table has an image; what builds a table anew in place (table_rebuild.h) has none. */
 bool has_copy(const std::string &directory) {
   std::vector<std::string> names;
-  if (myriad_list_tables(myriad_core, directory.c_str(), note_copy, &names) != MYRIAD_OK) return false;
+  if (list_beginning(directory, COPY, &names) != MYRIAD_OK) return false;
   std::string image;
   for (const std::string &name : names)
     if (myriad_read_frm((directory + "/" + name).c_str(), &image)) return true;
@@ -198,17 +200,16 @@ bool myriad_was_renamed_before_recovery(const char *from, const char *to) {
 
 myriad_status myriad_list_partitions(const std::string &name, std::vector<std::string> *endings) {
   const size_t slash = name.find('/');
-  Partitions found{name.substr(slash + 1) + PARTITION, {}};
-  const myriad_status status = myriad_list_tables(myriad_core, name.substr(0, slash).c_str(), note_partition, &found);
-  endings->swap(found.endings);
+  const std::string table = name.substr(slash + 1);
+  const myriad_status status = list_beginning(name.substr(0, slash), table + PARTITION, endings);
+  for (std::string &ending : *endings) ending.erase(0, table.size());
   return status;
 }
 
 myriad_status myriad_drop_lost_backup(std::string path) {
-  static const std::string copy = "#sql-alter", backup = "#sql-backup";
   const size_t at = path.rfind(FN_LIBCHAR) + 1;
-  if (recovery_done || path.compare(at, copy.size(), copy)) return MYRIAD_OK;
-  path.replace(at, copy.size(), backup);
+  if (recovery_done || path.compare(at, strlen(COPY), COPY)) return MYRIAD_OK;
+  path.replace(at, strlen(COPY), "#sql-backup");
   if (has_par_file(path)) return MYRIAD_OK;
   const std::string name = myriad_name(path.c_str());
   std::vector<std::string> endings;

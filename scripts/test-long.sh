@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The soak: for HOURS (1, or a part of it; a round is always finished), crash loops with changing seeds, with and without the
-# binlog and with small and large pools, the isolation specs and random histories, replication and the ignored (long) Rust tests, over and over; loom once before. Stops
-# at the first failure, which names its seed.
+# binlog and with small and large pools, the isolation specs and random histories, replication and the ignored (long) Rust
+# tests, over and over; the loom tests once before. Stops at the first failure, which names its seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"

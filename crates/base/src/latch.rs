@@ -265,8 +265,14 @@ impl HybridLatch {
     /// Takes the latch in shared mode if that needs no waiting.
     #[inline]
     pub fn try_shared(&self) -> bool {
+        self.share_unless(EXCLUSIVE | PARKED)
+    }
+
+    /// Takes the latch in shared mode unless one of these marks is set.
+    #[inline]
+    fn share_unless(&self, marks: u64) -> bool {
         let mut s = self.state.load(Ordering::Relaxed);
-        while s & (EXCLUSIVE | PARKED) == 0 && s & SHARED != SHARED {
+        while s & marks == 0 && s & SHARED != SHARED {
             match self.state.compare_exchange_weak(s, s + 1, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => return true,
                 Err(now) => s = now,
@@ -375,17 +381,10 @@ impl HybridLatch {
 
     /// Takes the latch for somebody who has waited for it.
     fn try_waited(&self, token: ParkToken) -> bool {
-        if token == WANTS_EXCLUSIVE {
-            return self.try_exclusive();
+        match token {
+            WANTS_EXCLUSIVE => self.try_exclusive(),
+            _ => self.share_unless(EXCLUSIVE),
         }
-        let mut s = self.state.load(Ordering::Relaxed);
-        while s & EXCLUSIVE == 0 && s & SHARED != SHARED {
-            match self.state.compare_exchange_weak(s, s + 1, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return true,
-                Err(now) => s = now,
-            }
-        }
-        false
     }
 
     #[cold]
@@ -446,7 +445,7 @@ impl HybridLatch {
         taken
     }
 
-    /// After a release, if it leaves the latch free and somebody sleeps.
+    /// After a release that found this state: wakes somebody, if anybody sleeps and nobody is on the way.
     #[inline]
     fn wake_after(&self, old: u64) {
         if old & (PARKED | WOKEN) == PARKED {

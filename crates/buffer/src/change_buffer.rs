@@ -442,9 +442,8 @@ impl BufferPool {
     /// long.
     pub(crate) fn merge_all(&self, limit: Lsn) {
         let mut last_report = Instant::now();
-        let mut settled = usize::from(self.changes.pages() != 0);
-        while settled != 0 {
-            settled = 0;
+        while self.changes.pages() != 0 {
+            let mut settled = 0;
             // All, however many of the oldest cannot be read.
             for ids in self.changes.old_pages(limit, usize::MAX).chunks_mut(MERGE_PAGES) {
                 settled += self.merge_pages(ids);
@@ -453,6 +452,9 @@ impl BufferPool {
                     let left = self.changes.pages();
                     self.report(Level::Info, &format!("checkpoint: {left} pages with buffered changes left to read"));
                 }
+            }
+            if settled == 0 {
+                return;
             }
         }
     }

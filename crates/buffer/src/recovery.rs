@@ -130,11 +130,39 @@ struct Order {
     again: VecDeque<(PageId, u32)>,
     /// Tablespaces whose files are waited for.
     waiting: HashSet<SpaceId>,
-    /// Of so many the error log has heard.
-    waiting_told: usize,
-    /// Tablespaces given up in this run, and of how many the error log has heard.
-    given_up: usize,
-    given_up_told: usize,
+    waiting_lines: Lines,
+    /// For tablespaces given up in this run.
+    given_up_lines: Lines,
+}
+
+/// Counts what the error log tells of: singly up to [`TOLD_MAX`], of all together beyond.
+#[derive(Default)]
+struct Lines {
+    count: usize,
+    told: usize,
+}
+
+impl Lines {
+    /// One more. Whether a line of its own tells of it.
+    fn one_more(&mut self) -> bool {
+        self.count += 1;
+        let singly = self.count <= TOLD_MAX;
+        if singly {
+            self.told = self.count;
+        }
+        singly
+    }
+
+    /// How many there are, if a line is to tell of all: there are too many for single ones, and they have become twice as many since
+    /// the last line, or `at_rest`.
+    fn together(&mut self, at_rest: bool) -> Option<usize> {
+        let due = self.count >= self.told * 2 || at_rest && self.count > self.told;
+        if !due || self.count <= TOLD_MAX {
+            return None;
+        }
+        self.told = self.count;
+        Some(self.count)
+    }
 }
 
 /// Pages for a worker.
@@ -325,28 +353,18 @@ impl Pending {
     fn wait_for(&self, space: SpaceId) -> (bool, bool) {
         let order = &mut *self.order.lock();
         let is_new = order.waiting.insert(space);
-        (is_new, is_new && told_singly(order.waiting.len(), &mut order.waiting_told))
+        (is_new, is_new && order.waiting_lines.one_more())
     }
 
     /// A tablespace is given up. Whether the error log is to hear of it alone.
     fn note_given_up(&self) -> bool {
-        let order = &mut *self.order.lock();
-        order.given_up += 1;
-        told_singly(order.given_up, &mut order.given_up_told)
+        self.order.lock().given_up_lines.one_more()
     }
 
-    /// How many tablespaces are waited for and were given up, of those that were not told of singly: none unless they have become
-    /// twice as many since this was asked for, or `at_rest`.
+    /// How many tablespaces are waited for and how many were given up, where a line is to tell of all.
     fn not_told(&self, at_rest: bool) -> (Option<usize>, Option<usize>) {
         let order = &mut *self.order.lock();
-        let more = |now: usize, told: &mut usize| {
-            let due = now >= *told * 2 || at_rest && now > *told;
-            (due && now > TOLD_MAX).then(|| {
-                *told = now;
-                now
-            })
-        };
-        (more(order.waiting.len(), &mut order.waiting_told), more(order.given_up, &mut order.given_up_told))
+        (order.waiting_lines.together(at_rest), order.given_up_lines.together(at_rest))
     }
 
     fn install(&self, analysis: Analysis, end: Lsn) {
@@ -361,15 +379,6 @@ impl Pending {
         order.sort_unstable();
         *self.order.lock() = Order { list: order, ..Order::default() };
     }
-}
-
-/// Whether the one that makes them `now` is among the few of which a line of its own tells.
-fn told_singly(now: usize, told: &mut usize) -> bool {
-    let singly = now <= TOLD_MAX;
-    if singly {
-        *told = now;
-    }
-    singly
 }
 
 /// The log, sorted by page.

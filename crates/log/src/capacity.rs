@@ -143,7 +143,7 @@ impl Log {
                 (checkpoint, since) = (now, Instant::now());
             }
             if since.elapsed() > WAIT_MAX {
-                let path = self.file.path().display().to_string();
+                let path = self.path();
                 return Err(Error::io("waiting for a checkpoint", path, ETIMEDOUT));
             }
         }

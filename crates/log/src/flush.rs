@@ -40,24 +40,21 @@ const SERVED: u32 = 1;
 const LEAD: u32 = 2;
 
 /// A thread that can be put to sleep.
-#[derive(Clone)]
-pub(crate) struct Parker(Arc<ParkedThread>);
-
-struct ParkedThread {
+pub(crate) struct Parker {
     state: AtomicU32,
     thread: Thread,
 }
 
 impl Parker {
     fn wake(&self, told: u32) {
-        self.0.state.store(told, Ordering::Release);
-        self.0.thread.unpark();
+        self.state.store(told, Ordering::Release);
+        self.thread.unpark();
     }
 
     /// Sleeps until it is told something.
     fn wait(&self) -> u32 {
         loop {
-            match self.0.state.load(Ordering::Acquire) {
+            match self.state.load(Ordering::Acquire) {
                 WAITING => std::thread::park(),
                 told => return told,
             }
@@ -66,10 +63,7 @@ impl Parker {
 }
 
 thread_local! {
-    static PARKER: Parker = Parker(Arc::new(ParkedThread {
-        state: AtomicU32::new(WAITING),
-        thread: std::thread::current(),
-    }));
+    static PARKER: Arc<Parker> = Arc::new(Parker { state: AtomicU32::new(WAITING), thread: std::thread::current() });
 }
 
 impl Log {
@@ -163,15 +157,15 @@ impl Log {
             return self.check_poison();
         }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
-        let parker = PARKER.with(Clone::clone);
+        let parker = PARKER.with(Arc::clone);
         let mut patience = self.patience();
         loop {
             if self.durable.load(Ordering::Acquire) >= lsn.0 {
                 return Ok(());
             }
             self.check_poison()?;
-            parker.0.state.store(WAITING, Ordering::Relaxed);
-            let told = match self.waiters.lead_or_join(thread_no(), lsn.0, parker.clone()) {
+            parker.state.store(WAITING, Ordering::Relaxed);
+            let told = match self.waiters.lead_or_join(thread_no(), lsn.0, Arc::clone(&parker)) {
                 true => LEAD,
                 false => {
                     let start = Instant::now();
@@ -233,7 +227,7 @@ impl Log {
         if let Some(next) = self.waiters.hand_on(|lsn| poisoned || lsn <= durable, served) {
             next.wake(LEAD);
         }
-        for (_, parker) in served.drain(..) {
+        for parker in served.drain(..) {
             parker.wake(SERVED);
         }
     }

@@ -122,9 +122,9 @@ pub struct Log {
     pub(crate) behind: Behind,
     /// Who copies the log.
     pub(crate) reader: Reader,
-    pub(crate) waiters: Waiters<Parker>,
+    pub(crate) waiters: Waiters<Arc<Parker>>,
     /// Those a leader is about to wake.
-    pub(crate) served: Mutex<Vec<(u64, Parker)>>,
+    pub(crate) served: Mutex<Vec<Arc<Parker>>>,
     /// The header as it is in the file.
     pub(crate) header: Mutex<Header>,
     /// Signalled at each checkpoint.

@@ -56,12 +56,12 @@ impl<P> Waiters<P> {
     }
 
     /// The caller's lead ends. Moves those for whom `is_served` holds to `served`; the next leader, if anybody is left.
-    pub(crate) fn hand_on(&self, is_served: impl Fn(u64) -> bool, served: &mut Vec<Waiting<P>>) -> Option<P> {
+    pub(crate) fn hand_on(&self, is_served: impl Fn(u64) -> bool, served: &mut Vec<P>) -> Option<P> {
         loop {
             let mut next = None;
             for no in 0..SHARDS {
                 self.shard(no, |waiting| {
-                    served.extend(waiting.extract_if(.., |w| is_served(w.0)));
+                    served.extend(waiting.extract_if(.., |w| is_served(w.0)).map(|w| w.1));
                     if next.is_none() {
                         next = waiting.pop();
                     }
@@ -112,7 +112,7 @@ mod loom_tests {
             let durable = self.durable.load(Ordering::Acquire);
             let next = self.waiters.hand_on(|lsn| lsn <= durable, &mut served);
             next.iter().for_each(|c| c.tell(LEAD));
-            served.iter().for_each(|c| c.1.tell(SERVED));
+            served.iter().for_each(|c| c.tell(SERVED));
         }
 
         fn commit(&self, thread: usize) {

@@ -157,7 +157,7 @@ impl LockTable {
     }
 
     fn by_index_of(&self, trx: &TrxLocks, counter: u16) -> &AtomicU32 {
-        &self.by_index[trx.stripe() % STRIPES * INDEX_COUNTERS + usize::from(counter)]
+        &self.by_index[trx.stripe % STRIPES * INDEX_COUNTERS + usize::from(counter)]
     }
 
     fn count_index(&self, trx: &TrxLocks, counter: u16) {

@@ -23,8 +23,8 @@ pub struct TrxLocks {
     /// Number of the last search for deadlocks that came by; used under the detection mutex only.
     pub(super) visited: AtomicU64,
     thd: AtomicUsize,
-    /// See [`TrxLocks::stripe`].
-    stripe: usize,
+    /// Picks where it is counted; those made one after the other get different ones.
+    pub(super) stripe: usize,
     trx_id: AtomicU64,
     undo_records: AtomicU64,
     /// Hash of a key on whose record it has an exclusive lock: the one it got last; 0 = not known. A scan that changes what
@@ -145,11 +145,6 @@ impl TrxLocks {
 
     pub(super) fn weight(&self) -> u64 {
         self.undo_records.load(Ordering::Relaxed).saturating_add(self.locks_held() as u64)
-    }
-
-    /// A number that picks where it is counted; those made one after the other get different ones.
-    pub(super) fn stripe(&self) -> usize {
-        self.stripe
     }
 
     /// The session's thd pointer for [`super::CommitOrder`]; 0 if it has none.
