@@ -6,6 +6,7 @@ started it. Start servers from the main thread: the kernel ties a child's life t
 import atexit
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -205,8 +206,9 @@ class Server:
                 return time.monotonic() - begin
             except pymysql.err.OperationalError as problem:
                 if time.monotonic() - begin > timeout:
+                    where = self.backtraces()
                     self.kill()
-                    raise ServerError(f"the server did not answer in {timeout} s ({problem}): {self.why()}") from None
+                    raise ServerError(f"the server did not answer in {timeout} s ({problem}): {self.why()}\n{where}") from None
             time.sleep(poll)
 
     def why(self, lines=8):
@@ -223,6 +225,22 @@ class Server:
                     return f.read()[:2000]
         errors = [line for line in text if "[ERROR]" in line or "panic" in line]
         return " | ".join((errors or text)[-lines:])
+
+    def backtraces(self, frames=24):
+        """Where each thread is, a line each: for a server that hangs, before it is killed."""
+        command = ["gdb", "-p", str(self.process.pid), "-batch", "-nx", "-ex", f"thread apply all backtrace {frames}"]
+        try:
+            text = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120).stdout
+        except (OSError, subprocess.TimeoutExpired) as problem:
+            return f"(no backtraces: {problem})"
+        threads = []
+        for line in text.splitlines():
+            if line.startswith("Thread "):
+                threads.append(line.split('"')[1] + ":" if '"' in line else line)
+            elif line.startswith("#") and threads:
+                function = re.sub(r"^#\d+ +(0x\w+ in )?", "", line).split(" (")[0].split("<")[0]
+                threads[-1] += f" {function}"
+        return "\n".join(threads)
 
     def connect(self, **options):
         options = {"autocommit": True, "charset": "utf8mb4", "local_infile": True, **options}
@@ -255,8 +273,9 @@ class Server:
             try:
                 status = self.process.wait(timeout)
             except subprocess.TimeoutExpired:
+                where = self.backtraces()
                 self.kill()
-                raise ServerError(f"the server did not shut down in {timeout} s: {self.why()}") from None
+                raise ServerError(f"the server did not shut down in {timeout} s: {self.why()}\n{where}") from None
             if status:
                 raise ServerError(f"the server shut down with status {status}: {self.why()}")
         return time.monotonic() - begin

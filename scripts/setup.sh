@@ -15,7 +15,7 @@ server_packages=(mariadb-server mariadb-server-core mariadb-client mariadb-clien
   libmariadb-dev libmariadbd19 libmariadbd-dev mariadb-test mariadb-test-data mariadb-plugin-rocksdb mariadb-plugin-spider
   mariadb-plugin-provider-bzip2 mariadb-backup)
 tool_packages=(g++ make dpkg-dev zlib1g-dev libssl-dev clang-format sysbench python3 python3-pymysql python3-matplotlib
-  strace tzdata debhelper "$@")
+  strace gdb tzdata debhelper "$@")
 
 installed_version() { dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null | sed -n 's/^ii *//p' | head -n 1; }
 
