@@ -8,6 +8,7 @@
 //! writing to the latch's cache line and learn afterwards whether a writer came between (optimistic lock coupling: Leis
 //! et al., "Optimistic Lock Coupling", 2019). The version grows with each release of an exclusive holder.
 
+use crate::waits::{self, WaitFor};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use parking_lot_core::{FilterOp, ParkToken, UnparkResult, DEFAULT_UNPARK_TOKEN};
 use std::sync::atomic::{fence, AtomicU64, Ordering};
@@ -167,7 +168,10 @@ fn take_counted<G>(part: LatchPart, attempt: impl FnOnce() -> Option<G>, wait: i
         return guard;
     }
     let start = Instant::now();
-    let guard = wait();
+    let guard = {
+        let _waiting = waits::begin(WaitFor::Latch(part.class));
+        wait()
+    };
     count_contended(part.class, start);
     guard
 }
@@ -391,6 +395,7 @@ impl HybridLatch {
     fn wait(&self, class: LatchClass, token: ParkToken, wanted: &dyn Fn() -> bool) -> bool {
         let start = Instant::now();
         let (mut looks, mut pauses, mut woken) = (0, 1, false);
+        let mut waiting = None;
         let taken = loop {
             let s = self.state.load(Ordering::Relaxed);
             // Whoever finds it free takes it, even if others sleep: the one who was woken may need long to come.
@@ -414,6 +419,7 @@ impl HybridLatch {
             {
                 continue;
             }
+            waiting.get_or_insert_with(|| waits::begin(WaitFor::Latch(class)));
             // SAFETY: the address is ours alone, and the closures neither panic nor call back into the parking lot.
             let slept = unsafe {
                 parking_lot_core::park(

@@ -1,7 +1,7 @@
 //! Room `base`: the words every other room speaks.
 //!
 //! Holds identifiers, the engine's one error type, little codecs, checksums, limits, the clock and random traits, and
-//! latches with counters. Knows nothing of files, pages' contents or transactions, and starts no threads.
+//! latches with counters, and who waits for what. Knows nothing of files, pages' contents or transactions, and starts no threads.
 
 pub mod checksum;
 pub mod clock;
@@ -12,6 +12,7 @@ pub mod latch;
 pub mod limits;
 pub mod page;
 pub mod random;
+pub mod waits;
 pub mod work;
 
 pub use checksum::crc32c;

@@ -8,6 +8,7 @@ use crate::frame::USAGE_AHEAD;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use crossbeam_utils::CachePadded;
+use myriad_base::waits::{self, Wait};
 use myriad_base::{work, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
@@ -27,6 +28,13 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 pub(crate) const INLINE_ROUNDS: usize = 16;
 /// Pages waiting to be prefetched at most.
 const PREFETCH_MAX: usize = 4096;
+/// A wait that is told of.
+const LONG_WAIT: Duration = Duration::from_secs(30);
+/// Time between two looks for long waits, and after one that found some.
+const WAITS_LOOK: Duration = Duration::from_secs(5);
+const WAITS_TELL: Duration = Duration::from_secs(60);
+/// How many of them are told at a time.
+const WAITS_TOLD: usize = 8;
 /// Pages read ahead at a time.
 const PREFETCH_PAGES: usize = crate::doublewrite::BATCH_PAGES / 2;
 
@@ -83,6 +91,8 @@ pub(crate) struct Background {
     /// Log end at the last idle look, and when it was seen to move.
     pub idle: Mutex<(u64, Instant)>,
     last_wait: Mutex<Option<Instant>>,
+    /// When long waits are looked for next.
+    next_look: Mutex<Instant>,
     prefetch: Mutex<VecDeque<PageId>>,
     running: AtomicBool,
     stopping: AtomicBool,
@@ -109,6 +119,7 @@ impl Background {
             paced: Mutex::new(now),
             idle: Mutex::new((0, now)),
             last_wait: Mutex::new(None),
+            next_look: Mutex::new(Instant::now()),
             prefetch: Mutex::new(VecDeque::new()),
             running: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -214,6 +225,31 @@ impl BufferPool {
                 None
             }
         }
+    }
+
+    /// Of an engine that stands still the error log else says nothing. Asked by several threads, as one of them may be among those
+    /// who wait.
+    pub(crate) fn tell_of_long_waits(&self) {
+        let now = Instant::now();
+        if let Some(mut next) = self.background.next_look.try_lock().filter(|next| **next <= now) {
+            *next = now + WAITS_LOOK;
+            if self.tell_of_waits(LONG_WAIT) {
+                *next = now + WAITS_TELL;
+            }
+        }
+    }
+
+    /// Tells of threads that have waited so long, if there are any.
+    pub fn tell_of_waits(&self, at_least: Duration) -> bool {
+        let waits = waits::list(at_least);
+        if waits.is_empty() {
+            return false;
+        }
+        let some: Vec<String> = waits.iter().take(WAITS_TOLD).map(Wait::to_string).collect();
+        let more = waits.len() - some.len();
+        let more = if more == 0 { String::new() } else { format!(", and {more} more") };
+        self.report(Level::Warning, &format!("long waits: {}{more}", some.join(", ")));
+        true
     }
 
     /// Starts the page provider, the page cleaners and the read-ahead thread, unless the settings forbid threads.

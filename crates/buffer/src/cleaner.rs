@@ -159,6 +159,7 @@ impl BufferPool {
 
     /// One turn of a cleaner; how long it may sleep then.
     pub(crate) fn cleaner_turn(&self) -> Duration {
+        self.tell_of_long_waits();
         if self.check_poison().is_err() {
             return IDLE;
         }

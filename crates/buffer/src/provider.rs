@@ -12,6 +12,7 @@ use crate::frame::{aged, NIL, NO_PAGE, USAGE_COLD};
 use crate::pool::BufferPool;
 use crate::shard::Shard;
 use crate::stats::Counter;
+use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Error, PageId, Result};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -130,6 +131,7 @@ enum Look {
 impl BufferPool {
     /// One turn of a provider; how long it may sleep then.
     pub(crate) fn provider_turn(&self) -> Duration {
+        self.tell_of_long_waits();
         if self.check_poison().is_err() {
             return IDLE;
         }
@@ -258,6 +260,7 @@ impl BufferPool {
     fn queue_for_frame(&self) -> Result<u32> {
         let queue = &self.background.frame_queue;
         let start = Instant::now();
+        let _waiting = waits::begin(WaitFor::Frame);
         let waiter = queue.join();
         fence(Ordering::SeqCst);
         // What became free before we were in the queue.

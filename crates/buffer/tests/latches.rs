@@ -54,8 +54,16 @@ fn waiting_for_a_read_is_no_contention_of_the_page() {
     std::thread::scope(|scope| {
         scope.spawn(|| drop(rig.pool.fix_shared(id(1)).unwrap()));
         wait_for(&|| stats()[1].acquired == read[1].acquired + 2);
+        assert!(!rig.pool.tell_of_waits(Duration::from_secs(20)), "nobody has waited for so long");
+        assert!(rig.pool.tell_of_waits(Duration::from_millis(10)));
         drop(held);
     });
+    let told: Vec<String> = rig.messages.lock().unwrap().drain(..).map(|(_, text)| text).collect();
+    assert!(
+        told.len() == 1 && told[0].contains(" for index_page since 0.") && told[0].matches("thread").count() == 1,
+        "{told:?}"
+    );
+    assert!(!rig.pool.tell_of_waits(Duration::ZERO), "who waits no longer is not told of");
     let held = stats();
     assert_eq!((held[0].contended - read[0].contended, held[1].contended - read[1].contended), (0, 1));
 }

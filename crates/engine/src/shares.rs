@@ -2,6 +2,7 @@
 
 use crate::share::TableShare;
 use crate::stats::CachedStats;
+use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Error, Result};
 use myriad_catalog::TableRef;
 use parking_lot::{Condvar, Mutex};
@@ -108,7 +109,10 @@ impl Shares {
                     older.set_outdated();
                     break;
                 }
-                None if matches!(entry, Entry::Opening) => shard.opened.wait(&mut tables),
+                None if matches!(entry, Entry::Opening) => {
+                    let _waiting = waits::begin(WaitFor::TableOpen);
+                    shard.opened.wait(&mut tables);
+                }
                 None => break,
             }
         }

@@ -5,11 +5,16 @@ use crate::engine::Engine;
 use crate::reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 use crate::share::TableShare;
 use myriad_base::latch::{latch_stats, ALL_CLASSES};
+use myriad_base::waits;
 use myriad_base::Result;
 use myriad_txn::{Isolation, TrxState};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Waits within the engine that SHOW ENGINE STATUS lists.
+const WAITS_SHOWN: Duration = Duration::from_secs(1);
 
 fn state_name(info: &myriad_txn::TrxInfo) -> &'static str {
     match info.state {
@@ -357,6 +362,11 @@ impl Engine {
             let (contended, wait) = (l.contended_percent, l.wait_ns as f64 / 1e6);
             let hottest = format!("{:>3} with {:.0} %", l.hottest, l.hottest_percent);
             line!(out, "{:<14}{:>16}{:>14}{contended:>9.3}{wait:>14.1}  {hottest}", l.name, l.acquired, l.contended);
+        }
+        let waits = waits::list(WAITS_SHOWN);
+        waits.iter().for_each(|wait| line!(out, "Waiting: {wait}"));
+        if waits.is_empty() {
+            line!(out, "Nobody has waited for {} s or more", WAITS_SHOWN.as_secs());
         }
     }
 

@@ -6,6 +6,7 @@
 //! since. The device is flushed less often than if each synced for himself, and would make them wait for each other anyway.
 
 use crate::File;
+use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 
@@ -101,6 +102,7 @@ impl Syncs {
 
     /// Waits until the sync has ended, or can begin. The caller has none under way.
     pub fn wait(&self, sync: SyncNo) {
+        let _waiting = waits::begin(WaitFor::FileSync);
         let mut state = self.state.lock();
         self.ended.wait_while(&mut state, |state| state.ended < sync.0 && state.begun > state.ended);
     }

@@ -4,6 +4,7 @@ use crate::header::BLOCK;
 use crate::log::Log;
 use crate::CapacityHook;
 use myriad_base::limits::CHECKPOINT_BYTES_MAX;
+use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Error, Lsn, Result};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -123,6 +124,7 @@ impl Log {
             return self.check_poison().map(|()| admission);
         }
         self.counters.capacity_waits.fetch_add(1, Ordering::Relaxed);
+        let _waiting = waits::begin(WaitFor::LogRoom);
         let mut checkpoint = self.checkpoint_lsn.load(Ordering::Acquire);
         let mut since = Instant::now();
         loop {
@@ -157,12 +159,14 @@ impl Log {
     /// [`Error::Poisoned`].
     #[inline]
     pub fn reserve_end(&self) -> Result<Admission<'_>> {
+        let mut waiting = None;
         while self.slots.end_relaxed() >= self.throttle_at.load(Ordering::Relaxed) {
             self.check_poison()?;
             // The other half is for those who look at the same time.
             if self.is_off() || self.age() < self.room() + self.kept() / 2 {
                 break;
             }
+            waiting.get_or_insert_with(|| waits::begin(WaitFor::LogRoom));
             self.ask_for_room(Duration::from_millis(20));
         }
         Ok(Admission(None))

@@ -10,6 +10,7 @@
 use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
+use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Lsn, Result};
 use myriad_io::{AlignedBuf, SyncMark};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -157,6 +158,7 @@ impl Log {
             return self.check_poison();
         }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
+        let _waiting = waits::begin(WaitFor::LogSync);
         let parker = PARKER.with(Arc::clone);
         let mut patience = self.patience();
         loop {

@@ -16,6 +16,7 @@ use crate::unsettled::Unsettled;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
 use myriad_base::latch::{lock_counted, LatchClass};
+use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Csn, Error, IndexId, Lsn, Result, SpaceId, TrxId};
 use myriad_buffer::{BufferPool, Level, Mtr, RedoTable, Reporter};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard};
@@ -353,6 +354,7 @@ impl TrxSystem {
     /// Returns when nobody is inside a tree because of an undo record followed before the call. After an index has been
     /// marked as dropped (see [`TrxSystem::set_index_alive`]) and this has returned, its pages may be freed.
     pub fn wait_for_tree_users(&self) {
+        let _waiting = waits::begin(WaitFor::TreeUsers);
         drop(self.tree_users.write());
     }
 

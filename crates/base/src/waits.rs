@@ -1,0 +1,212 @@
+//! Who waits inside the engine, for what and since when: what a report tells of an engine that stands still.
+//!
+//! A thread notes a wait just before it goes to sleep, in a slot of its own; nobody else writes there. Waits for rows' locks are not
+//! among them, as those are the users' doing.
+
+use crate::latch::{LatchClass, ALL_CLASSES};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+/// What a thread waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitFor {
+    /// A latch.
+    Latch(LatchClass),
+    /// The log up to some point being durable.
+    LogSync,
+    /// A checkpoint that makes room in the log.
+    LogRoom,
+    /// A frame of the buffer pool for a page.
+    Frame,
+    /// The sync of a file that another thread makes.
+    FileSync,
+    /// A table that another thread opens.
+    TableOpen,
+    /// Rollback and purge leaving the trees of dropped tables.
+    TreeUsers,
+}
+
+const OTHERS: [WaitFor; 6] =
+    [WaitFor::LogSync, WaitFor::LogRoom, WaitFor::Frame, WaitFor::FileSync, WaitFor::TableOpen, WaitFor::TreeUsers];
+
+const OTHERS_FROM: u64 = 1 + ALL_CLASSES.len() as u64;
+
+impl WaitFor {
+    /// The name users see.
+    pub fn name(self) -> &'static str {
+        match self {
+            WaitFor::Latch(class) => class.name(),
+            WaitFor::LogSync => "log_sync",
+            WaitFor::LogRoom => "log_room",
+            WaitFor::Frame => "frame",
+            WaitFor::FileSync => "file_sync",
+            WaitFor::TableOpen => "table_open",
+            WaitFor::TreeUsers => "tree_users",
+        }
+    }
+
+    /// A number above 0.
+    fn code(self) -> u64 {
+        match self {
+            WaitFor::Latch(class) => 1 + class as u64,
+            WaitFor::LogSync => OTHERS_FROM,
+            WaitFor::LogRoom => OTHERS_FROM + 1,
+            WaitFor::Frame => OTHERS_FROM + 2,
+            WaitFor::FileSync => OTHERS_FROM + 3,
+            WaitFor::TableOpen => OTHERS_FROM + 4,
+            WaitFor::TreeUsers => OTHERS_FROM + 5,
+        }
+    }
+
+    fn of_code(code: u64) -> Option<WaitFor> {
+        ALL_CLASSES.into_iter().map(WaitFor::Latch).chain(OTHERS).find(|what| what.code() == code)
+    }
+}
+
+/// Bits of [`Slot::wait`] that say what for; the others are the microseconds from [`BEGIN`] to the wait's begin.
+const CODE_BITS: u32 = 6;
+
+struct Slot {
+    thread: String,
+    /// 0 while it does not wait.
+    wait: AtomicU64,
+}
+
+static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
+
+/// A thread's place in [`SLOTS`], until it ends.
+struct Own(Arc<Slot>);
+
+impl Own {
+    fn new() -> Own {
+        let current = std::thread::current();
+        let id = std::fs::read_link("/proc/thread-self").ok().and_then(|p| Some(p.file_name()?.to_str()?.to_owned()));
+        let thread = match (current.name(), id) {
+            (Some(name), Some(id)) => format!("{name} ({id})"),
+            (None, Some(id)) => id,
+            (name, None) => name.unwrap_or("unknown").to_owned(),
+        };
+        let slot = Arc::new(Slot { thread, wait: AtomicU64::new(0) });
+        SLOTS.lock().push(Arc::clone(&slot));
+        Own(slot)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        SLOTS.lock().retain(|slot| !Arc::ptr_eq(slot, &self.0));
+    }
+}
+
+thread_local! {
+    static OWN: Own = Own::new();
+}
+
+/// A wait of the calling thread; ends when dropped.
+pub struct Waiting {
+    /// The wait that this one is a part of.
+    outer: u64,
+}
+
+/// The calling thread is about to sleep.
+pub fn begin(what: WaitFor) -> Waiting {
+    let since = BEGIN.elapsed().as_micros() as u64;
+    let outer = OWN.try_with(|own| own.0.wait.swap(since << CODE_BITS | what.code(), Ordering::Relaxed));
+    Waiting { outer: outer.unwrap_or(0) }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let _ = OWN.try_with(|own| own.0.wait.store(self.outer, Ordering::Relaxed));
+    }
+}
+
+/// A wait that has not ended.
+#[derive(Clone, Debug)]
+pub struct Wait {
+    /// The thread's name, and in brackets its number in the operating system.
+    pub thread: String,
+    /// What it waits for.
+    pub what: WaitFor,
+    /// Since when.
+    pub lasts: Duration,
+}
+
+impl std::fmt::Display for Wait {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "thread {} for {} since {:.1} s", self.thread, self.what.name(), self.lasts.as_secs_f64())
+    }
+}
+
+/// All waits in this process that have lasted so long, the longest first.
+pub fn list(at_least: Duration) -> Vec<Wait> {
+    let now = BEGIN.elapsed();
+    let mut waits = Vec::new();
+    for slot in SLOTS.lock().iter() {
+        let wait = slot.wait.load(Ordering::Relaxed);
+        let lasts = now.saturating_sub(Duration::from_micros(wait >> CODE_BITS));
+        let what = WaitFor::of_code(wait & ((1 << CODE_BITS) - 1));
+        if let Some(what) = what.filter(|_| lasts >= at_least) {
+            waits.push(Wait { thread: slot.thread.clone(), what, lasts });
+        }
+    }
+    waits.sort_by_key(|wait| std::cmp::Reverse(wait.lasts));
+    waits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of_thread(name: &str) -> Vec<Wait> {
+        list(Duration::ZERO).into_iter().filter(|wait| wait.thread.starts_with(name)).collect()
+    }
+
+    #[test]
+    fn every_wait_has_its_code() {
+        for what in ALL_CLASSES.into_iter().map(WaitFor::Latch).chain(OTHERS) {
+            assert_eq!(WaitFor::of_code(what.code()), Some(what));
+            assert!((1..1 << CODE_BITS).contains(&what.code()));
+        }
+        assert_eq!(WaitFor::of_code(0), None);
+    }
+
+    #[test]
+    fn waits_are_listed_while_they_last() {
+        let (say, hear) = std::sync::mpsc::channel::<()>();
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::Builder::new().name("waits-test".into()).spawn(move || {
+            let outer = begin(WaitFor::Frame);
+            let inner = begin(WaitFor::Latch(LatchClass::PageRead));
+            tell.send(()).unwrap();
+            hear.recv().unwrap();
+            drop(inner);
+            tell.send(()).unwrap();
+            hear.recv().unwrap();
+            drop(outer);
+            tell.send(()).unwrap();
+            hear.recv().unwrap();
+        });
+        told.recv().unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let waits = of_thread("waits-test (");
+        assert_eq!((waits.len(), waits[0].what), (1, WaitFor::Latch(LatchClass::PageRead)));
+        assert!(waits[0].lasts >= Duration::from_millis(20));
+        assert!(list(Duration::from_secs(3600)).is_empty());
+        say.send(()).unwrap();
+        told.recv().unwrap();
+        assert_eq!(of_thread("waits-test")[0].what, WaitFor::Frame);
+        say.send(()).unwrap();
+        told.recv().unwrap();
+        assert!(of_thread("waits-test").is_empty());
+        say.send(()).unwrap();
+        thread.unwrap().join().unwrap();
+        assert!(
+            SLOTS.lock().iter().all(|slot| !slot.thread.starts_with("waits-test")),
+            "a thread takes its slot along"
+        );
+    }
+}
