@@ -309,7 +309,8 @@ impl HybridLatch {
     }
 
     /// Takes the latch in shared mode, unless (`false`) what it guards is no longer `wanted`, now or after a while of waiting.
-    /// That may change under an exclusive hold only; it is asked while others wait, so it must be a plain look.
+    /// That may change under an exclusive hold only, which then ends with [`HybridLatch::unlock_exclusive_unwanted`] lest those who
+    /// sleep find it out late; it is asked while others wait, so it must be a plain look.
     #[inline]
     pub fn lock_shared_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
         let part = part.into();
@@ -355,6 +356,16 @@ impl HybridLatch {
         let old = self.state.fetch_add(VERSION_ONE - EXCLUSIVE, Ordering::Release);
         debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
         self.wake_after(old);
+    }
+
+    /// Gives back the exclusive hold of somebody who has made what the latch guards unwanted for those who wait. All of them are
+    /// woken: whoever takes the latch next may wait for what one of them holds.
+    pub fn unlock_exclusive_unwanted(&self) {
+        let old = self.state.fetch_add(VERSION_ONE - EXCLUSIVE, Ordering::Release);
+        debug_assert!(old & EXCLUSIVE != 0 && old & SHARED == 0);
+        if old & PARKED != 0 {
+            self.wake_those(|_| FilterOp::Unpark);
+        }
     }
 
     /// Gives back the exclusive hold of somebody who changed nothing; the version stays.
@@ -425,7 +436,8 @@ impl HybridLatch {
                 parking_lot_core::park(
                     self.address(),
                     || {
-                        let s = self.state.load(Ordering::Relaxed);
+                        // What a release before made unwanted is seen to be.
+                        let s = self.state.load(Ordering::Acquire);
                         s & PARKED != 0 && s & (EXCLUSIVE | SHARED) != 0 && wanted()
                     },
                     || {},
@@ -463,7 +475,7 @@ impl HybridLatch {
     #[cold]
     fn wake(&self) {
         let mut first = None;
-        let choose = |token| match first {
+        self.wake_those(|token| match first {
             None => {
                 first = Some(token);
                 FilterOp::Unpark
@@ -471,7 +483,11 @@ impl HybridLatch {
             Some(WANTS_SHARED) if token == WANTS_SHARED => FilterOp::Unpark,
             Some(WANTS_SHARED) => FilterOp::Skip,
             Some(_) => FilterOp::Stop,
-        };
+        });
+    }
+
+    #[cold]
+    fn wake_those(&self, choose: impl FnMut(ParkToken) -> FilterOp) {
         let mark = |woken: UnparkResult| {
             if woken.unparked_threads > 0 {
                 self.state.fetch_or(WOKEN, Ordering::Relaxed);
@@ -492,6 +508,7 @@ impl HybridLatch {
 mod tests {
     use super::*;
     use std::cell::UnsafeCell;
+    use std::sync::atomic::AtomicBool;
     use std::sync::Arc;
 
     #[test]
@@ -589,6 +606,35 @@ mod tests {
         // Nothing is left of holders; a mark of sleepers may be.
         assert!(latch.try_exclusive());
         assert_eq!(latch.version(), unwanted.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn nobody_sleeps_for_what_is_no_longer_wanted() {
+        let latch = HybridLatch::new();
+        let wanted = AtomicBool::new(true);
+        let turned_away = AtomicU64::new(0);
+        std::thread::scope(|s| {
+            latch.lock_exclusive(LatchClass::OtherPage);
+            for _ in 0..4 {
+                s.spawn(|| {
+                    if !latch.lock_exclusive_while(LatchClass::OtherPage, || wanted.load(Ordering::Acquire)) {
+                        turned_away.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            // All of them sleep by then.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            wanted.store(false, Ordering::Release);
+            latch.unlock_exclusive_unwanted();
+            latch.lock_exclusive(LatchClass::OtherPage);
+            let begin = Instant::now();
+            while turned_away.load(Ordering::Relaxed) < 4 && begin.elapsed().as_secs() < 20 {
+                std::thread::yield_now();
+            }
+            let while_held = turned_away.load(Ordering::Relaxed);
+            latch.unlock_exclusive_unwanted();
+            assert_eq!(while_held, 4);
+        });
     }
 
     #[test]

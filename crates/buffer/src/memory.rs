@@ -150,7 +150,7 @@ impl BufferPool {
         new.usage.store(USAGE_WARM, Ordering::Relaxed);
         self.table().replace(self.frames(), id, at, to);
         new.latch.unlock_exclusive();
-        old.latch.unlock_exclusive();
+        old.latch.unlock_exclusive_unwanted();
         self.free_frame(at);
         true
     }

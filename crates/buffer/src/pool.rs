@@ -414,7 +414,7 @@ impl BufferPool {
     /// Gives up a frame whose page could not be read; the caller holds its X latch, which is released.
     pub(crate) fn withdraw(&self, id: PageId, at: u32) {
         self.table.remove(&self.frames, id, at);
-        self.frames.get(at).latch.unlock_exclusive();
+        self.frames.get(at).latch.unlock_exclusive_unwanted();
         self.left(id);
         self.free_frame(at);
     }
@@ -622,7 +622,7 @@ impl BufferPool {
         // SAFETY: this call holds the frame's X latch.
         self.note_room(PageId::from_u64(id), unsafe { self.frames.bytes(at) });
         self.table.remove(&self.frames, PageId::from_u64(id), at);
-        frame.latch.unlock_exclusive();
+        frame.latch.unlock_exclusive_unwanted();
         self.left(PageId::from_u64(id));
         self.free_frame(at);
         self.counters.add(Counter::Evictions);

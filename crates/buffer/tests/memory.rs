@@ -6,6 +6,8 @@ use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr};
 use rig::{create, id, small};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 fn memory(page: u32) -> PageId {
     PageId::new(SpaceId::MEMORY, PageNo(page))
@@ -125,6 +127,44 @@ fn are_bounded_and_fail_before_any_change() {
     drop(reader);
     put(pool, memory(7), 77).unwrap();
     assert_eq!(pool.stats().memory_pages, 20);
+}
+
+/// Whoever has the frame next may wait for a page that a sleeper holds.
+#[test]
+fn who_sleeps_for_a_page_is_woken_when_its_frame_is_given_to_another() {
+    let rig = create(5, &small(64));
+    let pool = &rig.pool;
+    put(pool, memory(0), 1).unwrap();
+    for page in 1..=pool.stats().free_frames as u32 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    assert_eq!(pool.stats().free_frames, 0);
+    for round in 0..20 {
+        let (mut freed, mut next) = (Mtr::start(pool).unwrap(), Mtr::start(pool).unwrap());
+        let _ = freed.fix(memory(round)).unwrap();
+        let woken = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    assert!(pool.resident_exclusive(memory(round)).is_none());
+                    woken.fetch_add(1, Ordering::Relaxed);
+                });
+            }
+            std::thread::sleep(Duration::from_millis(20));
+            freed.note_freed(memory(round));
+            freed.commit().unwrap();
+            next.init(memory(round + 1), PageKind::Index).unwrap();
+            let begin = Instant::now();
+            while woken.load(Ordering::Relaxed) < 3 && begin.elapsed().as_secs() < 10 {
+                std::thread::yield_now();
+            }
+            let while_held = woken.load(Ordering::Relaxed);
+            next.commit().unwrap();
+            assert_eq!(while_held, 3, "round {round}");
+        });
+    }
 }
 
 #[test]
