@@ -20,16 +20,31 @@ pub enum WaitFor {
     LogRoom,
     /// A frame of the buffer pool for a page.
     Frame,
-    /// The sync of a file that another thread makes.
+    /// Its own read of a file.
+    FileRead,
+    /// Its own write.
+    FileWrite,
+    /// Its own sync.
     FileSync,
+    /// The sync of a file that another thread makes.
+    SyncTurn,
     /// A table that another thread opens.
     TableOpen,
     /// Rollback and purge leaving the trees of dropped tables.
     TreeUsers,
 }
 
-const OTHERS: [WaitFor; 6] =
-    [WaitFor::LogSync, WaitFor::LogRoom, WaitFor::Frame, WaitFor::FileSync, WaitFor::TableOpen, WaitFor::TreeUsers];
+const OTHERS: [WaitFor; 9] = [
+    WaitFor::LogSync,
+    WaitFor::LogRoom,
+    WaitFor::Frame,
+    WaitFor::FileRead,
+    WaitFor::FileWrite,
+    WaitFor::FileSync,
+    WaitFor::SyncTurn,
+    WaitFor::TableOpen,
+    WaitFor::TreeUsers,
+];
 
 const OTHERS_FROM: u64 = 1 + ALL_CLASSES.len() as u64;
 
@@ -41,7 +56,10 @@ impl WaitFor {
             WaitFor::LogSync => "log_sync",
             WaitFor::LogRoom => "log_room",
             WaitFor::Frame => "frame",
+            WaitFor::FileRead => "file_read",
+            WaitFor::FileWrite => "file_write",
             WaitFor::FileSync => "file_sync",
+            WaitFor::SyncTurn => "sync_turn",
             WaitFor::TableOpen => "table_open",
             WaitFor::TreeUsers => "tree_users",
         }
@@ -54,9 +72,12 @@ impl WaitFor {
             WaitFor::LogSync => OTHERS_FROM,
             WaitFor::LogRoom => OTHERS_FROM + 1,
             WaitFor::Frame => OTHERS_FROM + 2,
-            WaitFor::FileSync => OTHERS_FROM + 3,
-            WaitFor::TableOpen => OTHERS_FROM + 4,
-            WaitFor::TreeUsers => OTHERS_FROM + 5,
+            WaitFor::FileRead => OTHERS_FROM + 3,
+            WaitFor::FileWrite => OTHERS_FROM + 4,
+            WaitFor::FileSync => OTHERS_FROM + 5,
+            WaitFor::SyncTurn => OTHERS_FROM + 6,
+            WaitFor::TableOpen => OTHERS_FROM + 7,
+            WaitFor::TreeUsers => OTHERS_FROM + 8,
         }
     }
 

@@ -102,7 +102,7 @@ impl Syncs {
 
     /// Waits until the sync has ended, or can begin. The caller has none under way.
     pub fn wait(&self, sync: SyncNo) {
-        let _waiting = waits::begin(WaitFor::FileSync);
+        let _waiting = waits::begin(WaitFor::SyncTurn);
         let mut state = self.state.lock();
         self.ended.wait_while(&mut state, |state| state.ended < sync.0 && state.begun > state.ended);
     }

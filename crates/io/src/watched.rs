@@ -3,6 +3,7 @@
 use crate::{File, FileLock, Io, IoBuf, IoRequest, OpenMode};
 use myriad_base::clock::Clock;
 use myriad_base::latch::thread_no;
+use myriad_base::waits::{self, WaitFor};
 use myriad_base::Result;
 use parking_lot::Mutex;
 use std::io::IoSliceMut;
@@ -206,7 +207,13 @@ impl FileWatch {
         let cell = self.cell(role, call);
         let begun = self.now_ns();
         let slot = cell.begin(begun, n);
+        let waiting = waits::begin(match call {
+            FileCall::Read => WaitFor::FileRead,
+            FileCall::Write => WaitFor::FileWrite,
+            FileCall::Sync => WaitFor::FileSync,
+        });
         let outcome = run();
+        drop(waiting);
         let took_ns = self.now_ns().saturating_sub(begun);
         cell.end(slot, n, moved(&outcome), took_ns);
         if took_ns >= SLOW.as_nanos() as u64 {
