@@ -6,6 +6,7 @@ is told, other tables are usable, nothing acknowledged is lost, the server lives
 Skipped, by name, where a process may not be traced.
 """
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -171,7 +172,12 @@ def slow_disk(place):
         expect(len(load.acknowledged) > before, "no work on a slow device")
     slow = "the device is slow: a sync of redo.log took"
     with Fault(place, "fdatasync", [place.myriad + "/redo.log"], delay_us=1300000):
-        time.sleep(4)
+        statuses = []
+        for _ in range(20):
+            time.sleep(0.2)
+            statuses.append(place.server.query("SHOW ENGINE MYRIAD STATUS")[0][2])
+    for what in ("file_sync", "log_sync"):
+        expect(any(re.search(rf"Waiting: thread \d+: 1\.\d s for {what}\n", s) for s in statuses), f"no thread is seen to wait for {what}")
     expect(not load.errors, f"errors on a device that is only slow: {load.errors[:1]}")
     expect(place.log().count(slow) == 1, "a slow device is not told of, or more than once a minute")
     status = {name: int(value) for name, value in place.server.query("SHOW GLOBAL STATUS LIKE 'Myriad_file_%'")}

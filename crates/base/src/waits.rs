@@ -158,7 +158,7 @@ pub struct Wait {
 
 impl std::fmt::Display for Wait {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "thread {} for {} since {:.1} s", self.thread, self.what.name(), self.lasts.as_secs_f64())
+        write!(f, "thread {}: {:.1} s for {}", self.thread, self.lasts.as_secs_f64(), self.what.name())
     }
 }
 

@@ -60,7 +60,10 @@ fn waiting_for_a_read_is_no_contention_of_the_page() {
     });
     let told: Vec<String> = rig.messages.lock().unwrap().drain(..).map(|(_, text)| text).collect();
     assert!(
-        told.len() == 1 && told[0].contains(" for index_page since 0.") && told[0].matches("thread").count() == 1,
+        told.len() == 1
+            && told[0].contains(": 0.")
+            && told[0].ends_with(" s for index_page")
+            && told[0].matches("thread").count() == 1,
         "{told:?}"
     );
     assert!(!rig.pool.tell_of_waits(Duration::ZERO), "who waits no longer is not told of");
