@@ -55,7 +55,7 @@ struct State {
     free: BTreeSet<u64>,
     /// Areas with copies that recovery may need.
     held: BTreeSet<u64>,
-    /// First area never used in this run.
+    /// All areas from here on were never used in this run and have no copies that recovery may need.
     next: u64,
     /// Areas that the file has room for.
     room: u64,
@@ -185,6 +185,9 @@ impl Doublewrite {
             }
             area += 1;
         }
+        let used = state.held.last().map_or(0, |last| last + 1);
+        state.next = used;
+        state.free = (0..used).filter(|area| !state.held.contains(area)).collect();
         self.any_copies.store(!state.copies.is_empty(), Ordering::Relaxed);
         Ok((state.copies.len(), beyond))
     }
@@ -223,9 +226,6 @@ impl Doublewrite {
         let area = {
             let mut state = self.state.lock();
             state.free.pop_first().unwrap_or_else(|| {
-                while state.held.contains(&state.next) {
-                    state.next += 1;
-                }
                 state.next += 1;
                 state.next - 1
             })
@@ -261,6 +261,54 @@ impl Doublewrite {
         }
         if !state.owing.contains_key(&area) {
             state.free.insert(area);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use myriad_base::page::{set_page_lsn, PageKind};
+    use myriad_base::{PageNo, SpaceId};
+    use myriad_io::SimIo;
+
+    const PAGE_BYTES: usize = 4096;
+
+    fn open(io: &SimIo) -> Doublewrite {
+        Doublewrite::open(&(Arc::new(io.clone()) as Arc<dyn Io>), Path::new("/data"), PAGE_BYTES, [7; 16]).unwrap()
+    }
+
+    fn sealed(no: u32, lsn: u64) -> AlignedBuf {
+        let mut copy = AlignedBuf::new(PAGE_BYTES);
+        page::format(&mut copy, PageId::new(SpaceId::FIRST_USER, PageNo(no)), PageKind::Index);
+        set_page_lsn(&mut copy, Lsn(lsn));
+        page::seal(&mut copy);
+        copy
+    }
+
+    #[test]
+    fn batches_under_way_have_areas_of_their_own_after_a_recovery() {
+        // Which of the areas have usable copies.
+        for usable in 0..32u32 {
+            let io = SimIo::new(1);
+            io.create_dir(Path::new("/data/#myriad")).unwrap();
+            let before = open(&io);
+            for area in 0..5 {
+                let lsn = if usable >> area & 1 == 1 { 20 } else { 10 };
+                assert_eq!(before.write(&sealed(area + 1, lsn)).unwrap(), u64::from(area));
+            }
+            drop(before);
+            let after = open(&io);
+            let found = after.find_copies(Lsn(15), Lsn(100)).unwrap();
+            assert_eq!(found, (usable.count_ones() as usize, None));
+            let held = |area: u64| area < 5 && usable >> area & 1 == 1;
+            let first = after.write(&sealed(9, 101)).unwrap();
+            assert!(!held(first), "{usable:#b}: area {first} has a copy that a second crash needs");
+            after.forget_copies();
+            let mut areas: Vec<u64> = (0..8).map(|_| after.write(&sealed(9, 101)).unwrap()).collect();
+            areas.push(first);
+            areas.sort_unstable();
+            assert_eq!(areas, [0, 1, 2, 3, 4, 5, 6, 7, 8], "{usable:#b}");
         }
     }
 }
