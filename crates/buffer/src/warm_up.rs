@@ -214,8 +214,10 @@ impl BufferPool {
     /// # Errors
     /// Those of writing the file; the one before stays then.
     pub fn save_hot_pages(&self) -> Result<()> {
+        // Held to the end: all savers write the list under the same provisional name.
+        let state = self.warm_up.state.lock();
         // What a warm-up cut short has not read yet was in use before, and counts again.
-        let mut pages = self.warm_up.state.lock().left.clone();
+        let mut pages = state.left.clone();
         for at in 0..self.frames().len() as u32 {
             let frame = self.frames().get(at);
             let id = frame.page_id.load(Ordering::Relaxed);

@@ -289,6 +289,17 @@ fn pages_in_use_are_read_again_after_a_restart() {
     rig.pool.stop_background();
 }
 
+/// The background's own saving may be under way when the pool is closed.
+#[test]
+fn lists_of_pages_in_use_are_saved_one_at_a_time() {
+    let rig = create(6, &config());
+    std::thread::scope(|s| {
+        for _ in 0..4 {
+            s.spawn(|| (0..5_000).for_each(|_| rig.pool.save_hot_pages().unwrap()));
+        }
+    });
+}
+
 #[test]
 fn optimistic_reads_equal_latched_reads() {
     let rig = create(2, &config());
