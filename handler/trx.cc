@@ -389,6 +389,11 @@ void Session::forget_left_prepared() {
 }
 
 int Session::use(THD *thd) {
+  /* Of statements that only their stored functions bring to tables the server thinks too late. */
+  if (xa && thd->transaction->xid_state.get_state_code() == XA_PREPARED) {
+    thd->transaction->xid_state.er_xaer_rmfail();
+    return HA_ERR_ABORTED_BY_USER; /* it has nothing to add to this one */
+  }
   forget_left_prepared();
   if (!statement_active) {
     isolation = myriad_isolation_of(thd);

@@ -83,6 +83,28 @@ def test_same_connection(where):
     expect("none", rows(c, "SELECT COUNT(*) FROM information_schema.MYRIAD_TRX WHERE TRX_STATE = 'PREPARED'"), ((0,),))
 
 
+def test_stored_functions(where):
+    """Statements that use tables in stored functions alone, which the server lets come to the engine: they are refused, and the
+    prepared transaction is still there for its end."""
+    c = database(where)
+    rows(c, "CREATE TABLE x (a INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE y (a INT PRIMARY KEY)")
+    rows(c, "CREATE FUNCTION reader() RETURNS INT READS SQL DATA RETURN (SELECT COUNT(*) FROM x)")
+    rows(c, "CREATE FUNCTION writer() RETURNS INT MODIFIES SQL DATA BEGIN INSERT INTO y VALUES (1); RETURN 1; END")
+    lock = "SELECT * FROM x WHERE a = 1 FOR UPDATE NOWAIT"
+    for statement in ("SELECT reader()", "DO reader()", "SET @a = reader()", "SELECT writer()", "SHOW STATUS WHERE writer()"):
+        for end, there in (("XA COMMIT 'f'", ((1,),)), ("XA ROLLBACK 'f'", ())):
+            rows(c, "DELETE FROM x")
+            user = prepared(where, "f", "INSERT INTO x VALUES (1)")
+            expect(statement, code_of(user, statement), 1399)
+            expect("still locked", code_of(c, lock), 1205)
+            rows(user, end)
+            expect(f"{statement}, {end}", rows(c, "SELECT * FROM x"), there)
+            expect("free", code_of(c, lock), 0)
+            rows(user, "SELECT reader()")
+    expect("nothing written", rows(c, "SELECT * FROM y"), ())
+
+
 # Refused as duplicates, or undone again: the server takes these for transactions with changes.
 NOTHING = (("INSERT IGNORE INTO x VALUES (1, 5)",), ("INSERT INTO x VALUES (1, 5) ON DUPLICATE KEY UPDATE b = b",),
            ("SAVEPOINT s", "INSERT INTO x VALUES (5, 5)", "ROLLBACK TO s"))
