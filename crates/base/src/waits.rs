@@ -20,6 +20,8 @@ pub enum WaitFor {
     LogRoom,
     /// A frame of the buffer pool for a page.
     Frame,
+    /// Other mini-transactions ending, as too many would latch all frames.
+    Turn,
     /// Its own read of a file.
     FileRead,
     /// Its own write.
@@ -34,7 +36,7 @@ pub enum WaitFor {
     TreeUsers,
 }
 
-const OTHERS: [WaitFor; 9] = [
+const OTHERS: [WaitFor; 10] = [
     WaitFor::LogSync,
     WaitFor::LogRoom,
     WaitFor::Frame,
@@ -44,6 +46,7 @@ const OTHERS: [WaitFor; 9] = [
     WaitFor::SyncTurn,
     WaitFor::TableOpen,
     WaitFor::TreeUsers,
+    WaitFor::Turn,
 ];
 
 const OTHERS_FROM: u64 = 1 + ALL_CLASSES.len() as u64;
@@ -62,6 +65,7 @@ impl WaitFor {
             WaitFor::SyncTurn => "sync_turn",
             WaitFor::TableOpen => "table_open",
             WaitFor::TreeUsers => "tree_users",
+            WaitFor::Turn => "turn",
         }
     }
 
@@ -78,6 +82,7 @@ impl WaitFor {
             WaitFor::SyncTurn => OTHERS_FROM + 6,
             WaitFor::TableOpen => OTHERS_FROM + 7,
             WaitFor::TreeUsers => OTHERS_FROM + 8,
+            WaitFor::Turn => OTHERS_FROM + 9,
         }
     }
 

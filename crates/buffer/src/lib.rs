@@ -29,6 +29,7 @@ mod shard;
 mod stats;
 mod table;
 mod together;
+mod turns;
 mod unlogged;
 mod warm_up;
 

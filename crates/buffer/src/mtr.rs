@@ -3,6 +3,7 @@
 use crate::guard::ExclusivePage;
 use crate::ops::{self, is_writable, OP_FILL, OP_IMAGE, OP_INIT, OP_MOVE, OP_WRITE};
 use crate::pool::BufferPool;
+use crate::turns::Turn;
 use myriad_base::page::{self, PageKind, HEADER_BYTES, OFF_KIND};
 use myriad_base::{work, Lsn, PageId, Result};
 use myriad_log::Admission;
@@ -53,16 +54,18 @@ pub struct Mtr<'p> {
     committed: bool,
     /// Its room in the log.
     _admission: Admission<'p>,
+    _turn: Turn<'p>,
 }
 
 impl<'p> Mtr<'p> {
-    /// Begins. May wait for room in the log, so the caller holds no latch.
+    /// Begins. May wait for room in the log, and in a small pool for others to end, so the caller holds no latch.
     ///
     /// # Errors
     /// When the engine is poisoned.
     pub fn start(pool: &'p BufferPool) -> Result<Mtr<'p>> {
+        let turn = pool.turn()?;
         let admission = pool.before_mtr()?;
-        Ok(Mtr::admitted(pool, admission))
+        Ok(Mtr::admitted(pool, admission, turn))
     }
 
     /// Begins one that logs a transaction's end and nothing else: it does not wait for room in the log, some is kept for it.
@@ -71,7 +74,7 @@ impl<'p> Mtr<'p> {
     /// When the engine is poisoned.
     pub fn start_end(pool: &'p BufferPool) -> Result<Mtr<'p>> {
         let admission = pool.before_end_mtr()?;
-        Ok(Mtr::admitted(pool, admission))
+        Ok(Mtr::admitted(pool, admission, Turn::NONE))
     }
 
     /// Begins one that logs nothing: pages of in-memory tables alone. Never waits for room in the log.
@@ -80,10 +83,11 @@ impl<'p> Mtr<'p> {
     /// When the engine is poisoned.
     pub fn start_in_memory(pool: &'p BufferPool) -> Result<Mtr<'p>> {
         pool.check_poison()?;
-        Ok(Mtr::admitted(pool, Admission::NONE))
+        let turn = pool.turn()?;
+        Ok(Mtr::admitted(pool, Admission::NONE, turn))
     }
 
-    fn admitted(pool: &'p BufferPool, admission: Admission<'p>) -> Mtr<'p> {
+    fn admitted(pool: &'p BufferPool, admission: Admission<'p>, turn: Turn<'p>) -> Mtr<'p> {
         let mut body = BODY.take();
         body.clear();
         Mtr {
@@ -94,6 +98,7 @@ impl<'p> Mtr<'p> {
             freed: SmallVec::new(),
             committed: false,
             _admission: admission,
+            _turn: turn,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::resize::Resize;
 use crate::shard::{frames_of, shard_no, Shard, RUN_FRAMES};
 use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
+use crate::turns::Turns;
 use crate::warm_up::WarmUp;
 use crossbeam_utils::CachePadded;
 use myriad_base::latch::{LatchClass, LatchPart};
@@ -55,6 +56,7 @@ pub struct BufferPool {
     pub(crate) pending: Pending,
     pub(crate) changes: CachePadded<ChangeBuffer>,
     pub(crate) memory: MemoryPages,
+    pub(crate) turns: CachePadded<Turns>,
     pub(crate) resize: Resize,
     pub(crate) warm_up: WarmUp,
     /// Dropped tablespaces that may have dirty pages, with the log's end when they were dropped.
@@ -103,6 +105,7 @@ impl BufferPool {
             pending: Pending::new(),
             changes: CachePadded::new(ChangeBuffer::new(config.change_buffer_max_size)),
             memory: MemoryPages::default(),
+            turns: CachePadded::default(),
             resize: Resize::new(count),
             warm_up: WarmUp::new(dir.join("#myriad")),
             discarded: Mutex::default(),

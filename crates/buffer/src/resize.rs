@@ -49,7 +49,7 @@ impl Resize {
 }
 
 impl BufferPool {
-    fn limit(&self) -> u32 {
+    pub(crate) fn limit(&self) -> u32 {
         self.resize.limit.load(Ordering::Acquire)
     }
 

@@ -395,3 +395,31 @@ fn a_log_too_small_for_its_clients_never_stops_for_good() {
     rig.pool.check_poison().unwrap();
     rig.pool.checkpoint_now().unwrap();
 }
+
+/// Each latches one page and then wants another: all of them together would latch every frame.
+#[test]
+fn mini_transactions_do_not_latch_all_frames_together() {
+    let log = LogConfig { capacity_bytes: 64 << 20, buffer_bytes: 256 << 10 };
+    let rig = create_with(log, 6, &config());
+    let pool = &rig.pool;
+    pool.start_background();
+    for page in 1..=300 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    std::thread::scope(|scope| {
+        for no in 0..100 {
+            scope.spawn(move || {
+                let mut mtr = Mtr::start(pool).unwrap();
+                for page in [no, 100 + no, 200 + no] {
+                    let at = mtr.fix(id(1 + page)).unwrap();
+                    mtr.write(at, AT, &[1]);
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                mtr.commit().unwrap();
+            });
+        }
+    });
+    pool.stop_background();
+}
