@@ -412,11 +412,9 @@ impl BufferPool {
             if !self.changes.contains(id) {
                 continue;
             }
-            if self.spaces().was_dropped(id.space) {
-                self.changes.forget(id);
-                continue;
-            }
             match self.fix_shared(id).map(|_| ()) {
+                // Perhaps since it was tried.
+                Err(_) if self.spaces().was_dropped(id.space) => self.changes.forget(id),
                 Err(Error::CorruptPage { page, .. }) if page == id && self.changes.contains(id) => {
                     if let Ok(Some(error)) = self.lose_page(id) {
                         let text = format!("buffered changes of {id} cannot be made, the page cannot be used: {error}");

@@ -7,7 +7,7 @@ use myriad_base::random::Random;
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io};
-use rig::{create, id, open, small, Rig, DIR};
+use rig::{create, id, open, small, Rig, DIR, SPACE};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -123,6 +123,20 @@ fn a_damaged_page_is_reported_and_does_not_hold_the_others_up() {
     let sound = open(sim, &config).unwrap();
     assert!(matches!(sound.pool.fix_shared(id(page)), Err(Error::CorruptPage { page: p, .. }) if p == id(page)));
     assert_eq!(sound.pool.fix_shared(id(other)).unwrap()[1000], 8);
+}
+
+/// Nobody can use it any more, however long it takes until it is gone.
+#[test]
+fn changes_do_not_wait_for_a_dropped_file_that_cannot_be_removed() {
+    let rig = filled(12, &small(48));
+    some_buffered(&rig.pool, 1000, 7);
+    rig.sim.inject(CallKind::Remove, "a.myr", 0, Fault::Eio, true);
+    assert!(matches!(rig.pool.spaces().drop_space(SPACE), Err(Error::Io { .. })));
+    assert!((1..=PAGES).all(|page| rig.pool.buffer_change(id(page), 1, 0).is_none()));
+    rig.pool.checkpoint_now().unwrap();
+    let s = rig.pool.stats();
+    assert_eq!((s.change_buffer_pages, s.checkpoint_age), (0, 0));
+    assert_eq!(*rig.messages.lock().unwrap(), []);
 }
 
 #[test]

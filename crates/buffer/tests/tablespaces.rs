@@ -6,7 +6,7 @@ use myriad_base::codec::get_u64;
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Mtr, PoolConfig};
-use myriad_io::{Io, SimIo};
+use myriad_io::{CallKind, Fault, Io, SimIo};
 use rig::{id, open, small, Rig, DIR, SPACE};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -324,6 +324,19 @@ fn a_file_with_buffered_changes_is_waited_for() {
     rig.pool.checkpoint_now().unwrap();
     assert_eq!((read(&rig.pool, id(1)), read(&rig.pool, id(2))), (Ok(7), Ok(5)));
     assert_eq!(rig.pool.stats().checkpoint_age, 0);
+}
+
+/// One that is dropped is not, however long its file cannot be removed.
+#[test]
+fn a_dropped_file_that_cannot_be_removed_is_not_waited_for() {
+    let config = small(48);
+    let rig = open(crashed(&config), &config).unwrap();
+    rig.sim.inject(CallKind::Remove, "a.myr", 0, Fault::Eio, true);
+    assert!(matches!(rig.pool.spaces().drop_space(SPACE), Err(Error::Io { .. })));
+    assert_eq!(rig.pool.stats().pending_redo_pages, 1);
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!((rig.pool.stats().pending_redo_pages, rig.pool.stats().checkpoint_age), (0, 0));
+    assert_eq!(*rig.messages.lock().unwrap(), []);
 }
 
 /// A restore that forgot a folder: the others are redone first, and the error log stays readable.

@@ -43,6 +43,11 @@ impl Shard {
         self.dropped.contains(id.0 / SHARDS as u32)
     }
 
+    /// Whether it is being dropped, too: its file cannot be used any more, but is there as long as it cannot be removed.
+    fn drops(&self, id: SpaceId) -> bool {
+        self.has_dropped(id) || self.known.get(&id).is_some_and(|space| space.is_dropped())
+    }
+
     /// Forgets tablespaces that are closed, held by nobody, without pages in memory and known to the resolver, now and then:
     /// an idle tablespace takes no memory.
     fn sweep(&mut self) {
@@ -347,17 +352,17 @@ impl SpaceRegistry {
         (self.shared.open_files.entries(), dropped)
     }
 
-    /// Whether the tablespace is gone for good: dropped, or, as ids are never reused, not known to the resolver any more.
+    /// Whether the tablespace is gone for good: dropped ([`SpaceRegistry::was_dropped`]), or, as ids are never reused, not known to the resolver any more.
     pub fn is_gone(&self, id: SpaceId) -> bool {
         let shard = self.shard(id).read();
-        let (known, dropped) = (shard.known.contains_key(&id), shard.has_dropped(id));
+        let (known, dropped) = (shard.known.contains_key(&id), shard.drops(id));
         drop(shard);
         dropped || !known && self.resolver.read().is_some() && self.resolve(id) == Ok(None)
     }
 
-    /// Whether it was dropped while this registry was open.
+    /// Whether it was dropped while this registry was open, or [`SpaceRegistry::drop_space`] has begun to.
     pub fn was_dropped(&self, id: SpaceId) -> bool {
-        self.shard(id).read().has_dropped(id)
+        self.shard(id).read().drops(id)
     }
 
     /// Closes the tablespace and removes its file, durably. Whoever still holds it gets errors from now on. Dropping what
