@@ -1,8 +1,10 @@
 //! Ranges whose leaves are not in memory.
 
 use crate::estimate_tests::{forget, key};
+use crate::page::Target;
 use crate::tests::{put, rig, Rig, SPACE};
 use crate::*;
+use myriad_buffer::SharedPage;
 
 /// A tree of rows put in order, about 17 on each of its pages.
 fn tree(rig: &Rig) -> Tree {
@@ -42,6 +44,23 @@ fn sought(rig: &Rig, tree: Tree, from: u64, to: u64, down: bool, begins: bool) -
     let reads = rig.pool.stats().reads - reads;
     let (there, all) = there(rig, tree, from, to);
     (reads, there, all)
+}
+
+/// Who buffers a change of a leaf unread would spoil it: the key is none of its own.
+#[test]
+fn a_root_that_is_another_trees_page_by_now_leads_to_no_leaf() {
+    let rig = rig(256);
+    let tree = tree(&rig);
+    for n in 6_000..20_000 {
+        put(&rig.pool, tree, &key(n), &[1; 200]).unwrap();
+    }
+    let parent_of = |n| tree.at_level::<SharedPage<'_>>(&rig.pool, Target::At(&key(n)), 1).unwrap().unwrap().id();
+    let [first, middle, last] = [0, 10_000, 19_999].map(parent_of);
+    assert!(middle != first && middle != last);
+    let stale = Tree { space: SPACE, root: middle.page };
+    forget(&rig.pool);
+    let leads = |n| stale.absent_leaf(&rig.pool, &key(n)).unwrap().is_some();
+    assert_eq!([0, 10_000, 19_999].map(leads), [false, true, false]);
 }
 
 #[test]

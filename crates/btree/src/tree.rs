@@ -134,13 +134,16 @@ impl Tree {
     }
 
     /// The page of the leaf that covers `key`, if it is not in memory, and the level above latched shared: while that latch
-    /// is held the leaf stays the one that covers the key.
+    /// is held the leaf stays the one that covers the key. `None` also where the tree's root is a page of another tree by now.
     ///
     /// # Errors
     /// As [`Tree::seek`].
     pub fn absent_leaf<'p>(&self, pool: &'p BufferPool, key: &[u8]) -> Result<Option<(SharedPage<'p>, PageId)>> {
         let target = Target::At(key);
         let Some(parent) = self.at_level::<SharedPage<'p>>(pool, target, 1)? else { return Ok(None) };
+        if !page::covers(&parent, key) {
+            return Ok(None);
+        }
         let leaf = self.id(page::child(&parent, page::route(&Latched(&parent), target)));
         Ok((!pool.is_resident(leaf)).then_some((parent, leaf)))
     }

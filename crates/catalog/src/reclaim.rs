@@ -251,7 +251,8 @@ impl Catalog {
     }
 
     /// What [`TrxSystem::set_index_alive`] wants: false for an index whose root page is no longer its own. Where that
-    /// cannot be read it says true, which is safe: keys begin with the index id, so nothing is found in another's tree.
+    /// cannot be read it says true, which is safe: keys begin with the index id, so nothing is found in another's tree,
+    /// and nothing buffered for it ([`Tree::absent_leaf`]).
     pub fn index_alive(self: &Arc<Self>) -> IndexAlive {
         let (trx, destroyed) = (Arc::downgrade(&self.trx), Arc::clone(&self.destroyed));
         Box::new(move |id| {
