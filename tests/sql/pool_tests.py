@@ -218,10 +218,13 @@ def test_memory_hash(_where):
             requests = {}
             for table in ("h", "b"):
                 rows(c, f"INSERT INTO {table} SELECT seq, seq MOD 100, CONCAT('v', seq) FROM seq_1_to_30000")
-                for _ in range(6):      # entries get into the hash as they are looked up
+                # Entries get into the hash as they are looked up; the counter has what the background reads, too.
+                turns = []
+                for _ in range(6):
                     before = status(c, "buffer_pool_read_requests")
                     found = rows(c, f"SELECT COUNT(*), SUM(t.k) FROM seq_1_to_40000 s STRAIGHT_JOIN {table} t ON t.id = s.seq")
-                    requests[table] = status(c, "buffer_pool_read_requests") - before
+                    turns.append(status(c, "buffer_pool_read_requests") - before)
+                requests[table] = min(turns)
                 expect("look-ups", found, ((30000, 1485000),))
             expect(f"fewer pages: {requests}", requests["h"] < requests["b"] * .7, True)
             expect("order", rows(c, "SELECT id FROM h WHERE id > 29995 ORDER BY id DESC"),
