@@ -206,9 +206,7 @@ class Server:
                 return time.monotonic() - begin
             except pymysql.err.OperationalError as problem:
                 if time.monotonic() - begin > timeout:
-                    where = self.backtraces()
-                    self.kill()
-                    raise ServerError(f"the server did not answer in {timeout} s ({problem}): {self.why()}\n{where}") from None
+                    raise self.end_hung(f"did not answer in {timeout} s ({problem})") from None
             time.sleep(poll)
 
     def why(self, lines=8):
@@ -242,6 +240,12 @@ class Server:
                 threads[-1] += f" {function}"
         return "\n".join(threads)
 
+    def end_hung(self, what):
+        """Kills a server that hangs; the error that tells what it logged and where its threads were."""
+        where = self.backtraces()
+        self.kill()
+        return ServerError(f"the server {what}: {self.why()}\n{where}")
+
     def connect(self, **options):
         options = {"autocommit": True, "charset": "utf8mb4", "local_infile": True, **options}
         return pymysql.connect(unix_socket=self.socket, user="root", **options)
@@ -273,9 +277,7 @@ class Server:
             try:
                 status = self.process.wait(timeout)
             except subprocess.TimeoutExpired:
-                where = self.backtraces()
-                self.kill()
-                raise ServerError(f"the server did not shut down in {timeout} s: {self.why()}\n{where}") from None
+                raise self.end_hung(f"did not shut down in {timeout} s") from None
             if status:
                 raise ServerError(f"the server shut down with status {status}: {self.why()}")
         return time.monotonic() - begin

@@ -36,58 +36,45 @@ pub enum WaitFor {
     TreeUsers,
 }
 
-const OTHERS: [WaitFor; 10] = [
-    WaitFor::LogSync,
-    WaitFor::LogRoom,
-    WaitFor::Frame,
-    WaitFor::FileRead,
-    WaitFor::FileWrite,
-    WaitFor::FileSync,
-    WaitFor::SyncTurn,
-    WaitFor::TableOpen,
-    WaitFor::TreeUsers,
-    WaitFor::Turn,
+/// What is no latch, with the name users see.
+const OTHERS: [(WaitFor, &str); 10] = [
+    (WaitFor::LogSync, "log_sync"),
+    (WaitFor::LogRoom, "log_room"),
+    (WaitFor::Frame, "frame"),
+    (WaitFor::Turn, "turn"),
+    (WaitFor::FileRead, "file_read"),
+    (WaitFor::FileWrite, "file_write"),
+    (WaitFor::FileSync, "file_sync"),
+    (WaitFor::SyncTurn, "sync_turn"),
+    (WaitFor::TableOpen, "table_open"),
+    (WaitFor::TreeUsers, "tree_users"),
 ];
 
-const OTHERS_FROM: u64 = 1 + ALL_CLASSES.len() as u64;
-
 impl WaitFor {
+    fn place(self) -> usize {
+        OTHERS.iter().position(|&(what, _)| what == self).expect("all but latches are listed")
+    }
+
     /// The name users see.
     pub fn name(self) -> &'static str {
         match self {
             WaitFor::Latch(class) => class.name(),
-            WaitFor::LogSync => "log_sync",
-            WaitFor::LogRoom => "log_room",
-            WaitFor::Frame => "frame",
-            WaitFor::FileRead => "file_read",
-            WaitFor::FileWrite => "file_write",
-            WaitFor::FileSync => "file_sync",
-            WaitFor::SyncTurn => "sync_turn",
-            WaitFor::TableOpen => "table_open",
-            WaitFor::TreeUsers => "tree_users",
-            WaitFor::Turn => "turn",
+            other => OTHERS[other.place()].1,
         }
     }
 
     /// A number above 0.
     fn code(self) -> u64 {
-        match self {
-            WaitFor::Latch(class) => 1 + class as u64,
-            WaitFor::LogSync => OTHERS_FROM,
-            WaitFor::LogRoom => OTHERS_FROM + 1,
-            WaitFor::Frame => OTHERS_FROM + 2,
-            WaitFor::FileRead => OTHERS_FROM + 3,
-            WaitFor::FileWrite => OTHERS_FROM + 4,
-            WaitFor::FileSync => OTHERS_FROM + 5,
-            WaitFor::SyncTurn => OTHERS_FROM + 6,
-            WaitFor::TableOpen => OTHERS_FROM + 7,
-            WaitFor::TreeUsers => OTHERS_FROM + 8,
-            WaitFor::Turn => OTHERS_FROM + 9,
+        1 + match self {
+            WaitFor::Latch(class) => class as u64,
+            other => (ALL_CLASSES.len() + other.place()) as u64,
         }
     }
 
     fn of_code(code: u64) -> Option<WaitFor> {
-        ALL_CLASSES.into_iter().map(WaitFor::Latch).chain(OTHERS).find(|what| what.code() == code)
+        let at = (code as usize).checked_sub(1)?;
+        let latch = ALL_CLASSES.get(at).map(|&class| WaitFor::Latch(class));
+        latch.or_else(|| Some(OTHERS.get(at - ALL_CLASSES.len())?.0))
     }
 }
 
@@ -193,7 +180,7 @@ mod tests {
 
     #[test]
     fn every_wait_has_its_code() {
-        for what in ALL_CLASSES.into_iter().map(WaitFor::Latch).chain(OTHERS) {
+        for what in ALL_CLASSES.into_iter().map(WaitFor::Latch).chain(OTHERS.map(|(what, _)| what)) {
             assert_eq!(WaitFor::of_code(what.code()), Some(what));
             assert!((1..1 << CODE_BITS).contains(&what.code()));
         }

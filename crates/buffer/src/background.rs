@@ -119,7 +119,7 @@ impl Background {
             paced: Mutex::new(now),
             idle: Mutex::new((0, now)),
             last_wait: Mutex::new(None),
-            next_look: Mutex::new(Instant::now()),
+            next_look: Mutex::new(now),
             prefetch: Mutex::new(VecDeque::new()),
             running: AtomicBool::new(false),
             stopping: AtomicBool::new(false),

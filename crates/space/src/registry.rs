@@ -352,7 +352,8 @@ impl SpaceRegistry {
         (self.shared.open_files.entries(), dropped)
     }
 
-    /// Whether the tablespace is gone for good: dropped ([`SpaceRegistry::was_dropped`]), or, as ids are never reused, not known to the resolver any more.
+    /// Whether the tablespace is gone for good: dropped ([`SpaceRegistry::was_dropped`]), or, as ids are never reused, not
+    /// known to the resolver any more.
     pub fn is_gone(&self, id: SpaceId) -> bool {
         let shard = self.shard(id).read();
         let (known, dropped) = (shard.known.contains_key(&id), shard.drops(id));
