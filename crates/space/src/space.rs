@@ -469,6 +469,21 @@ impl Space {
         Ok(())
     }
 
+    /// Gives what lies behind the first `count` pages back to the file system. They are no pages of the tablespace any more.
+    ///
+    /// # Errors
+    /// As [`Space::file`].
+    pub fn cut(self: &Arc<Self>, count: u32) -> Result<()> {
+        let _one = self.growing.lock();
+        let file = self.file()?;
+        if self.room.load(Ordering::Acquire) > count {
+            // First: nobody may count on room that is going.
+            self.room.store(count, Ordering::Release);
+            file.set_len(self.offset(PageNo(count)))?;
+        }
+        Ok(())
+    }
+
     /// Whether the disk was too full for the file to grow. It says so a number of times after each failure: then it is time
     /// to try again.
     pub fn was_full_lately(&self) -> bool {

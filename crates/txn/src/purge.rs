@@ -42,6 +42,8 @@ const RECORDS_WORTH_A_TURN: u64 = 128;
 const GATHER_WAIT: Duration = Duration::from_millis(10);
 const IDLE_WAIT: Duration = Duration::from_millis(50);
 const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// Time between looks whether `undo.myr` can be made smaller.
+const SHRINK_LOOK: Duration = Duration::from_secs(1);
 const SYNC_EVERY: Duration = Duration::from_secs(1);
 const SYNC_LOOK: Duration = Duration::from_millis(200);
 
@@ -49,6 +51,27 @@ const SYNC_LOOK: Duration = Duration::from_millis(200);
 pub(crate) struct PurgeShare {
     slot: Arc<PurgeSlot>,
     records: usize,
+}
+
+/// When it was looked last whether `undo.myr` can be made smaller, and what came in the way.
+struct ShrinkLooks {
+    last: Duration,
+    told: Option<Error>,
+}
+
+impl ShrinkLooks {
+    fn look(&mut self, system: &TrxSystem) {
+        let now = system.clock().now();
+        if now.saturating_sub(self.last) < SHRINK_LOOK {
+            return;
+        }
+        self.last = now;
+        let failed = system.undo.shrink_step().err();
+        if let Some(e) = failed.as_ref().filter(|e| self.told.as_ref() != Some(*e)) {
+            system.report(Level::Warning, &format!("undo.myr cannot be made smaller: {e}"));
+        }
+        self.told = failed.or(self.told.take());
+    }
 }
 
 /// Purge's threads and figures.
@@ -167,7 +190,11 @@ impl TrxSystem {
 
     fn purge_thread(&self, no: usize) {
         let mut last = None;
+        let mut shrink = ShrinkLooks { last: self.clock().now(), told: None };
         while !self.purge.stopping() {
+            if no == 0 {
+                shrink.look(self);
+            }
             match self.purge_turn(Some((no, self.purge.threads))) {
                 Ok(0) => self.purge.sleep(IDLE_WAIT, true),
                 Ok(n) if n < RECORDS_WORTH_A_TURN => self.purge.sleep(GATHER_WAIT, true),
@@ -209,7 +236,11 @@ impl TrxSystem {
     /// # Errors
     /// Those of the buffer pool; what could not be purged is tried again.
     pub fn purge_step(&self) -> Result<bool> {
-        Ok(self.purge_turn(None)? > 0)
+        let worked = self.purge_turn(None)? > 0;
+        if !worked {
+            self.undo.shrink_step()?;
+        }
+        Ok(worked)
     }
 
     /// Purge's debt and work.

@@ -7,6 +7,7 @@ mod damage;
 mod isolation;
 mod losers;
 mod rows;
+mod shrink;
 mod speed;
 
 use crate::*;

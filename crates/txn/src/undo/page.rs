@@ -22,7 +22,7 @@
 //! | 32 | 8 | transaction ids below this one may have been given out |
 //! | 40 | 4 | first page never used |
 //! | 44 | 4 | head of the free list |
-//! | 48 | 4 | pages in the free list |
+//! | 48 | 4 | free pages, in that list or not |
 //! | 52 | 4 | number of slots |
 //! | 56 | 8 | log position where the generation began in which the engine last ran |
 //! | 64 | 8 each | slots: head page (u32), tail page (u32) |
@@ -54,6 +54,8 @@ pub const DIR_SLOT_COUNT: usize = 52;
 pub const DIR_RUN: usize = 56;
 const DIR_SLOTS: usize = 64;
 const SLOT_BYTES: usize = 8;
+/// The directory's entry of a slot without pages: [`PageNo::NONE`] twice.
+pub const EMPTY_SLOT: [u8; SLOT_BYTES] = [0xFF; SLOT_BYTES];
 /// Pages of the directory, from page 1.
 pub const DIRECTORY_PAGES: u32 = 8;
 /// The directory's first page.

@@ -6,8 +6,9 @@
 
 use super::page::{self, undo_page};
 use super::record::{self, LogState};
+use super::shrink::Shrinking;
 use crossbeam_utils::CachePadded;
-use myriad_base::codec::{get_u32, get_u64, put_u32};
+use myriad_base::codec::{get_u32, get_u64};
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::page::PageKind;
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
@@ -16,7 +17,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::Arc;
 
-const FREE_LISTS: usize = 16;
+pub(super) const FREE_LISTS: usize = 16;
 
 /// The writing end of a slot.
 #[derive(Clone)]
@@ -62,6 +63,13 @@ pub struct PurgePosition {
     pub catching_up: bool,
 }
 
+impl PurgePosition {
+    /// Of a slot that has no page.
+    pub(super) fn without_page() -> PurgePosition {
+        PurgePosition { page: PageNo::NONE, offset: page::BODY, log: None, blocked_by: None, catching_up: false }
+    }
+}
+
 /// Purge's end of a slot.
 pub struct PurgeSlot {
     /// The slot.
@@ -100,15 +108,16 @@ pub struct Opened {
 
 /// See the module.
 pub struct UndoSpace {
-    pool: Arc<BufferPool>,
-    report: Reporter,
+    pub(super) pool: Arc<BufferPool>,
+    pub(super) report: Reporter,
     /// The free page that could not be read when one was wanted last; [`PageNo::NONE`] if none.
     unreadable_free: AtomicU32,
     /// Slots without a transaction, each in the list of the thread that used it last.
     free: [CachePadded<Mutex<Vec<Tail>>>; FREE_LISTS],
     slots: RwLock<Vec<Arc<PurgeSlot>>>,
-    pages_in_use: AtomicU64,
+    pub(super) pages_in_use: AtomicU64,
     has_set_aside: bool,
+    pub(super) shrinking: Mutex<Shrinking>,
 }
 
 /// Formats the directory of a new undo tablespace.
@@ -180,6 +189,7 @@ impl UndoSpace {
             slots: RwLock::default(),
             pages_in_use: AtomicU64::new(used.into()),
             has_set_aside: false,
+            shrinking: Mutex::default(),
         };
         let (mut unfinished, mut unreadable) = (Vec::new(), Vec::new());
         for (no, (head, tail)) in (0..).zip(chains) {
@@ -308,13 +318,9 @@ impl UndoSpace {
             return Err(Error::NotSupported { what: format!("more than {slot} writing transactions at a time") });
         }
         let p = mtr.fix(id)?;
-        let mut entry = [0; 8];
-        put_u32(&mut entry, 0, PageNo::NONE.0);
-        put_u32(&mut entry, 4, PageNo::NONE.0);
-        mtr.write(p, at, &entry);
+        mtr.write(p, at, &page::EMPTY_SLOT);
         mtr.write(dir, page::DIR_SLOT_COUNT, &(slot + 1).to_le_bytes());
-        let position =
-            PurgePosition { page: PageNo::NONE, offset: page::BODY, log: None, blocked_by: None, catching_up: false };
+        let position = PurgePosition::without_page();
         // While the directory is latched: slots are pushed in the order of their numbers.
         let purge = Arc::new(PurgeSlot { no: slot, pending: AtomicU64::new(0), position: Mutex::new(position) });
         self.slots.write().push(Arc::clone(&purge));
@@ -322,7 +328,7 @@ impl UndoSpace {
         Ok(Tail { slot, purge, page: PageNo::NONE, end: 0 })
     }
 
-    fn free_list(&self, number: usize) -> MutexGuard<'_, Vec<Tail>> {
+    pub(super) fn free_list(&self, number: usize) -> MutexGuard<'_, Vec<Tail>> {
         let no = number % FREE_LISTS;
         lock_counted(&self.free[no], LatchClass::TrxSystem.part(no))
     }
@@ -353,7 +359,7 @@ impl UndoSpace {
             };
             let mut ready = high_water;
             // Into memory, before others wait for the directory.
-            let unusable = free == PageNo::NONE || !self.is_free_page_readable(free)?;
+            let unusable = !self.has_free_in_memory() && (free == PageNo::NONE || !self.is_free_page_readable(free)?);
             if unusable {
                 // Disk space first: a full disk must be found before anything is changed.
                 ready += 1;
@@ -394,6 +400,9 @@ impl UndoSpace {
         match self.pool.fix_shared(undo_page(free)) {
             Ok(_) => Ok(true),
             Err(error) if is_unreadable(&error) => {
+                if get_u32(&self.pool.fix_shared(page::DIRECTORY)?, page::DIR_FREE_HEAD) != free.0 {
+                    return Ok(true); // The list does not begin with it any more, the file may even have been cut.
+                }
                 if self.unreadable_free.swap(free.0, Ordering::Relaxed) != free.0 {
                     let text = format!(
                         "undo.myr grows although it has free pages, as the first of them cannot be read: {error}"
@@ -406,7 +415,7 @@ impl UndoSpace {
         }
     }
 
-    /// A page from the free list, unless that begins with `unusable`, or the first never used if it is among the `ready` ones.
+    /// A free page that is in memory only; or one from the free list, unless that begins with `unusable`, or the first never used if it is among the `ready` ones.
     fn take_page(
         &self,
         mtr: &mut Mtr<'_>,
@@ -415,6 +424,12 @@ impl UndoSpace {
         ready: u32,
         unusable: Option<PageNo>,
     ) -> Result<Option<(PageNo, PageRef)>> {
+        if let Some(no) = self.take_free_in_memory() {
+            let p = mtr.init(undo_page(no), PageKind::Undo).inspect_err(|_| _ = self.put_free_in_memory(no))?;
+            let count = get_u32(mtr.page(dir), page::DIR_FREE_COUNT);
+            mtr.write(dir, page::DIR_FREE_COUNT, &count.saturating_sub(1).to_le_bytes());
+            return Ok(Some((no, p)));
+        }
         let free = PageNo(get_u32(mtr.page(dir), page::DIR_FREE_HEAD));
         if free != PageNo::NONE && Some(free) != unusable {
             let p = mtr.fix(undo_page(free))?;
@@ -436,12 +451,15 @@ impl UndoSpace {
         Ok(Some((PageNo(no), p)))
     }
 
-    fn put_free(&self, mtr: &mut Mtr<'_>, dir: PageRef, no: PageNo, p: PageRef) {
+    pub(super) fn put_free(&self, mtr: &mut Mtr<'_>, dir: PageRef, no: PageNo, p: PageRef) {
         let head = get_u32(mtr.page(dir), page::DIR_FREE_HEAD);
         let count = get_u32(mtr.page(dir), page::DIR_FREE_COUNT);
+        mtr.write(dir, page::DIR_FREE_COUNT, &(count + 1).to_le_bytes());
+        if self.put_free_in_memory(no) {
+            return;
+        }
         mtr.write(p, page::OFF_NEXT, &head.to_le_bytes());
         mtr.write(dir, page::DIR_FREE_HEAD, &no.0.to_le_bytes());
-        mtr.write(dir, page::DIR_FREE_COUNT, &(count + 1).to_le_bytes());
     }
 
     /// Rollback has emptied the tail page: the chain ends at the page before from now on.
