@@ -185,9 +185,46 @@ impl TrxSystem {
             drop(p);
             std::mem::swap(&mut scratch.body, &mut scratch.spare);
             let (seen, deleted) = (self.sees(view, own, trx), flags & value::DELETED != 0);
+            if seen && trx == entry.trx {
+                // Committed since the entry was looked at: what its writer has replaced itself never was.
+                return Ok((!entry.is_deleted()).then_some(Version { flags: entry.flags, body: entry.body }));
+            }
             if seen || flags & value::SHORT != 0 {
                 return Ok((seen != deleted).then_some(Version { flags, body: &scratch.body }));
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::{key, Rig};
+    use crate::write::set_full_key;
+    use crate::Durability;
+    use myriad_btree::Leaf;
+
+    #[test]
+    fn a_writer_that_commits_meanwhile_shows_what_it_has_left() {
+        let rig = Rig::small();
+        let mut t = rig.trx();
+        rig.insert(&mut t, &key(1), b"committed").unwrap();
+        t.commit(Durability::Configured).unwrap();
+        for left in [Some(&b"committed"[..]), None] {
+            rig.update(&mut t, &key(1), b"never").unwrap();
+            match left {
+                Some(payload) => rig.update(&mut t, &key(1), payload).unwrap(),
+                None => rig.delete(&mut t, &key(1)).unwrap(),
+            }
+            let mut full = Vec::new();
+            set_full_key(&mut full, &rig.rows, &key(1));
+            let leaf = rig.rows.seek(&rig.sys, &full).unwrap();
+            let entry = Entry::parse(leaf.value(leaf.find(&full).unwrap()), leaf.page_id()).unwrap();
+            assert!(!rig.sys.sees(View::Committed, TrxId(0), entry.trx));
+            t.commit(Durability::Configured).unwrap();
+            let mut versions = Versions::default();
+            let shown = rig.sys.older_version(entry, leaf.page_id(), View::Committed, TrxId(0), &mut versions).unwrap();
+            assert_eq!(shown.map(|version| version.body), left);
         }
     }
 }
