@@ -145,7 +145,7 @@ pub fn scan(pool: &BufferPool, tree: Tree) -> Vec<(Vec<u8>, Vec<u8>)> {
 /// Every key, backwards.
 pub fn scan_back(pool: &BufferPool, tree: Tree) -> Vec<Vec<u8>> {
     let mut out = Vec::new();
-    let mut leaf = tree.seek_last(pool).unwrap();
+    let mut leaf = LeafShared::new(tree.at_level(pool, page::Target::Last, 0).unwrap().unwrap());
     loop {
         for slot in (0..leaf.len()).rev() {
             let mut key = Vec::new();

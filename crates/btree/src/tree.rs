@@ -117,14 +117,6 @@ impl Tree {
         Ok(LeafShared::new(self.leaf(pool, Target::Before(key))?))
     }
 
-    /// The tree's last leaf, latched shared.
-    ///
-    /// # Errors
-    /// As [`Tree::seek`].
-    pub fn seek_last<'p>(&self, pool: &'p BufferPool) -> Result<LeafShared<'p>> {
-        Ok(LeafShared::new(self.leaf(pool, Target::Last)?))
-    }
-
     /// The leaf that covers `key`, latched exclusively.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! Mini-transactions: atomic sets of page changes, and the only way to change a page.
 
 use crate::guard::ExclusivePage;
-use crate::ops::{self, is_writable, OP_FILL, OP_IMAGE, OP_INIT, OP_MOVE, OP_WRITE};
+use crate::ops::{self, is_writable, OP_FILL, OP_IMAGE, OP_INIT, OP_WRITE};
 use crate::pool::BufferPool;
 use crate::turns::Turn;
 use myriad_base::page::{self, PageKind, HEADER_BYTES, OFF_KIND};
@@ -263,7 +263,7 @@ impl<'p> Mtr<'p> {
     /// Overwrites bytes of the page.
     ///
     /// # Panics
-    /// When the range is outside the page or touches checksum, identity or LSN; so do the next two.
+    /// When the range is outside the page or touches checksum, identity or LSN; so does the next.
     pub fn write(&mut self, page: PageRef, at: usize, bytes: &[u8]) {
         assert!(is_writable(self.pool.page_size(), at, bytes.len()), "write at {at}+{}", bytes.len());
         let mut head = VarintBuf::new();
@@ -280,18 +280,6 @@ impl<'p> Mtr<'p> {
         head.push(len);
         self.record(page, OP_FILL, &[head.bytes(), &[byte]]);
         self.bytes_mut(page)[at..at + len].fill(byte);
-    }
-
-    /// Moves bytes within the page; the ranges may overlap.
-    pub fn move_bytes(&mut self, page: PageRef, from: usize, to: usize, len: usize) {
-        let page_size = self.pool.page_size();
-        assert!(is_writable(page_size, to, len) && from <= page_size - len, "move of {len} from {from} to {to}");
-        let mut head = VarintBuf::new();
-        head.push(from);
-        head.push(to);
-        head.push(len);
-        self.record(page, OP_MOVE, &[head.bytes()]);
-        self.bytes_mut(page).copy_within(from..from + len, to);
     }
 
     /// Rebuilds the page by `f` and logs its image without `hole`, which becomes zero. For pages filled at once. `f` may

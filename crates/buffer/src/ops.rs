@@ -16,7 +16,6 @@
 //! | 0 | INIT | kind u8. The page is formatted: all zero behind its header. |
 //! | 1 | WRITE | offset varint, the bytes |
 //! | 2 | FILL | offset varint, length varint, byte |
-//! | 3 | MOVE | from varint, to varint, length varint |
 //! | 4 | IMAGE | page bytes 12..16, hole start varint, hole end varint, body without the hole |
 //!
 //! INIT and IMAGE replace the page: redo of a page whose first record is one of them reads nothing.
@@ -28,7 +27,6 @@ use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 pub(crate) const OP_INIT: u8 = 0;
 pub(crate) const OP_WRITE: u8 = 1;
 pub(crate) const OP_FILL: u8 = 2;
-pub(crate) const OP_MOVE: u8 = 3;
 pub(crate) const OP_IMAGE: u8 = 4;
 /// First operation of other rooms.
 pub(crate) const OPS_OWN: u8 = 16;
@@ -117,7 +115,8 @@ impl RedoTable {
 
     /// Whether there is a redo function for `op`.
     pub(crate) fn knows(&self, op: u8) -> bool {
-        op <= OP_IMAGE || self.by_op.get(op as usize).is_some_and(Option::is_some)
+        matches!(op, OP_INIT | OP_WRITE | OP_FILL | OP_IMAGE)
+            || self.by_op.get(op as usize).is_some_and(Option::is_some)
     }
 
     /// To make changes of one page. `checked`: the page has passed [`RedoTable::check`] as it is.
@@ -157,7 +156,6 @@ impl PageChanges<'_> {
             OP_INIT => redo_init(id, page, payload),
             OP_WRITE => redo_write(page, payload),
             OP_FILL => redo_fill(page, payload),
-            OP_MOVE => redo_move(page, payload),
             OP_IMAGE => redo_image(id, page, payload),
             _ => return Err(bad_record(format!("unknown operation {op} for {id}"))),
         };
@@ -218,17 +216,6 @@ fn redo_fill(page: &mut [u8], payload: &[u8]) -> Option<()> {
         return None;
     }
     page[at..at + len].fill(byte);
-    Some(())
-}
-
-fn redo_move(page: &mut [u8], payload: &[u8]) -> Option<()> {
-    let mut r = Reader::new(payload);
-    let (from, to, len) = (varint_usize(&mut r)?, varint_usize(&mut r)?, varint_usize(&mut r)?);
-    let from_end = from.checked_add(len)?;
-    if from_end > page.len() || !is_writable(page.len(), to, len) || !r.is_empty() {
-        return None;
-    }
-    page.copy_within(from..from_end, to);
     Some(())
 }
 

@@ -58,13 +58,9 @@ fn change(pool: &BufferPool, random: &mut Random, model: &mut Model) {
         for _ in 0..1 + random.below(3) {
             let from = HEADER_BYTES + random.below((PAGE - HEADER_BYTES - 300) as u64) as usize;
             let len = 1 + random.below(200) as usize;
-            match random.below(4) {
+            match random.below(3) {
                 0 => mtr.fill(at, from, len, random.next_u64() as u8),
-                1 => {
-                    let to = HEADER_BYTES + random.below((PAGE - HEADER_BYTES - 300) as u64) as usize;
-                    mtr.move_bytes(at, from, to, len);
-                }
-                2 if random.one_in(10) => {
+                1 if random.one_in(10) => {
                     let value = random.next_u64() as u8;
                     mtr.image(at, from..from + len, |page| page[HEADER_BYTES..].fill(value));
                 }
