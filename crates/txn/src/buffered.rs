@@ -26,6 +26,10 @@ use myriad_buffer::{BufferedChange, Mtr, RedoTable, SharedPage};
 const MARK_KEY: u8 = 80;
 const REMOVE_KEY: u8 = 81;
 
+/// Longest key of an entry whose changes are buffered, as a part of the page. Payloads of secondary entries are columns of the index and
+/// of the clustered one: at most 6,210 bytes, which with such a key fit an entry of a page of 16 KiB or more.
+const KEY_SHARE: usize = 32;
+
 /// Registers the redo functions.
 pub(crate) fn register(table: &mut RedoTable) {
     table.register(MARK_KEY..REMOVE_KEY + 1, repeat);
@@ -93,10 +97,13 @@ impl Absent<'_> {
 }
 
 impl TrxSystem {
-    /// Whether it is worth asking [`Tree::absent_leaf`].
+    /// Whether it is worth asking [`Tree::absent_leaf`]. Not where the entry may have overflow pages: nobody could free them when
+    /// the change is made.
     #[inline]
-    pub(crate) fn may_buffer(&self, tree: Tree) -> bool {
-        tree.space != SpaceId::MEMORY && self.pool().may_buffer_changes()
+    pub(crate) fn may_buffer(&self, tree: Tree, key: &[u8]) -> bool {
+        tree.space != SpaceId::MEMORY
+            && key.len() <= self.pool().page_size() / KEY_SHARE
+            && self.pool().may_buffer_changes()
     }
 
     /// The right to buffer `change` of what [`Tree::absent_leaf`] gave, and in `payload` what is logged of it; `None` where the leaf has to be read. What the

@@ -457,7 +457,7 @@ impl TrxSystem {
         let (tree, key) = (change.tree, change.key);
         let index = index_of(key).expect("checked by the caller");
         let mut edge = Edge::default();
-        if let Some(trx) = trx.filter(|_| change.row_key_len > 0 && self.may_buffer(tree)) {
+        if let Some(trx) = trx.filter(|_| change.row_key_len > 0 && self.may_buffer(tree, key)) {
             if self.remove_absent(tree, index, key, buffered::Change::Remove { trx, roll: at })? {
                 return Ok(Some(LeftOver { chains: [None, None], sparse: false }));
             }

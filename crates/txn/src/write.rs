@@ -445,7 +445,7 @@ impl Writer<'_> {
             && op.unique_len == 0
             && (1..=usize::from(u8::MAX)).contains(&self.row_key_len)
             && stored.flags() == 0
-            && self.sys.may_buffer(op.index.tree)
+            && self.sys.may_buffer(op.index.tree, &self.scratch.key)
     }
 
     /// Makes the change if the entry's leaf is not in memory, without reading that; `None` where this cannot be done.

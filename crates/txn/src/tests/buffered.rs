@@ -2,7 +2,9 @@
 
 use super::*;
 use myriad_base::ids::mix;
+use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::random::Random;
+use myriad_base::{PageId, PageNo};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Row key to the number that its name is made of.
@@ -197,6 +199,41 @@ fn marks_and_removals_are_buffered_too() {
         assert_eq!(rig.entries(), 2 * all.len(), "{what}");
         check(rig, &mut rig.trx(), &all, what);
     }
+}
+
+/// Pages of the tablespace that are in use for long values.
+fn overflow_pages(rig: &Rig) -> usize {
+    let pool = rig.sys.pool();
+    let pages = pool.spaces().get(SPACE).unwrap().pages_in_file();
+    let ids = (0..pages).map(|page| PageId::new(SPACE, PageNo(page)));
+    ids.filter(|&id| {
+        myriad_btree::alloc::is_in_use(pool, id).unwrap()
+            && pool.fix_shared(id).unwrap()[OFF_KIND] == PageKind::Overflow as u8
+    })
+    .count()
+}
+
+#[test]
+fn entries_with_overflow_pages_go_with_them() {
+    const LONG: u64 = 100;
+    let (rig, _) = filled(7, 64, 4000);
+    let long = |row: u64| [&mix(row).to_be_bytes()[..3], &[b'l'; 300], &key(row)].concat();
+    let mut t = rig.trx();
+    for row in 10_000..10_000 + LONG {
+        let insert = |index, key| Op { payload: &[1; 3000], ..op(OpKind::Insert, index, key, &[]) };
+        t.apply(&[op(OpKind::Insert, &rig.rows, &key(row), &[]), insert(&rig.names, &long(row))]).unwrap();
+    }
+    t.commit(Durability::Sync).unwrap();
+    assert_eq!(overflow_pages(&rig), LONG as usize);
+    rig.purge_all();
+    for row in 10_000..10_000 + LONG {
+        t.apply(&[op(OpKind::Delete, &rig.rows, &key(row), &[]), op(OpKind::Delete, &rig.names, &long(row), &[])])
+            .unwrap();
+    }
+    t.commit(Durability::Sync).unwrap();
+    overflow_pages(&rig); // Other pages drive the leaves out.
+    rig.purge_all();
+    assert_eq!((rig.entries(), overflow_pages(&rig)), (8000, 0));
 }
 
 #[test]
