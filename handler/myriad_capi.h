@@ -366,8 +366,9 @@ bool myriad_table_has_auto_increment(const myriad_table *);
 myriad_status myriad_auto_increment_add(myriad_table *, uint64_t next);
 uint64_t myriad_next_row_id(myriad_table *);
 
-/* CHECK TABLE: structure of every index; each finding is reported as text. A kill of the session ends it. */
-myriad_status myriad_check_table(myriad_session *, myriad_table *, myriad_text_fn finding, void *arg);
+/* CHECK TABLE: structure of every index and, unless quick, the values with their overflow pages; each finding is reported as
+   text. A kill of the session ends it. */
+myriad_status myriad_check_table(myriad_session *, myriad_table *, bool quick, myriad_text_fn finding, void *arg);
 
 /* ---- rows ------------------------------------------------------------------------------------------------------------ */
 typedef enum { MYRIAD_OP_INSERT = 0, MYRIAD_OP_UPDATE, MYRIAD_OP_DELETE } myriad_op_kind;

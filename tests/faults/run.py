@@ -235,6 +235,26 @@ def flipped_bit(place):
 
 
 @case
+def flipped_bit_of_a_long_value(place):
+    place.server.start()
+    place.server.query("CREATE TABLE d.l (id INT PRIMARY KEY, v LONGBLOB)", "d")
+    place.server.query("INSERT INTO d.l SELECT seq, REPEAT('long', 20000) FROM seq_1_to_20", "d")
+    place.server.stop()
+    path = place.file("d")
+    with open(path, "rb") as f:
+        kinds = [f.read(PAGE)[12] for _ in range(os.path.getsize(path) // PAGE)]
+    number = [i for i, kind in enumerate(kinds) if kind == 4][30]
+    change(path, number * PAGE + 9000)
+    place.server.start()
+    for how, status in (("QUICK", "OK"), ("", "Corrupt"), ("FAST", "Corrupt"), ("EXTENDED", "Corrupt")):
+        got, problem = place.ask(f"CHECK TABLE d.l {how}")
+        expect(not problem and got[-1][3] == status, f"CHECK TABLE {how}: {got} {problem}")
+        expect(status == "OK" or any("tablespace" in r[3] and f"page {number}:" in r[3] for r in got),
+               f"CHECK TABLE {how} names no page: {got}")
+    place.good("d")
+
+
+@case
 def missing_tablespace(place):
     name = os.path.basename(place.file("d"))
     os.rename(place.file("d"), place.folder + "/away")

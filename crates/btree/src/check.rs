@@ -32,8 +32,8 @@ impl Tree {
     /// Verifies the pages that cover `[lo, hi)` (`hi` empty: to the end), level by level: layout, order, that the pages of
     /// a level follow each other without gap or overlap and are where the level above says, that they are allocated; of
     /// promoted indexes in that range likewise.
-    /// `on_leaf` sees each leaf, latched shared, to check values; an error of it ends the check. Runs beside the
-    /// workload.
+    /// `on_leaf` is given each leaf, latched shared, to check values; an error of it ends the check. Runs beside the
+    /// workload: entries may come twice, where leaves have been merged meanwhile.
     ///
     /// # Errors
     /// Those that keep the check from going on, and those of `on_leaf`; damage is a finding.
@@ -42,7 +42,7 @@ impl Tree {
         pool: &BufferPool,
         lo: &[u8],
         hi: &[u8],
-        on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
+        on_leaf: &mut dyn FnMut(LeafShared<'_>) -> Result<()>,
     ) -> Result<CheckReport> {
         let mut report = CheckReport::default();
         let mut promoted = BTreeSet::new();
@@ -76,7 +76,7 @@ impl Tree {
         hi: &[u8],
         report: &mut CheckReport,
         promoted: &mut BTreeSet<PageNo>,
-        on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
+        on_leaf: &mut dyn FnMut(LeafShared<'_>) -> Result<()>,
     ) -> Result<()> {
         let top = {
             let root = pool.fix_shared(self.root_id())?;
@@ -100,7 +100,7 @@ impl Tree {
         hi: &[u8],
         report: &mut CheckReport,
         promoted: &mut BTreeSet<PageNo>,
-        on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
+        on_leaf: &mut dyn FnMut(LeafShared<'_>) -> Result<()>,
     ) -> Result<()> {
         let mut at = lo.to_vec();
         // Where the page before began, once there is one.
@@ -226,7 +226,7 @@ fn count(
     report: &mut CheckReport,
     level: u8,
     page: LeafShared<'_>,
-    on_leaf: &mut dyn FnMut(&LeafShared<'_>) -> Result<()>,
+    on_leaf: &mut dyn FnMut(LeafShared<'_>) -> Result<()>,
 ) -> Result<()> {
     if level > 0 {
         report.inner_pages += 1;
@@ -235,5 +235,5 @@ fn count(
     report.leaf_pages += 1;
     report.entries += page.len() as u64;
     report.leaf_used_bytes += page.used_bytes() as u64;
-    on_leaf(&page)
+    on_leaf(page)
 }

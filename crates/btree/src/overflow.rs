@@ -12,8 +12,8 @@
 use crate::alloc::{self, Found};
 use crate::redo;
 use myriad_base::codec::{get_u32, put_u32};
-use myriad_base::page::{PageKind, OFF_KIND};
-use myriad_base::{Error, PageId, PageNo, Result, SpaceId};
+use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
+use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use myriad_buffer::{BufferPool, Mtr};
 
 const OFF_NEXT: usize = 24;
@@ -169,6 +169,59 @@ fn walk(
         }
         rest -= here;
         next = PageNo(get_u32(&page, OFF_NEXT));
+    }
+    Ok(())
+}
+
+/// Verifies the chain of `len` bytes that begins at `first`, to which page `named_by` of the same tablespace, latched, refers: its pages are
+/// readable, overflow pages, allocated, as full as they were written, and end where the value does. `visit` is told of each such page and
+/// the LSN of its last change; an error of it ends the check. The chain must be kept from being freed, as for [`read_overflow`].
+///
+/// # Errors
+/// [`Error::CorruptPage`] names the first page that is wrong; the pool's.
+pub fn check(
+    pool: &BufferPool,
+    named_by: PageId,
+    first: PageNo,
+    len: usize,
+    visit: &mut dyn FnMut(PageId, Lsn) -> Result<()>,
+) -> Result<()> {
+    let (mut rest, mut last, mut next) = (len, named_by, first);
+    while rest > 0 {
+        if next == PageNo::NONE {
+            return Err(Error::corrupt(
+                last,
+                format!("a chain of overflow pages ends here and lacks {rest} of {len} bytes"),
+            ));
+        }
+        let id = PageId::new(named_by.space, next);
+        if id == named_by {
+            return Err(Error::corrupt(id, "its chain of overflow pages comes back to it"));
+        }
+        // Not latched while the bitmap page is asked: who allocates a page has that page first.
+        let (kind, here, link, changed) = {
+            let page = pool.fix_shared(id)?;
+            (page[OFF_KIND], get_u32(&page, OFF_LEN) as usize, PageNo(get_u32(&page, OFF_NEXT)), page_lsn(&page))
+        };
+        if kind != PageKind::Overflow as u8 {
+            return Err(Error::corrupt(id, format!("kind {kind}, where an overflow page belongs")));
+        }
+        if !alloc::is_in_use(pool, id)? {
+            return Err(Error::corrupt(id, "the overflow page is in use but not allocated"));
+        }
+        let expected = rest.min(bytes_per_page(pool.page_size()));
+        if here != expected {
+            return Err(Error::corrupt(
+                id,
+                format!("an overflow page of {here} bytes, where one of {expected} belongs"),
+            ));
+        }
+        visit(id, changed)?;
+        rest -= here;
+        (last, next) = (id, link);
+    }
+    if len > 0 && next != PageNo::NONE {
+        return Err(Error::corrupt(last, format!("a chain of overflow pages goes on behind its {len} bytes")));
     }
     Ok(())
 }

@@ -264,13 +264,14 @@ pub unsafe extern "C" fn myriad_next_row_id(t: *mut TableHandle) -> u64 {
 pub unsafe extern "C" fn myriad_check_table(
     s: *mut SessionHandle,
     t: *mut TableHandle,
+    quick: bool,
     finding: Option<TextFn>,
     arg: *mut c_void,
 ) -> Status {
     // SAFETY: a live session and table by contract.
     let ((engine, session), t) = unsafe { (parts(s), &*t) };
     guard(Some(engine), || {
-        session.check(&t.table, &mut |text| {
+        session.check(&t.table, quick, &mut |text| {
             if let Some(finding) = finding {
                 let text = std::ffi::CString::new(text.replace('\0', " ")).unwrap_or_default();
                 // SAFETY: the callback is the caller's.

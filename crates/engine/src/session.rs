@@ -488,12 +488,12 @@ impl Session {
         self.trx.count(table.share.index(0)?)
     }
 
-    /// [`Table::check`], which a kill of this session ends.
+    /// [`Table::check`], which a kill of this session ends; `quick` without the values.
     ///
     /// # Errors
     /// As there; [`Error::Interrupted`].
-    pub fn check(&self, table: &Table, finding: &mut dyn FnMut(&str)) -> Result<()> {
-        table.check_until(&|| self.trx.is_killed(), finding)
+    pub fn check(&self, table: &Table, quick: bool, finding: &mut dyn FnMut(&str)) -> Result<()> {
+        table.check_until(quick, &|| self.trx.is_killed(), finding)
     }
 
     /// Reserves `count` AUTO_INCREMENT values, `increment` apart; the first of them, which is `offset` plus a multiple of

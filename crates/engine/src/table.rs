@@ -5,7 +5,7 @@ use crate::share::TableShare;
 use crate::stats;
 use myriad_base::{Error, Result};
 use myriad_catalog::IndexSpec;
-use myriad_txn::{Durability, Isolation};
+use myriad_txn::{Durability, Isolation, ValueCheck};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -167,25 +167,34 @@ impl Table {
         self.share.next_row_id()
     }
 
-    /// Verifies the structure of every index, and that all hold the same number of rows; each finding goes to `finding`.
+    /// Verifies the structure of every index, that all hold the same number of rows, and the overflow pages of long values; each
+    /// finding goes to `finding`.
     ///
     /// # Errors
     /// Those that keep the check from going on; damage is a finding.
     pub fn check(&self, finding: &mut dyn FnMut(&str)) -> Result<()> {
-        self.check_until(&|| false, finding)
+        self.check_until(false, &|| false, finding)
     }
 
-    /// As [`Table::check`], but that it ends with [`Error::Interrupted`] when `stop` says so, which it asks at each leaf.
-    pub(crate) fn check_until(&self, stop: &dyn Fn() -> bool, finding: &mut dyn FnMut(&str)) -> Result<()> {
+    /// As [`Table::check`], `quick` without the values, but that it ends with [`Error::Interrupted`] when `stop` says so, which it asks
+    /// at each page.
+    pub(crate) fn check_until(
+        &self,
+        quick: bool,
+        stop: &dyn Fn() -> bool,
+        finding: &mut dyn FnMut(&str),
+    ) -> Result<()> {
         let mut sound = true;
+        let mut values = ValueCheck::new(self.engine.trx_system());
         for (no, index) in self.share.indexes.iter().enumerate() {
             let (lo, hi) = stats::bounds(index.id);
-            let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |_| match stop() {
-                true => Err(Error::Interrupted),
-                false => Ok(()),
+            let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |leaf| match (stop(), quick) {
+                (true, _) => Err(Error::Interrupted),
+                (false, true) => Ok(()),
+                (false, false) => values.check_leaf(index, leaf, stop),
             })?;
-            for (page, reason) in report.findings {
-                sound = false;
+            sound &= report.findings.is_empty();
+            for (page, reason) in report.findings.into_iter().chain(values.take_findings()) {
                 finding(&format!("index {}: {page}: {reason}", self.share.index_label(no)));
             }
         }

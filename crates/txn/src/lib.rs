@@ -18,6 +18,7 @@ pub mod lock;
 mod losers;
 
 mod buffered;
+mod check;
 mod commit_table;
 mod cursor;
 mod gap;
@@ -40,6 +41,7 @@ mod unversioned;
 pub mod value;
 mod write;
 
+pub use check::ValueCheck;
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use index::{Index, Tree};
 pub use lock::{CommitOrder, DeadlockInfo, LockInfo, LockStats, Strength, Unordered, Victim};

@@ -179,7 +179,7 @@ fn a_killed_check_ends() {
     engine.create_table("d/t", &spec()).unwrap();
     let table = engine.open_table("d/t").unwrap();
     let session = engine.session();
-    let check = || session.check(&table, &mut |finding| panic!("{finding}"));
+    let check = || session.check(&table, false, &mut |finding| panic!("{finding}"));
     assert_eq!(check(), Ok(()));
     session.kill_handle().kill();
     assert_eq!(check(), Err(Error::Interrupted));

@@ -321,6 +321,6 @@ fn seed() -> u64 {
 }
 
 /// MYRIAD_SCALE makes it longer.
-fn scale() -> u64 {
+pub(crate) fn scale() -> u64 {
     std::env::var("MYRIAD_SCALE").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
 }

@@ -9,14 +9,14 @@ use myriad_btree::{page, Leaf};
 use myriad_buffer::Mtr;
 
 /// Overwrites bytes of a page as no code would.
-fn damage(rig: &Rig, id: PageId, at: usize, bytes: &[u8]) {
+pub(crate) fn damage(rig: &Rig, id: PageId, at: usize, bytes: &[u8]) {
     let mut mtr = Mtr::start(rig.sys.pool()).unwrap();
     let page = mtr.fix(id).unwrap();
     mtr.write(page, at, bytes);
     mtr.commit().unwrap();
 }
 
-fn full(key: &[u8]) -> Vec<u8> {
+pub(crate) fn full(key: &[u8]) -> Vec<u8> {
     [&ROWS.0.to_be_bytes()[..], key].concat()
 }
 

@@ -1,6 +1,7 @@
 //! Tests of the whole room on a simulated disk.
 
 mod buffered;
+mod check;
 mod concurrent;
 mod crash;
 mod damage;
