@@ -414,7 +414,14 @@ impl Drop for Mtr<'_> {
                 Hold::Unchanged => latch.unlock_exclusive_unchanged(),
                 Hold::Changed => {
                     work::count(|w| &w.pages_updated, 1);
-                    latch.unlock_exclusive();
+                    // SAFETY: the frame's X latch is held, and no other reference is lent.
+                    let kind = unsafe { self.pool.frames().bytes(held.frame) }[OFF_KIND];
+                    if kind == PageKind::Free as u8 {
+                        // Whoever has the page next may latch it before pages that those hold who sleep for what it was.
+                        latch.unlock_exclusive_unwanted();
+                    } else {
+                        latch.unlock_exclusive();
+                    }
                 }
                 Hold::Released => {}
             }

@@ -3,14 +3,14 @@
 mod rig;
 
 use myriad_base::codec::get_u64;
-use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::page::{PageKind, HEADER_BYTES, OFF_KIND};
 use myriad_base::random::Random;
 use myriad_base::Error;
 use myriad_buffer::{BufferPool, Mtr, PoolConfig};
 use myriad_log::LogConfig;
 use rig::{create, create_with, id, open, small};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 const PAGES: u64 = 300;
 const AT: usize = HEADER_BYTES + 40;
@@ -422,4 +422,38 @@ fn mini_transactions_do_not_latch_all_frames_together() {
         }
     });
     pool.stop_background();
+}
+
+/// Whoever has the page next may wait for a page that a sleeper holds.
+#[test]
+fn who_sleeps_for_what_a_page_was_is_woken_when_it_becomes_free() {
+    let rig = create(7, &small(64));
+    let pool = &rig.pool;
+    let mut mtr = Mtr::start(pool).unwrap();
+    mtr.init(id(1), PageKind::Index).unwrap();
+    mtr.commit().unwrap();
+    let seen = pool.fix_shared(id(1)).unwrap().seen();
+    let mut freed = Mtr::start(pool).unwrap();
+    let page = freed.fix(id(1)).unwrap();
+    let woken = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // The longest sleeper, which is the one that other releases wake, wants the page, whatever is in it.
+        let first = scope.spawn(|| {
+            let _next = pool.fix_exclusive(id(1)).unwrap();
+            let begin = Instant::now();
+            while !woken.load(Ordering::Relaxed) && begin.elapsed().as_secs() < 10 {
+                std::thread::yield_now();
+            }
+            woken.load(Ordering::Relaxed)
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        scope.spawn(|| {
+            assert!(pool.try_reuse(seen.frame, seen.id, seen.version).is_none());
+            woken.store(true, Ordering::Relaxed);
+        });
+        std::thread::sleep(Duration::from_millis(50));
+        freed.image(page, HEADER_BYTES..4096, |p| p[OFF_KIND] = PageKind::Free as u8);
+        freed.commit().unwrap();
+        assert!(first.join().unwrap(), "it slept on while another had the page");
+    });
 }
