@@ -45,6 +45,8 @@ pub(crate) struct Doublewrite {
     syncs: Syncs,
     page_size: usize,
     state: Mutex<State>,
+    /// Held by who makes the file longer.
+    growing: Mutex<()>,
     /// Whether [`State::copies`] has any.
     any_copies: AtomicBool,
 }
@@ -91,6 +93,7 @@ impl Doublewrite {
             syncs: Syncs::default(),
             page_size,
             state: Mutex::default(),
+            growing: Mutex::default(),
             any_copies: AtomicBool::new(false),
         };
         doublewrite.check_header(uuid)?;
@@ -144,14 +147,20 @@ impl Doublewrite {
     /// Sets the room of an area and of the one behind it aside, if it is missing and the disk has it: else writing the area
     /// tells.
     fn set_aside(&self, area: u64) {
-        let (room, wanted) = (self.state.lock().room, area + 2);
+        let (room, wanted) = (|| self.state.lock().room, area + 2);
+        if room() >= wanted {
+            return;
+        }
+        // One at a time: a file system without `fallocate` gets zeros from the file's end on, which must not reach an area that
+        // another has filled meanwhile.
+        let _one = self.growing.lock();
+        let room = room();
         if room >= wanted {
             return;
         }
         let allocate = |areas: u64| self.file.allocate(self.area_offset(room), areas * self.area_bytes()).is_ok();
         if let Some(areas) = (1..=wanted - room).rev().find(|&areas| allocate(areas)) {
-            let mut state = self.state.lock();
-            state.room = state.room.max(room + areas);
+            self.state.lock().room = room + areas;
         }
     }
 
@@ -271,6 +280,7 @@ mod tests {
     use myriad_base::page::{set_page_lsn, PageKind};
     use myriad_base::{PageNo, SpaceId};
     use myriad_io::SimIo;
+    use std::time::{Duration, Instant};
 
     const PAGE_BYTES: usize = 4096;
 
@@ -310,5 +320,79 @@ mod tests {
             areas.sort_unstable();
             assert_eq!(areas, [0, 1, 2, 3, 4, 5, 6, 7, 8], "{usable:#b}");
         }
+    }
+
+    /// A file where there is no `fallocate`: zeros are written from its end on. The first to write them is slow.
+    struct Zeroed {
+        inner: Arc<dyn File>,
+        slow: AtomicBool,
+        begun: AtomicBool,
+        /// Another one's write has ended.
+        other: AtomicBool,
+    }
+
+    fn wait_for(done: &AtomicBool, at_most: Duration) {
+        let begin = Instant::now();
+        while !done.load(Ordering::Acquire) && begin.elapsed() < at_most {
+            std::thread::yield_now();
+        }
+    }
+
+    impl File for Zeroed {
+        fn read_at(&self, buf: &mut [u8], off: u64) -> Result<usize> {
+            self.inner.read_at(buf, off)
+        }
+        fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
+            self.inner.write_at(buf, off)
+        }
+        fn sync(&self) -> Result<()> {
+            self.inner.sync()
+        }
+        fn len(&self) -> Result<u64> {
+            self.inner.len()
+        }
+        fn set_len(&self, len: u64) -> Result<()> {
+            self.inner.set_len(len)
+        }
+        fn allocate(&self, off: u64, len: u64) -> Result<()> {
+            let mut at = self.len()?;
+            if self.slow.swap(false, Ordering::AcqRel) {
+                self.begun.store(true, Ordering::Release);
+                wait_for(&self.other, Duration::from_millis(300));
+            }
+            let zeros = AlignedBuf::new(PAGE_BYTES);
+            while at < off + len {
+                self.write_at(&zeros, at)?;
+                at += zeros.len() as u64;
+            }
+            Ok(())
+        }
+        fn punch_hole(&self, off: u64, len: u64) -> Result<()> {
+            self.inner.punch_hole(off, len)
+        }
+        fn path(&self) -> &Path {
+            self.inner.path()
+        }
+    }
+
+    #[test]
+    fn a_copy_stays_while_another_batch_makes_the_file_longer() {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let mut doublewrite = open(&io);
+        let (slow, begun, other) = (AtomicBool::new(true), AtomicBool::new(false), AtomicBool::new(false));
+        let file = Arc::new(Zeroed { inner: Arc::clone(&doublewrite.file), slow, begun, other });
+        doublewrite.file = Arc::clone(&file) as Arc<dyn File>;
+        let write = |area: u64| assert_eq!(doublewrite.write(&sealed(area as u32, 10)).unwrap(), area);
+        write(0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(1));
+            wait_for(&file.begun, Duration::from_secs(10));
+            write(2);
+            file.other.store(true, Ordering::Release);
+        });
+        let mut copy = AlignedBuf::new(PAGE_BYTES);
+        file.read_at(&mut copy, doublewrite.area_offset(2)).unwrap();
+        assert_eq!(copy[..], sealed(2, 10)[..]);
     }
 }
