@@ -665,6 +665,8 @@ impl BufferPool {
             self.poisoned.store(true, Ordering::Release);
             drop(kept);
             self.report(Level::Error, &format!("the engine is stopped: {reason}"));
+            // No page is written from here on, so no checkpoint comes.
+            self.log.refuse(reason);
             self.background.wake_all();
         }
     }

@@ -8,6 +8,7 @@ use myriad_buffer::{BufferPool, Level, Mtr};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
 use rig::{create, create_as, id, open, open_forced, small, DIR, SPACE};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 fn put(pool: &BufferPool, page: u32, value: u64, new: bool) {
     let mut mtr = Mtr::start(pool).unwrap();
@@ -217,6 +218,28 @@ fn an_abandoned_mini_transaction_poisons() {
     assert!(matches!(rig.pool.check_poison(), Err(Error::Poisoned { .. })));
     assert!(matches!(Mtr::start(&rig.pool), Err(Error::Poisoned { .. })));
     assert!(rig.pool.checkpoint_now().is_err());
+}
+
+#[test]
+fn an_end_that_waits_for_room_in_the_log_is_told_that_the_engine_is_stopped() {
+    let rig = create(6, &small(64));
+    let log = rig.pool.log();
+    while log.end_lsn().0 + (8 << 10) < log.writable_end().0 {
+        log.append(&[1; 1000], |_, _| ()).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let end = scope.spawn(|| Mtr::start_end(&rig.pool).map(drop));
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(!end.is_finished());
+        rig.pool.poison("a test");
+        let begin = Instant::now();
+        while !end.is_finished() && begin.elapsed().as_secs() < 10 {
+            std::thread::yield_now();
+        }
+        let told = end.is_finished();
+        log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+        assert!(told && matches!(end.join().unwrap(), Err(Error::Poisoned { .. })));
+    });
 }
 
 #[test]

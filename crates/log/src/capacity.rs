@@ -128,7 +128,7 @@ impl Log {
         let mut checkpoint = self.checkpoint_lsn.load(Ordering::Acquire);
         let mut since = Instant::now();
         loop {
-            self.check_poison()?;
+            self.check_awaited()?;
             if self.is_off() {
                 return Ok(Admission(None));
             }
@@ -153,7 +153,7 @@ impl Log {
 
     /// As [`Log::reserve_check`], for the few bytes that end a transaction. Its end may have been decided elsewhere (in the
     /// binary log) and cannot be refused, so it does not wait for others' pages: there is room kept for it. Should that be used
-    /// up, too, it waits for a checkpoint, without a limit.
+    /// up, too, it waits for a checkpoint, without a limit but [`Log::refuse`].
     ///
     /// # Errors
     /// [`Error::Poisoned`].
@@ -161,7 +161,7 @@ impl Log {
     pub fn reserve_end(&self) -> Result<Admission<'_>> {
         let mut waiting = None;
         while self.slots.end_relaxed() >= self.throttle_at.load(Ordering::Relaxed) {
-            self.check_poison()?;
+            self.check_awaited()?;
             // The other half is for those who look at the same time.
             if self.is_off() || self.age() < self.room() + self.kept() / 2 {
                 break;

@@ -15,7 +15,7 @@ use myriad_io::{AlignedBuf, Create, File, Io, OpenMode, SyncMark, Syncs};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// The first LSN of a data directory. Not 0: a page without changes has LSN 0.
 pub(crate) const FIRST_LSN: u64 = BLOCK;
@@ -118,6 +118,8 @@ pub struct Log {
     resumed: AtomicBool,
     poisoned: AtomicBool,
     poison_reason: Mutex<String>,
+    /// See [`Log::refuse`].
+    refusal: OnceLock<String>,
     pub(crate) writer: CachePadded<Mutex<Writer>>,
     pub(crate) behind: Behind,
     /// Who copies the log.
@@ -204,6 +206,7 @@ impl Log {
             resumed: AtomicBool::new(false),
             poisoned: AtomicBool::new(false),
             poison_reason: Mutex::new(String::new()),
+            refusal: OnceLock::new(),
             writer: CachePadded::new(Mutex::new(Writer::new())),
             behind: Behind::default(),
             reader: Reader::default(),
@@ -369,6 +372,22 @@ impl Log {
             return Err(self.poison_error());
         }
         Ok(())
+    }
+
+    /// No checkpoint will make room any more: whoever waits for one before he appends is told why.
+    pub fn refuse(&self, reason: &str) {
+        let _ = self.refusal.set(reason.into());
+        let _room = self.room.lock();
+        self.room_made.notify_all();
+    }
+
+    /// Whether it is worth waiting for a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], also where the log itself is good ([`Log::refuse`]).
+    pub(crate) fn check_awaited(&self) -> Result<()> {
+        self.check_poison()?;
+        self.refusal.get().map_or(Ok(()), |reason| Err(Error::Poisoned { reason: reason.clone() }))
     }
 
     /// Poisons the log if the file refused something.

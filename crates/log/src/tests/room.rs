@@ -1,9 +1,10 @@
 //! A log that fills.
 
 use super::*;
+use myriad_base::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[test]
 fn appenders_are_slowed_down_then_stopped_until_a_checkpoint() {
@@ -177,4 +178,31 @@ fn ends_of_transactions_have_room_of_their_own() {
             }
         });
     }
+}
+
+/// Whoever would be let in by a checkpoint does not wait for one that cannot come.
+#[test]
+fn who_waits_for_room_is_told_that_none_will_be_made() {
+    let c = config(256 << 10, 64 << 10);
+    let io = disk(7, c);
+    let (log, _) = open(&io, c);
+    while log.end_lsn().0 + 6000 < log.writable_end().0 {
+        append(&log, &[1; 1000]);
+    }
+    std::thread::scope(|scope| {
+        let waiters = [scope.spawn(|| log.reserve_check().map(drop)), scope.spawn(|| log.reserve_end().map(drop))];
+        std::thread::sleep(Duration::from_millis(60));
+        assert!(!waiters.iter().any(|w| w.is_finished()));
+        log.refuse("no pages are written");
+        let begin = Instant::now();
+        while !waiters.iter().all(|w| w.is_finished()) && begin.elapsed().as_secs() < 10 {
+            std::thread::yield_now();
+        }
+        let waiting = waiters.iter().filter(|w| !w.is_finished()).count();
+        log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+        assert_eq!(waiting, 0);
+        for waiter in waiters {
+            assert_eq!(waiter.join().unwrap(), Err(Error::Poisoned { reason: "no pages are written".into() }));
+        }
+    });
 }
