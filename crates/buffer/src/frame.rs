@@ -41,6 +41,8 @@ pub(crate) const fn aged(usage: u8) -> u8 {
 pub(crate) const STATE_WRITING: u32 = 1;
 /// Of two places on the dirty list the second is the older one. Changed under the dirty list lock.
 pub(crate) const STATE_SECOND: u32 = 2;
+/// The frame is neither in use nor free: the pool is becoming smaller, and it lies beyond the new end (`resize.rs`).
+const STATE_RETIRED: u32 = 4;
 
 /// Descriptor of a frame. What guards what:
 ///
@@ -50,6 +52,7 @@ pub(crate) const STATE_SECOND: u32 = 2;
 /// | `hash_next` | bucket lock of the page in the frame | anywhere, to be re-checked under the latch |
 /// | `recovery_mark`, `dirty_*` | the shard's dirty list lock | `recovery_mark` anywhere |
 /// | `state` WRITING | set under frame S latch, cleared under the dirty list lock | anywhere |
+/// | `state` RETIRED | set by who has the empty frame; who clears it has it then | nowhere else |
 /// | `usage`, `class` | anywhere / frame X latch | anywhere |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
@@ -104,6 +107,15 @@ impl Frame {
     #[inline]
     pub fn is_writing(&self) -> bool {
         self.state.load(Ordering::Acquire) & STATE_WRITING != 0
+    }
+
+    pub fn mark_retired(&self) {
+        self.state.fetch_or(STATE_RETIRED, Ordering::SeqCst);
+    }
+
+    /// Takes the mark off again; whether it was there.
+    pub fn take_retired(&self) -> bool {
+        self.state.fetch_and(!STATE_RETIRED, Ordering::SeqCst) & STATE_RETIRED != 0
     }
 
     /// The counters' row for this frame's latch.

@@ -3,8 +3,9 @@
 //!
 //! Growing: frames are added at the end, the page table gets more buckets, the frames go to the free lists. Shrinking goes on
 //! in the background: frames beyond the new end are no longer handed out, and the page provider empties them, by writing
-//! what is dirty, whoever uses them; each that is empty is *retired*. When all are, their memory is given back. Partitions
-//! stay as many as they were. One change at a time.
+//! what is dirty, whoever uses them; each that is empty is *retired*. When all are, their memory is given back. Until then
+//! another size may be set: the end moves, and frames before it that are retired already become free again. Partitions stay as
+//! many as they were.
 
 use crate::background::INLINE_ROUNDS;
 use crate::config::{Level, PoolConfig};
@@ -28,7 +29,8 @@ pub(crate) struct Resize {
     size: AtomicUsize,
     /// Frames from this number on are not handed out; it is the number of frames but while they become fewer.
     limit: AtomicU32,
-    /// Frames beyond the limit that are neither in use nor free.
+    /// Frames beyond the limit that are neither in use nor free. Whoever finds as many as there are, with `hand` locked, knows
+    /// that all of them are marked.
     retired: AtomicUsize,
     /// The next frame to empty. The lock is held by whoever changes the number of frames or empties frames.
     hand: Mutex<u32>,
@@ -60,11 +62,33 @@ impl BufferPool {
     /// Whether an empty frame must not be used again; then it counts as retired.
     #[inline]
     pub(crate) fn retire_if_beyond(&self, at: u32) -> bool {
-        let beyond = at >= self.limit();
-        if beyond {
-            self.resize.retired.fetch_add(1, Ordering::AcqRel);
+        at >= self.limit() && self.retire(at)
+    }
+
+    /// Retires an empty frame; false if the limit has been raised beyond it meanwhile: then it is the caller's still.
+    #[cold]
+    fn retire(&self, at: u32) -> bool {
+        let frame = self.frames().get(at);
+        frame.mark_retired();
+        // Either this sees the limit raised, or who raised it saw the mark and has freed the frame, and takes it off the count,
+        // to which it is added below.
+        if at < self.resize.limit.load(Ordering::SeqCst) && frame.take_retired() {
+            return false;
         }
-        beyond
+        self.resize.retired.fetch_add(1, Ordering::AcqRel);
+        true
+    }
+
+    /// Moves the limit up to `to`, not beyond the frames that have memory, and frees the frames before it that were retired.
+    fn raise_limit(&self, to: usize) {
+        let from = self.resize.limit.swap(to as u32, Ordering::SeqCst);
+        self.background.free.set(to);
+        for at in from..to as u32 {
+            if self.frames().get(at).take_retired() {
+                self.resize.retired.fetch_sub(1, Ordering::AcqRel);
+                self.free_frame(at);
+            }
+        }
     }
 
     /// The pool's size as it was set, in frames.
@@ -133,16 +157,11 @@ impl BufferPool {
                 self.frames().max() * size
             )));
         }
-        match self.shrinking_to() {
-            Some((to, left)) if frames != to => Err(Error::invalid(format!(
-                "the buffer pool is still being reduced to {} bytes, {left} pages to go: try again later",
-                to * size
-            ))),
-            _ => Ok(frames),
-        }
+        Ok(frames)
     }
 
-    /// Changes the pool's memory. Growth is complete when this returns; reduction goes on in the background.
+    /// Changes the pool's memory. Growth is complete when this returns; reduction goes on in the background, until another size
+    /// is set.
     ///
     /// # Errors
     /// As [`BufferPool::check_size`]; [`Error::Io`] when the system gives no memory; without background threads
@@ -169,7 +188,7 @@ impl BufferPool {
             };
             if let Err(error) = emptied {
                 self.resize.size.store(size, Ordering::Release);
-                self.undo_shrink(frames);
+                self.raise_limit(frames);
                 return Err(error);
             }
             rounds += 1;
@@ -177,18 +196,20 @@ impl BufferPool {
         Ok(())
     }
 
-    /// Makes the number of frames what it should be, or begins to, unless it is becoming less already.
+    /// Makes the number of frames what it should be, or begins to.
     fn adjust(&self, hand: &mut u32) -> Result<()> {
-        let (from, to) = (self.frames().len(), self.frames_wanted());
-        if self.is_shrinking() {
-            return Ok(());
+        let (len, limit, to) = (self.frames().len(), self.limit() as usize, self.frames_wanted());
+        if to != limit {
+            *hand = to as u32;
         }
-        *hand = to as u32;
-        if to < from {
+        if to < limit {
             self.background.free.set(to);
-            self.resize.limit.store(to as u32, Ordering::Release);
-        } else if to > from {
-            self.grow_to(from, to)?;
+            self.resize.limit.store(to as u32, Ordering::SeqCst);
+        } else if to > limit {
+            self.raise_limit(to.min(len));
+        }
+        if to > len {
+            self.grow_to(len, to)?;
         }
         self.report_size();
         Ok(())
@@ -198,23 +219,13 @@ impl BufferPool {
         self.frames().grow(to)?;
         self.table().grow(self.frames(), to);
         self.background.free.set(to);
-        self.resize.limit.store(to as u32, Ordering::Release);
+        self.resize.limit.store(to as u32, Ordering::SeqCst);
         for at in from as u32..to as u32 {
+            // Those that had memory before were retired when they lost it.
+            self.frames().get(at).take_retired();
             self.free_frame(at);
         }
         Ok(())
-    }
-
-    /// Takes the retired frames back into use. Without background threads: nobody frees frames meanwhile.
-    fn undo_shrink(&self, frames: usize) {
-        let limit = self.resize.limit.swap(frames as u32, Ordering::AcqRel);
-        self.background.free.set(frames);
-        self.resize.retired.store(0, Ordering::Release);
-        for at in limit..frames as u32 {
-            if self.frames().get(at).page_id.load(Ordering::Acquire) == NO_PAGE {
-                self.free_frame(at);
-            }
-        }
     }
 
     /// A provider's part in changing the number of frames: `None` when there is nothing to do or another one does it, else
@@ -241,7 +252,8 @@ impl BufferPool {
     /// emptied.
     fn empty_some(&self, hand: &mut u32, max: usize) -> Result<usize> {
         let (limit, len) = (self.limit(), self.frames().len() as u32);
-        let drained: usize = self.shards.iter().map(|shard| shard.drain_free(limit)).sum();
+        let retire = |at| self.frames().get(at).mark_retired();
+        let drained: usize = self.shards.iter().map(|shard| shard.drain_free(limit, retire)).sum();
         self.free_frames.fetch_sub(drained, Ordering::AcqRel);
         self.resize.retired.fetch_add(drained, Ordering::AcqRel);
         let mut emptied = drained;
@@ -266,7 +278,7 @@ impl BufferPool {
         let result = self.write_pages(&mut dirty, false);
         emptied += victims.into_iter().filter(|&at| self.evict_whoever_uses_it(at)).count();
         if self.resize.retired.load(Ordering::Acquire) == (len - limit) as usize {
-            self.resize.retired.store(0, Ordering::Release);
+            self.resize.retired.fetch_sub((len - limit) as usize, Ordering::AcqRel);
             self.frames().shrink(limit as usize);
             self.report_size();
         }

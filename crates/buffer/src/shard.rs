@@ -66,11 +66,17 @@ impl Shard {
         lock_counted(&self.dirty, LatchClass::DirtyList.part(self.number as usize))
     }
 
-    /// Takes the frames from `limit` on off the free list; how many there were.
-    pub fn drain_free(&self, limit: u32) -> usize {
+    /// Takes the frames from `limit` on off the free list, each given to `taken`; how many there were.
+    pub fn drain_free(&self, limit: u32, taken: impl Fn(u32)) -> usize {
         let mut free = lock_counted(&self.free, LatchClass::FreeList.part(self.number as usize));
         let before = free.len();
-        free.retain(|&at| at < limit);
+        free.retain(|&at| {
+            let stays = at < limit;
+            if !stays {
+                taken(at);
+            }
+            stays
+        });
         before - free.len()
     }
 

@@ -120,7 +120,53 @@ fn no_update_is_lost() {
     assert_eq!(sum(&rig.pool), expected);
 }
 
-/// The pool grows and shrinks under its users; nothing is lost, and memory follows.
+/// A reduction that cannot finish gives way to whatever size is set next: a smaller one, one in between, and a larger one.
+#[test]
+fn a_reduction_gives_way_to_another_size() {
+    let config = PoolConfig { bytes: 4096 * 200, bytes_max: 4096 * 300, ..config() };
+    let rig = create(5, &config);
+    let pool = &rig.pool;
+    for page in 1..=150 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
+        let begin = std::time::Instant::now();
+        while !is_so() {
+            assert!(begin.elapsed().as_secs() < 60, "{what}: {:?}", pool.stats());
+            std::thread::yield_now();
+        }
+    };
+    let now = || (pool.stats().frames, pool.stats().frames_shrinking_to, pool.stats().frames_to_free);
+    // Whoever uses these keeps their frames from being emptied.
+    let held: Vec<_> =
+        (1..=150).map(|page| pool.fix_shared(id(page)).unwrap()).filter(|p| p.frame().0 >= 100).collect();
+    let held_from = |first: u32| held.iter().filter(|p| p.frame().0 >= first).count() as u64;
+    assert!(held_from(150) > 0 && held_from(100) > held_from(150));
+    for frames in [100u32, 64, 150, 80, 120, 90] {
+        pool.resize(frames as usize * 4096).unwrap();
+        wait_for("all but the held ones are empty", &|| now() == (200, u64::from(frames), held_from(frames.max(100))));
+    }
+    pool.resize(200 * 4096).unwrap();
+    assert_eq!(now(), (200, 0, 0));
+    wait_for("no frame is lost", &|| pool.stats().free_frames + resident(pool, 150) == 200);
+    pool.resize(90 * 4096).unwrap();
+    pool.resize(300 * 4096).unwrap();
+    assert_eq!(now(), (300, 0, 0));
+    wait_for("no frame is lost", &|| pool.stats().free_frames + resident(pool, 150) == 300);
+    pool.resize(64 * 4096).unwrap();
+    wait_for("all but the held ones are empty", &|| now() == (300, 64, held_from(64)));
+    drop(held);
+    wait_for("the reduction ends", &|| now() == (64, 0, 0));
+    rig.pool.stop_background();
+}
+
+fn resident(pool: &BufferPool, pages: u32) -> u64 {
+    (1..=pages).filter(|&page| pool.is_resident(id(page))).count() as u64
+}
+
+/// The pool grows and shrinks under its users, also before it has reached the last size; nothing is lost, and memory follows.
 #[test]
 fn the_pool_changes_its_size_under_load() {
     let config = PoolConfig { bytes_max: 4096 * 400, ..config() };
@@ -155,6 +201,13 @@ fn the_pool_changes_its_size_under_load() {
             settled(frames);
             std::thread::sleep(std::time::Duration::from_millis(30));
         }
+        let mut random = Random::from_seed(9);
+        for _ in 0..300 {
+            rig.pool.resize((64 + random.below(337)) as usize * 4096).unwrap();
+            std::thread::sleep(Duration::from_micros(random.below(3000)));
+        }
+        rig.pool.resize(64 * 4096).unwrap();
+        settled(64);
         running.store(false, Ordering::Relaxed);
     });
     assert_eq!(sum(&rig.pool), added.load(Ordering::Relaxed));
