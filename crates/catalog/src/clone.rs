@@ -107,7 +107,7 @@ impl Catalog {
                 }
                 self.note_new_contents(
                     defs.iter().filter(|d| !d.temporary).flat_map(|d| d.indexes.iter().map(|i| i.id)),
-                )?;
+                );
             }
             Err(_) => {
                 for target in made {

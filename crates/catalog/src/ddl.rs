@@ -1,7 +1,8 @@
-//! Changes of definitions. Each is one transaction, committed durably before the call returns.
+//! Changes of definitions. Each is one transaction, committed durably before the call returns. What follows the commit
+//! cannot fail: an error says that nothing has changed, unless the log itself has failed.
 
 use crate::def::{IndexDef, IndexSpec, NewDefinition, Placement, TableDef, TableRef, TableSpec};
-use crate::references::{has_twins, is_followed, renamed_keys, Follows, ForeignKeyChange};
+use crate::references::{has_twins, is_followed, renamed_keys, Follows};
 use crate::rows::{self, Pending, SpaceState};
 use crate::spaces::{add_pending, apply_one, get_locked, space_number};
 use crate::store::{index, scan_options, seek_prefix, Catalog, Counter};
@@ -146,7 +147,7 @@ impl Catalog {
         self.forget(name);
         created.map_err(|e| exists(e, name))?;
         self.note_if(!def.foreign_keys.is_empty());
-        self.contents_replaced(&def)?;
+        self.contents_replaced(&def);
         Ok(Arc::new(def))
     }
 
@@ -316,7 +317,7 @@ impl Catalog {
     ) -> Result<Changed> {
         let (from_key, to_key) = (table_key(from)?, table_key(to)?);
         let followed = replaced.or(is_followed(from, to).then_some(from)).filter(|&name| name != to);
-        let mut has_children = false;
+        let mut children = Vec::new();
         let _follows = self.follow(from, followed)?;
         let changed = self.change(|trx| {
             let old = self.table_locked(trx, from, &from_key)?;
@@ -332,21 +333,17 @@ impl Catalog {
             apply_one(trx, OpKind::Delete, &index(rows::TABLES), &from_key, &[])?;
             self.delete_references(trx, &old)?;
             if let Some(parent) = followed {
-                has_children = self.follow_rename(trx, parent, to, from)?;
+                children = self.follow_rename(trx, parent, to, from)?;
             }
             self.insert_references(trx, &new)?;
             Ok(Changed { old, new: Some(Arc::new(new)) })
         });
-        self.forget(from);
-        self.forget(to);
+        [from, to].into_iter().chain(children.iter().map(String::as_str)).for_each(|name| self.forget(name));
         let changed = changed.map_err(|e| exists(e, to))?;
-        if has_children {
-            self.forget_children(to)?;
-        }
-        self.note_if(has_children || !changed.old.foreign_keys.is_empty());
+        self.note_if(!children.is_empty() || !changed.old.foreign_keys.is_empty());
         // A copy takes the place of the table it was made from.
         if from.split_once('/').is_some_and(|(_, table)| table.starts_with(COPY_PREFIX)) {
-            self.contents_replaced(&changed.old)?;
+            self.contents_replaced(&changed.old);
         }
         Ok(changed)
     }
@@ -375,7 +372,7 @@ impl Catalog {
             self.store_auto_increment(def, auto.then_some(auto_increment_next))
         })?;
         if let Some(new) = &changed.new {
-            self.contents_replaced(new)?;
+            self.contents_replaced(new);
         }
         Ok(changed)
     }
@@ -391,22 +388,22 @@ impl Catalog {
         let images = changes.iter().map(|c| self.intern(c.to.frm)).collect::<Result<Vec<_>>>()?;
         let renames = changes.iter().any(|c| !c.to.keys.renamed.is_empty());
         let _follows = if renames { self.following.parent() } else { Follows::Nobody };
+        let mut children = Vec::new();
         let changed = self.change_of(first.name, |trx| {
-            let one = |(change, &image)| self.alter_one(trx, change, image);
+            let one = |(change, &image)| self.alter_one(trx, change, image, &mut children);
             changes.iter().zip(&images).map(one).collect::<Result<Vec<_>>>()
         });
-        changes.iter().flat_map(|c| [Some(c.name), c.contents]).flatten().for_each(|name| self.forget(name));
+        let changed_names = changes.iter().flat_map(|c| [Some(c.name), c.contents]).flatten();
+        changed_names.chain(children.iter().map(String::as_str)).for_each(|name| self.forget(name));
         self.sweeps.note_change();
         let changed = changed?;
-        for change in changes {
-            self.foreign_keys_changed(change.name, change.to.keys)?;
-        }
+        self.note_if(changes.iter().any(|c| c.to.keys.is_any()));
         let built = changes.iter().flat_map(|c| c.indexes).filter_map(|(_, from)| from.built());
         let taken = changes.iter().zip(&changed).filter(|(change, _)| change.contents.is_some());
         let taken = taken.filter_map(|(_, changed)| changed.new.as_ref()).flat_map(|def| &def.indexes).map(|i| i.id);
         let ids: Vec<IndexId> = built.chain(taken).collect();
         if !ids.is_empty() {
-            self.note_new_contents(ids.into_iter())?;
+            self.note_new_contents(ids.into_iter());
         }
         Ok(changed)
     }
@@ -455,14 +452,21 @@ impl Catalog {
         added
     }
 
-    fn alter_one(&self, trx: &mut Trx, change: &TableChange<'_>, image: (ShapeId, [u8; 16])) -> Result<Changed> {
+    /// `children` gets those whose definitions have changed with it.
+    fn alter_one(
+        &self,
+        trx: &mut Trx,
+        change: &TableChange<'_>,
+        image: (ShapeId, [u8; 16]),
+        children: &mut Vec<String>,
+    ) -> Result<Changed> {
         self.alter_in(trx, change.name, |trx, def| {
             match change.contents {
                 Some(from) => self.take_contents(trx, def, from)?,
                 None if change.indexes.is_empty() => (),
                 None => self.replace_indexes(trx, def, change.indexes)?,
             }
-            self.change_foreign_keys(trx, def, change.to.keys)?;
+            children.extend(self.change_foreign_keys(trx, def, change.to.keys)?);
             def.set(&change.to, image);
             Ok(())
         })
@@ -519,20 +523,11 @@ impl Catalog {
         self.release_indexes(trx, def, old.iter().zip(&kept).filter(|(_, kept)| !**kept).map(|(i, _)| i))
     }
 
-    fn foreign_keys_changed(&self, name: &str, change: ForeignKeyChange<'_>) -> Result<()> {
-        if !change.renamed.is_empty() {
-            self.forget_children(name)?;
-        }
-        self.note_if(change.is_any());
-        Ok(())
-    }
-
-    fn contents_replaced(&self, def: &TableDef) -> Result<()> {
+    fn contents_replaced(&self, def: &TableDef) {
         // A temporary table has one user, who may create it with a snapshot open.
-        if def.temporary {
-            return Ok(());
+        if !def.temporary {
+            self.note_new_contents(def.indexes.iter().map(|i| i.id));
         }
-        self.note_new_contents(def.indexes.iter().map(|i| i.id))
     }
 
     /// An id for an index to be built for a table. What is built is reclaimed unless it is adopted by

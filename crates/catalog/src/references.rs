@@ -186,15 +186,15 @@ impl Catalog {
     }
 
     /// Edits a table's definition as part of its own change: what it says now, for it may have followed a parent since the
-    /// change was planned. The row is locked, and the caller's to write.
+    /// change was planned. The row is locked, and the caller's to write. Gives the tables whose foreign keys have followed.
     pub(crate) fn change_foreign_keys(
         &self,
         trx: &mut Trx,
         def: &mut TableDef,
         change: ForeignKeyChange<'_>,
-    ) -> Result<()> {
+    ) -> Result<Vec<String>> {
         if !change.is_any() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         self.delete_references(trx, def)?;
         let mut keys = def.foreign_keys.to_vec();
@@ -213,7 +213,7 @@ impl Catalog {
         def.foreign_keys = keys.into();
         self.insert_references(trx, def)?;
         if change.renamed.is_empty() {
-            return Ok(());
+            return Ok(Vec::new());
         }
         let parent = def.name.as_str();
         self.edit_references(trx, parent, parent, &|f| {
@@ -221,12 +221,11 @@ impl Catalog {
                 f.columns.iter_mut().for_each(|(_, referenced)| change.rename(referenced));
             }
         })
-        .map(|_| ())
     }
 
-    /// What refers to a table called `old` refers to `new` from now on; the table called `except` sees to its own. Whether
-    /// there is any.
-    pub(crate) fn follow_rename(&self, trx: &mut Trx, old: &str, new: &str, except: &str) -> Result<bool> {
+    /// What refers to a table called `old` refers to `new` from now on; the table called `except` sees to its own. Gives the
+    /// tables that do.
+    pub(crate) fn follow_rename(&self, trx: &mut Trx, old: &str, new: &str, except: &str) -> Result<Vec<String>> {
         self.edit_references(trx, old, except, &|f| {
             if f.parent == old {
                 f.parent = new.into();
@@ -234,43 +233,32 @@ impl Catalog {
         })
     }
 
-    /// Edits the foreign keys of all tables but `except` that refer to `parent`. Whether there is any.
+    /// Edits the foreign keys of all tables but `except` that refer to `parent`. Gives those tables: their cached definitions
+    /// are outdated once this is committed.
     fn edit_references(
         &self,
         trx: &mut Trx,
         parent: &str,
         except: &str,
         edit: &dyn Fn(&mut ForeignKey),
-    ) -> Result<bool> {
+    ) -> Result<Vec<String>> {
         let mut children = Vec::new();
         self.scan(rows::REFERENCES, &reference_prefix(parent)?, &mut |key, _| {
             children.push(parse_reference_key(key)?.1);
             Ok(true)
         })?;
         children.retain(|c| c != except);
-        let any = !children.is_empty();
-        for child in children {
+        for child in &children {
             let mut key = Vec::new();
-            rows::push_table_key(&mut key, &child)?;
+            rows::push_table_key(&mut key, child)?;
             let Some(value) = get_locked(trx, &index(rows::TABLES), &key, Strength::X)? else { continue };
-            let mut def = rows::decode_table(child, &value)?;
+            let mut def = rows::decode_table(child.clone(), &value)?;
             self.delete_references(trx, &def)?;
             def.foreign_keys.iter_mut().for_each(edit);
             apply_one(trx, OpKind::Update, &index(rows::TABLES), &key, &rows::encode_table(&def))?;
             self.insert_references(trx, &def)?;
         }
-        Ok(any)
-    }
-
-    /// Forgets the cached definitions of those that refer to a table.
-    pub(crate) fn forget_children(&self, parent: &str) -> Result<()> {
-        let mut children = Vec::new();
-        self.scan(rows::REFERENCES, &reference_prefix(parent)?, &mut |key, _| {
-            children.push(parse_reference_key(key)?.1);
-            Ok(true)
-        })?;
-        children.iter().for_each(|c| self.forget(c));
-        Ok(())
+        Ok(children)
     }
 }
 

@@ -284,11 +284,8 @@ impl Catalog {
     /// The indexes' contents are new as a whole (created, emptied, copied, built): entries without versions, which every
     /// snapshot would see. So older snapshots must not read them. Called after the change was committed; kept while there
     /// are such snapshots, so in memory only.
-    pub(crate) fn note_new_contents(&self, ids: impl Iterator<Item = IndexId>) -> Result<()> {
-        let since = self.read(|trx| {
-            trx.open_snapshot();
-            Ok(trx.snapshot_csn().expect("just opened"))
-        })?;
+    pub(crate) fn note_new_contents(&self, ids: impl Iterator<Item = IndexId>) {
+        let since = self.trx.newest_snapshot();
         let oldest = self.trx.oldest_snapshot();
         let mut contents = self.contents.lock();
         contents.indexes.extend(ids.map(|id| (id.0, since)));
@@ -298,7 +295,6 @@ impl Catalog {
             contents.indexes.shrink_to_fit();
             contents.prune_at = (2 * contents.indexes.len()).max(CONTENTS_MIN);
         }
-        Ok(())
     }
 
     /// For each of the table's indexes the oldest snapshot that may read it; of those left out any may.

@@ -1,9 +1,12 @@
 //! Foreign keys in the catalog: kept, found by their parents, and in step with every change of a definition.
 
 use myriad::{
-    Engine, Error, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction, Result, TableSpec,
-    Verdict,
+    Engine, EngineConfig, Error, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction,
+    Result, TableSpec, Verdict,
 };
+use myriad_io::{CallKind, Fault, Io, SimIo};
+use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::Arc;
 
 const INDEXES: &[IndexSpec] = &[IndexSpec::UNIQUE, IndexSpec::PLAIN];
@@ -241,4 +244,90 @@ fn a_child_is_copied_while_its_parent_is_renamed() {
     });
     assert_eq!(parents(&engine, "d/c"), [format!("one>d/p{last}")]);
     assert_eq!(references(&engine, &format!("d/p{last}")), ["d/c:one"]);
+}
+
+/// A table with children enough for their definitions to leave the pool's few pages while they follow a change.
+struct Family {
+    io: SimIo,
+    engine: Arc<Engine>,
+    children: Vec<String>,
+    /// The parent's name, the column that is referred to, and the image, with the number of the last change that went well.
+    parent: String,
+    column: String,
+    image: Vec<u8>,
+    changes: u32,
+}
+
+impl Family {
+    fn new() -> Family {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data")).expect("folder");
+        let config = EngineConfig {
+            page_size: 4096,
+            buffer_pool_bytes: 32 * 4096,
+            buffer_pool_instances: 1,
+            log_capacity_bytes: 4 << 20,
+            background_threads: false,
+            seed: Some(1),
+            ..EngineConfig::new("/data")
+        };
+        let engine = Engine::open_with(config, Some(Arc::new(io.clone()))).expect("open");
+        create(&engine, "d/p0", &[]);
+        // Long names that have little in common fill pages.
+        let name = |n: u64| format!("d/{:016x}", n.wrapping_mul(0x9e37_79b9_7f4a_7c15)) + &"x".repeat(46);
+        let children: Vec<_> = (1..=900).map(name).collect();
+        children.iter().for_each(|child| create(&engine, child, &[key("k", "d/p0")]));
+        let (parent, column) = ("d/p0".to_string(), "id".to_string());
+        Family { io, engine, children, parent, column, image: b"image".to_vec(), changes: 0 }
+    }
+
+    /// Renames the column, or the table; whether that went well. An error says that nothing has changed, else all has.
+    fn change(&mut self, renames_table: bool) -> bool {
+        let n = self.changes + 1;
+        let table = self.engine.open_table(&self.parent).expect("open");
+        let (mut parent, mut column, mut image) = (self.parent.clone(), self.column.clone(), self.image.clone());
+        let result = if renames_table {
+            parent = format!("d/p{n}");
+            self.engine.rename_table(&self.parent, &parent)
+        } else {
+            (column, image) = (format!("id{n}"), format!("image {n}").into_bytes());
+            let renamed = [(self.column.clone(), column.clone())];
+            let keys = ForeignKeyChange { renamed: &renamed, ..Default::default() };
+            self.engine.redefine(&self.parent, &NewDefinition { frm: &image, keys, ..Default::default() })
+        };
+        self.io.clear_faults();
+        if result.is_ok() {
+            (self.parent, self.column, self.image, self.changes) = (parent, column, image, n);
+        }
+        assert_eq!(table.is_current(), result.is_err());
+        assert_eq!(self.engine.frm(&self.parent).expect("the table has its name"), self.image);
+        let refers = |name| {
+            let key = self.engine.foreign_keys(name).expect("read").remove(0);
+            (key.parent, key.columns.into_iter().next().expect("column").1)
+        };
+        let referred: BTreeSet<_> = self.children.iter().map(|name| refers(name)).collect();
+        assert_eq!(referred, BTreeSet::from([(self.parent.clone(), self.column.clone())]));
+        while self.engine.background_step().expect("purge") {}
+        result.is_ok()
+    }
+}
+
+/// Whichever read of a page fails, the first one, the second one, and so on until none is left.
+#[test]
+fn an_error_says_that_nothing_has_changed() {
+    let mut family = Family::new();
+    for renames_table in [false, true] {
+        assert!(family.change(renames_table));
+        let (mut nth, mut failed, mut in_a_row) = (0, 0, 0);
+        while in_a_row < 10 {
+            family.io.inject(CallKind::Read, ".myr", nth, Fault::Eio, false);
+            if family.change(renames_table) {
+                in_a_row += 1;
+            } else {
+                (failed, in_a_row) = (failed + 1, 0);
+            }
+            nth += 1;
+        }
+        assert!(failed > 20, "{failed} changes failed");
+    }
 }

@@ -42,6 +42,11 @@ impl Snapshots {
         self.next_csn.load(Ordering::Acquire) - self.first.0
     }
 
+    /// A snapshot opened now sees commits below.
+    pub fn newest(&self) -> Csn {
+        Csn(self.next_csn.load(Ordering::Acquire))
+    }
+
     /// A new session's word.
     pub fn register(self: &Arc<Snapshots>) -> SnapshotSlot {
         let word: Slot = Arc::new(CachePadded::new(AtomicU64::new(CLOSED)));

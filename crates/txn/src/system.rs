@@ -313,6 +313,11 @@ impl TrxSystem {
         self.snapshots.commits()
     }
 
+    /// A snapshot opened now sees commits below this one, and all that its caller has seen committed.
+    pub fn newest_snapshot(&self) -> Csn {
+        self.snapshots.newest()
+    }
+
     /// Whether every transaction that has written anything has ended, as far as its undo log can tell.
     pub fn all_ended(&self) -> bool {
         !self.undo_in_doubt && (0..ACTIVE_SHARDS as u64).all(|shard| self.active_shard(TrxId(shard)).is_empty())
