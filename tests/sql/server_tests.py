@@ -316,6 +316,29 @@ def test_names_of_locked_indexes(where):
     rows(c, "COMMIT")
 
 
+def test_commits_and_rollbacks_are_counted_apart(where):
+    """Myriad_commits has the transactions whose changes stay, Myriad_rollbacks those whose changes were undone."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO t VALUES (1)")
+
+    def counted(name, *statements):
+        before = status(c, "commits"), status(c, "rollbacks")
+        for statement in statements:
+            try:
+                rows(c, statement)
+            except pymysql.err.IntegrityError:
+                pass
+        return name, status(c, "commits") - before[0], status(c, "rollbacks") - before[1]
+
+    expect("a commit", counted("commit", "INSERT INTO t VALUES (2)"), ("commit", 1, 0))
+    expect("a rollback", counted("rollback", "BEGIN", "DELETE FROM t", "ROLLBACK"), ("rollback", 0, 1))
+    expect("a statement that fails", counted("fails", "INSERT INTO t VALUES (3),(1)"), ("fails", 0, 1))
+    expect("with nothing left", counted("empty", "BEGIN", "INSERT INTO t VALUES (3),(1)", "COMMIT"), ("empty", 0, 0))
+    expect("XA", counted("XA", "XA START 'x'", "INSERT INTO t VALUES (4)", "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"),
+           ("XA", 0, 1))
+
+
 def test_backup_refused(where):
     """mariadb-backup is known by the wait_timeout it sets; its backup would have none of the tables."""
     c = database(where)

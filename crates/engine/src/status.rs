@@ -378,6 +378,7 @@ impl Engine {
         let counters = [
             ("commits", self.trx_system().commit_count()),
             ("log_appends", log.appends),
+            ("rollbacks", self.trx_system().rollback_count()),
             ("log_bytes", log.appended_bytes),
             ("log_writes", log.writes),
             ("log_written_bytes", log.written_bytes),

@@ -156,7 +156,7 @@ impl TrxSystem {
         let undone = self.undo_in_portions(&mut work, may_stop);
         match undone.and_then(|()| self.write_state(&work.log, LogState::Committed)) {
             Ok(_) => {
-                self.finish(work.log, &work.locks);
+                self.finish_undone(work.log, &work.locks);
                 self.losers.end(trx, None);
                 Ok(())
             }

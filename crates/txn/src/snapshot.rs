@@ -37,8 +37,8 @@ impl Snapshots {
         &self.next_csn
     }
 
-    /// Commits so far.
-    pub fn commits(&self) -> u64 {
+    /// Numbers taken so far: by transactions that had begun to write and have ended, one way or the other.
+    pub fn ended(&self) -> u64 {
         self.next_csn.load(Ordering::Acquire) - self.first.0
     }
 

@@ -111,6 +111,14 @@ const UNIQUE_GUARDS: usize = 1024;
 
 type ActiveTrxs = Vec<(TrxId, Arc<TrxLocks>)>;
 
+/// Transactions that took a commit number and are no commits.
+#[derive(Default)]
+struct Endings {
+    rolled_back: AtomicU64,
+    /// Of which nothing is left: those rolled back, and others.
+    unchanged: AtomicU64,
+}
+
 /// A transaction without a session: prepared and detached, or to be rolled back.
 pub(crate) struct Work {
     pub log: UndoLog,
@@ -171,6 +179,7 @@ pub struct TrxSystem {
     pub(crate) losers: Losers,
     pub(crate) prepared: PreparedTrxs,
     sessions: Mutex<Vec<Weak<TrxShared>>>,
+    endings: CachePadded<Endings>,
     index_alive: OnceLock<IndexAlive>,
     index_dropped: OnceLock<IndexDropped>,
     /// Held shared by whoever follows undo records into trees that no table definition protects.
@@ -214,6 +223,7 @@ impl TrxSystem {
             losers: Losers::default(),
             prepared: PreparedTrxs::default(),
             sessions: Mutex::default(),
+            endings: CachePadded::default(),
             index_alive: OnceLock::new(),
             index_dropped: OnceLock::new(),
             tree_users: CachePadded::default(),
@@ -308,14 +318,21 @@ impl TrxSystem {
         self.snapshots.oldest()
     }
 
-    /// Transactions that changed something and were committed since the start.
-    pub fn commit_count(&self) -> u64 {
-        self.snapshots.commits()
-    }
-
     /// A snapshot opened now sees commits below this one, and all that its caller has seen committed.
     pub fn newest_snapshot(&self) -> Csn {
         self.snapshots.newest()
+    }
+
+    /// Transactions that changed something and were committed since the start.
+    pub fn commit_count(&self) -> u64 {
+        // In this order: one that ends meanwhile may be counted too early, but none is counted twice.
+        let unchanged = self.endings.unchanged.load(Ordering::Acquire);
+        self.snapshots.ended().saturating_sub(unchanged)
+    }
+
+    /// Transactions that had begun to change something and were rolled back since the start, those found at it included.
+    pub fn rollback_count(&self) -> u64 {
+        self.endings.rolled_back.load(Ordering::Relaxed)
     }
 
     /// Whether every transaction that has written anything has ended, as far as its undo log can tell.
@@ -442,11 +459,20 @@ impl TrxSystem {
     /// purge, if purge does not keep up.
     pub(crate) fn finish(&self, log: UndoLog, locks: &Arc<TrxLocks>) -> Option<PurgeShare> {
         self.commits.commit(log.trx, self.snapshots.next_csn());
+        if log.records == 0 {
+            self.endings.unchanged.fetch_add(1, Ordering::Release);
+        }
         self.remove_active(log.trx);
         self.locks.release_all(locks);
         let share = self.purge_share(&log);
         self.undo.release(log.tail);
         share
+    }
+
+    /// As [`TrxSystem::finish`], for one that has been rolled back.
+    pub(crate) fn finish_undone(&self, log: UndoLog, locks: &Arc<TrxLocks>) {
+        self.endings.rolled_back.fetch_add(1, Ordering::Relaxed);
+        self.finish(log, locks);
     }
 
     /// Makes everything up to `lsn` as durable as asked.

@@ -585,7 +585,7 @@ impl Trx {
             }
         };
         match self.undo.take() {
-            Some(log) => drop(self.sys.finish(log, &self.locks)),
+            Some(log) => self.sys.finish_undone(log, &self.locks),
             None => self.sys.locks().release_all(&self.locks),
         }
         self.become_idle();

@@ -67,6 +67,42 @@ fn commits_take_their_share_of_purge() {
     assert_eq!((rig.sys.purge_stats().history, rig.entries()), (0, 0));
 }
 
+/// A commit is counted if something of it stays, a rollback if there was something to undo, also in the background.
+#[test]
+fn commits_and_rollbacks_are_counted_apart() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    let counts = |rig: &Rig| (rig.sys.commit_count(), rig.sys.rollback_count());
+    rig.insert(&mut t, b"a", b"row").unwrap();
+    t.commit(Durability::Configured).unwrap();
+    assert_eq!(counts(&rig), (1, 0));
+    rig.insert(&mut t, b"b", b"row").unwrap();
+    t.rollback().unwrap();
+    assert_eq!(counts(&rig), (1, 1));
+    // Nothing is left to commit: a statement that failed, and one that was undone.
+    assert!(rig.insert(&mut t, b"a", b"row").is_err());
+    t.commit(Durability::Configured).unwrap();
+    let savepoint = t.savepoint();
+    rig.insert(&mut t, b"b", b"row").unwrap();
+    t.rollback_to(savepoint).unwrap();
+    t.commit(Durability::Configured).unwrap();
+    rig.get(&mut t, b"a").unwrap();
+    t.commit(Durability::Configured).unwrap();
+    assert_eq!(counts(&rig), (1, 1));
+    for (commit, expected) in [(false, (1, 2)), (true, (2, 2))] {
+        rig.insert(&mut t, b"b", b"row").unwrap();
+        t.prepare(b"x", Durability::Configured).unwrap();
+        t.detach_prepared();
+        assert!(if commit { rig.sys.commit_by_xid(b"x") } else { rig.sys.rollback_by_xid(b"x") }.unwrap());
+        assert_eq!(counts(&rig), expected);
+    }
+    rig.insert(&mut t, b"c", b"row").unwrap();
+    rig.sys.flush_log().unwrap();
+    let rig = rig.crashed(1, 400);
+    while rig.sys.rollback_losers_step().unwrap() {}
+    assert_eq!(counts(&rig), (0, 1));
+}
+
 /// As long as a snapshot, or a transaction that has not ended, keeps purge from a slot it looks at none of the slot's pages again, nor
 /// do those who commit.
 #[test]
