@@ -3,11 +3,12 @@
 use crate::build::IndexBuild;
 use crate::engine::Engine;
 use crate::share::TableShare;
+use crate::stats::CachedStats;
 use crate::table::Table;
 use myriad_base::{Error, Result};
 use myriad_catalog::{
     Changed, CloneNote, Cloned, FolderFile, ForeignKey, IndexSource, IndexSpec, Judge, NewDefinition, TableChange,
-    TableSpec,
+    TableRef, TableSpec,
 };
 use std::sync::Arc;
 
@@ -285,13 +286,28 @@ impl Engine {
     /// [`Error::NoSuchTable`]; those of reading the catalog and the table's counters.
     pub fn open_table(self: &Arc<Self>, name: &str) -> Result<Table> {
         self.check_open()?;
-        let def = self.catalog().table(name)?;
-        let contents_since = || self.catalog().contents_since(&def);
-        let open = |stats| TableShare::open(self.trx_system(), Arc::clone(&def), contents_since(), stats);
-        let share = self.shares().get(&def, open)?;
+        let share = self.share(name, &|def, stats| {
+            TableShare::open(self.trx_system(), Arc::clone(def), self.catalog().contents_since(def), stats)
+        })?;
         Ok(Table { engine: Arc::clone(self), share })
     }
+
+    fn share(&self, name: &str, open: Opener<'_>) -> Result<Arc<TableShare>> {
+        loop {
+            let def = self.catalog().table(name)?;
+            let share = self.shares().get(&def, |stats| open(&def, stats))?;
+            // A change since found nothing to outdate. One that comes after this look finds the share.
+            let now = self.catalog().find_table(name)?;
+            if now.is_some_and(|now| (now.id, now.version) == (def.id, def.version)) {
+                return Ok(share);
+            }
+            share.set_outdated();
+        }
+    }
 }
+
+/// Opens a definition, with the statistics that are known.
+type Opener<'a> = &'a dyn Fn(&TableRef, Arc<CachedStats>) -> Result<TableShare>;
 
 #[cfg(test)]
 mod tests {
@@ -319,6 +335,33 @@ mod tests {
 
     fn spec(frm: &[u8]) -> TableSpec<'_> {
         TableSpec { indexes: &[IndexSpec::UNIQUE], frm, ..Default::default() }
+    }
+
+    /// A definition that changes while it is opened, or right before, is not taken for the newest.
+    #[test]
+    fn who_opens_a_table_meets_a_change_meanwhile() {
+        let engine = open(&SimIo::new(3), false);
+        engine.create_table("d/t", &spec(&image(0))).unwrap();
+        let opened = std::cell::Cell::new(0);
+        let open = |def: &TableRef, stats| {
+            opened.set(opened.get() + 1);
+            if opened.get() == 1 {
+                engine.redefine("d/t", &NewDefinition { frm: &image(1), ..Default::default() }).unwrap();
+            }
+            TableShare::open(engine.trx_system(), Arc::clone(def), Box::default(), stats)
+        };
+        let share = engine.share("d/t", &open).unwrap();
+        assert_eq!((opened.get(), share.is_current()), (2, true));
+        assert_eq!(share.def.version, engine.catalog().table("d/t").unwrap().version);
+        drop(share);
+        opened.set(0);
+        let open = |def: &TableRef, stats| {
+            engine.rename_table("d/t", "d/other").unwrap();
+            TableShare::open(engine.trx_system(), Arc::clone(def), Box::default(), stats)
+        };
+        engine.redefine("d/t", &NewDefinition { frm: &image(2), ..Default::default() }).unwrap();
+        assert!(matches!(engine.share("d/t", &open), Err(Error::NoSuchTable { .. })));
+        assert_eq!(engine.open_table("d/other").unwrap().name(), "d/other");
     }
 
     struct AsItIs;

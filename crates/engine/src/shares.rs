@@ -128,7 +128,8 @@ impl Shares {
         Ok(share)
     }
 
-    /// A table was dropped or redefined: who has it open must open it again.
+    /// A table was dropped or redefined: who has it open must open it again. Who is opening it just now finds out by itself
+    /// ([`crate::Engine::open_table`]).
     pub(crate) fn outdate(&self, id: u32) {
         let tables = &mut self.shard(id).tables.lock().by_id;
         if let Some(entry @ Entry::Opened { .. }) = tables.get(&id) {
