@@ -250,7 +250,10 @@ bool run(const Clone &clone, Locks *locks, uint64_t *tables) {
   if (make_folder(path, folder.files)) {
     uint64_t dropped;
     remove_folder(path, folder.files);
-    myriad_drop_database(myriad_core, catalog_name(clone.to).c_str(), &dropped);
+    if (myriad_drop_database(myriad_core, catalog_name(clone.to).c_str(), &dropped) != MYRIAD_OK)
+      sql_print_error(
+          "MYRIAD: the next start finishes the copy of database %s, which failed and cannot be taken back: %s",
+          clone.to.c_str(), myriad_last_error());
     return true;
   }
   /* Who asked for the database's options before it was there, as a replica does, has left the defaults in the cache. */
