@@ -32,11 +32,11 @@ pub struct LockInfo {
     pub mode: &'static str,
     /// Held or waited for.
     pub granted: bool,
-    /// Table name.
+    /// Table name, if the table is open, or was and is one of those closed last.
     pub table: String,
     /// Which of its indexes.
     pub index_no: u32,
-    /// Its name, if the table is open and [`Table::set_index_names`](crate::Table::set_index_names) was called.
+    /// Its name, if the table is or was open and [`Table::set_index_names`](crate::Table::set_index_names) was called.
     pub index_name: Option<String>,
     /// Key without the index id.
     pub key: Vec<u8>,

@@ -26,6 +26,24 @@ pub(crate) struct AutoIncrement {
     storing: Mutex<Option<Place>>,
 }
 
+/// The names of a table's indexes for reports, with a NUL between two: one allocation for all, as many tables may be open.
+#[derive(Default)]
+pub(crate) struct IndexNames(Mutex<Box<str>>);
+
+impl IndexNames {
+    fn set(&self, names: &[&str]) {
+        let mut now = self.0.lock();
+        if !now.split('\0').eq(names.iter().copied()) {
+            *now = names.join("\0").into();
+        }
+    }
+
+    /// The name of one of them, if it was told.
+    pub(crate) fn get(&self, no: usize) -> Option<String> {
+        self.0.lock().split('\0').nth(no).filter(|name| !name.is_empty()).map(String::from)
+    }
+}
+
 /// An open table. One for each definition that somebody has open; see [`crate::shares::Shares`].
 pub(crate) struct TableShare {
     pub(crate) def: TableRef,
@@ -39,8 +57,7 @@ pub(crate) struct TableShare {
     pub(crate) stats: Arc<CachedStats>,
     /// See [`crate::TableStats::update_time_s`].
     update_time_s: AtomicU64,
-    /// The indexes' names for reports, with a NUL between two: one allocation for all, as many tables may be open.
-    index_names: Mutex<Box<str>>,
+    pub(crate) index_names: Arc<IndexNames>,
     /// Where writers note the rows that they change, while somebody wants to know.
     pub(crate) row_log: Mutex<Option<Arc<RowLog>>>,
     pub(crate) has_row_log: AtomicBool,
@@ -65,7 +82,7 @@ impl TableShare {
             contents_since,
             stats,
             update_time_s: AtomicU64::new(0),
-            index_names: Mutex::default(),
+            index_names: Arc::default(),
             row_log: Mutex::default(),
             has_row_log: AtomicBool::new(false),
         };
@@ -141,20 +158,12 @@ impl TableShare {
 
     /// See [`crate::Table::set_index_names`].
     pub(crate) fn set_index_names(&self, names: &[&str]) {
-        let mut now = self.index_names.lock();
-        if !now.split('\0').eq(names.iter().copied()) {
-            *now = names.join("\0").into();
-        }
-    }
-
-    /// The name of one of its indexes, if it was told.
-    pub(crate) fn index_name(&self, no: usize) -> Option<String> {
-        self.index_names.lock().split('\0').nth(no).filter(|name| !name.is_empty()).map(String::from)
+        self.index_names.set(names);
     }
 
     /// The name of an index, or its number where that is not known.
     pub(crate) fn index_label(&self, no: usize) -> String {
-        self.index_name(no).unwrap_or_else(|| no.to_string())
+        self.index_names.get(no).unwrap_or_else(|| no.to_string())
     }
 
     /// False once the definition has changed.

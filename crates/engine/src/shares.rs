@@ -1,6 +1,6 @@
 //! The open tables, found by the table's id.
 
-use crate::share::TableShare;
+use crate::share::{IndexNames, TableShare};
 use crate::stats::CachedStats;
 use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Error, Result};
@@ -16,8 +16,9 @@ const CLOSED_MIN: usize = 256;
 enum Entry {
     /// Somebody opens it and has read some of its counters, perhaps: who wants it waits.
     Opening,
-    /// Open, or closed: then its statistics wait for who opens the same definition again.
-    Opened { share: Weak<TableShare>, version: u32, stats: Arc<CachedStats> },
+    /// Open, or closed: then its statistics wait for who opens the same definition again, and the names of its indexes for
+    /// reports about locks that are left.
+    Opened { share: Weak<TableShare>, def: TableRef, stats: Arc<CachedStats>, names: Arc<IndexNames> },
 }
 
 impl Entry {
@@ -46,7 +47,7 @@ struct Shard {
     opened: Condvar,
 }
 
-/// Open tables: as many as somebody has open, none kept beyond that, but for statistics.
+/// Open tables: as many as somebody has open, none kept beyond that, but for statistics and names.
 #[derive(Default)]
 pub(crate) struct Shares {
     shards: [Shard; SHARDS],
@@ -65,8 +66,8 @@ impl Opening<'_> {
             tables.by_id.retain(|_, entry| !entry.is_closed());
             tables.left = tables.by_id.len();
         }
-        let (version, stats) = (share.def.version, Arc::clone(&share.stats));
-        tables.by_id.insert(self.id, Entry::Opened { share: Arc::downgrade(share), version, stats });
+        let (def, stats, names) = (Arc::clone(&share.def), Arc::clone(&share.stats), Arc::clone(&share.index_names));
+        tables.by_id.insert(self.id, Entry::Opened { share: Arc::downgrade(share), def, stats, names });
     }
 }
 
@@ -117,7 +118,7 @@ impl Shares {
             }
         }
         let stats = match tables.by_id.insert(id, Entry::Opening) {
-            Some(Entry::Opened { version, stats, .. }) if version == def.version => stats,
+            Some(Entry::Opened { def: known, stats, .. }) if known.version == def.version => stats,
             _ => Arc::default(),
         };
         drop(tables);
@@ -147,6 +148,18 @@ impl Shares {
                 self.outdate(share.def.id.0);
             }
         }
+    }
+
+    /// Definitions of the tables that are open, or were until lately, with the names of their indexes.
+    pub(crate) fn known(&self) -> Vec<(TableRef, Arc<IndexNames>)> {
+        let mut known = Vec::new();
+        for shard in &self.shards {
+            known.extend(shard.tables.lock().by_id.values().filter_map(|entry| match entry {
+                Entry::Opening => None,
+                Entry::Opened { def, names, .. } => Some((Arc::clone(def), Arc::clone(names))),
+            }));
+        }
+        known
     }
 
     /// All open tables.

@@ -3,10 +3,11 @@
 use crate::config::DuplicateCheck;
 use crate::engine::Engine;
 use crate::reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
-use crate::share::TableShare;
+use crate::share::IndexNames;
 use myriad_base::latch::{latch_stats, ALL_CLASSES};
 use myriad_base::waits;
 use myriad_base::Result;
+use myriad_catalog::{TableDef, TableRef};
 use myriad_txn::{Isolation, TrxState};
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -35,28 +36,28 @@ fn isolation_name(isolation: Isolation) -> &'static str {
     }
 }
 
-/// Table and number of the indexes of open tables.
-type OpenIndexes<'a> = HashMap<u32, (&'a TableShare, usize)>;
+/// Table, names and number of the indexes of known tables.
+type KnownIndexes<'a> = HashMap<u32, (&'a TableDef, &'a IndexNames, usize)>;
 
-fn open_indexes(shares: &[Arc<TableShare>]) -> OpenIndexes<'_> {
+fn known_indexes(tables: &[(TableRef, Arc<IndexNames>)]) -> KnownIndexes<'_> {
     let mut indexes = HashMap::new();
-    for share in shares {
-        for (no, index) in share.indexes.iter().enumerate() {
-            indexes.insert(index.id.0, (&**share, no));
+    for (def, names) in tables {
+        for (no, index) in def.indexes.iter().enumerate() {
+            indexes.insert(index.id.0, (&**def, &**names, no));
         }
     }
     indexes
 }
 
-fn lock_row(indexes: &OpenIndexes<'_>, lock: &myriad_txn::LockInfo) -> LockInfo {
+fn lock_row(indexes: &KnownIndexes<'_>, lock: &myriad_txn::LockInfo) -> LockInfo {
     let found = indexes.get(&lock.index.0).copied();
     LockInfo {
         trx_id: lock.trx_id,
         mode: lock.mode.name(),
         granted: lock.granted,
-        table: found.map(|(share, _)| share.def.name.clone()).unwrap_or_default(),
-        index_no: found.map_or(0, |(_, no)| no as u32),
-        index_name: found.and_then(|(share, no)| share.index_name(no)),
+        table: found.map(|(def, ..)| def.name.clone()).unwrap_or_default(),
+        index_no: found.map_or(0, |(.., no)| no as u32),
+        index_name: found.and_then(|(_, names, no)| names.get(no)),
         key: if lock.supremum { b"supremum".to_vec() } else { lock.key.get(4..).unwrap_or(&[]).to_vec() },
         waiting_for_trx_id: 0,
     }
@@ -321,8 +322,8 @@ impl Engine {
     fn status_deadlock(&self, out: &mut String, deadlock: &myriad_txn::DeadlockInfo) {
         let ago = self.clock().wall_us().saturating_sub(deadlock.wall_us) as f64 / 1e6;
         line!(out, "Latest deadlock, {ago:.1} s ago:");
-        let shares = self.shares().all();
-        let indexes = open_indexes(&shares);
+        let tables = self.shares().known();
+        let indexes = known_indexes(&tables);
         for wait in &deadlock.waits {
             let blocker = wait.blockers.first().copied().unwrap_or(0);
             let row = lock_row(&indexes, wait);
@@ -377,8 +378,8 @@ impl Engine {
         let (purge, locks) = (self.trx_system().purge_stats(), self.trx_system().locks().stats());
         let counters = [
             ("commits", self.trx_system().commit_count()),
-            ("log_appends", log.appends),
             ("rollbacks", self.trx_system().rollback_count()),
+            ("log_appends", log.appends),
             ("log_bytes", log.appended_bytes),
             ("log_writes", log.writes),
             ("log_written_bytes", log.written_bytes),
@@ -499,8 +500,8 @@ impl Engine {
 
     /// As [`Engine::locks`], one by one until `visit` gives false; there can be very many. `waits_only`: those waited for.
     pub fn each_lock(&self, waits_only: bool, visit: &mut dyn FnMut(LockInfo) -> bool) {
-        let shares = self.shares().all();
-        let indexes = open_indexes(&shares);
+        let tables = self.shares().known();
+        let indexes = known_indexes(&tables);
         let mut show = |l: &myriad_txn::LockInfo| {
             let row = lock_row(&indexes, l);
             if l.granted || l.blockers.is_empty() {

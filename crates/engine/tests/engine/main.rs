@@ -570,7 +570,11 @@ fn locks_tell_the_name_that_their_index_was_given_last() {
     engine.redefine("d/t", &NewDefinition { frm: b"new", ..Default::default() }).unwrap();
     let again = engine.open_table("d/t").unwrap();
     assert_eq!(shown(), named(None));
+    // The names outlast the table's users, until there is another definition.
+    again.set_index_names(&["PRIMARY", "new"]);
     drop((again, cursor, table));
+    assert_eq!(shown(), named(Some("new")));
+    engine.redefine("d/t", &NewDefinition { frm: b"newer", ..Default::default() }).unwrap();
     assert_eq!(shown(), vec![(String::new(), 0, None)]);
 }
 
