@@ -6,6 +6,7 @@
 
 use crate::doublewrite::BATCH_PAGES;
 use crate::frame::STATE_WRITING;
+use crate::guard::ReadFrame;
 use crate::pool::BufferPool;
 use crate::recovery::{spaces_of, PageRedo};
 use crate::stats::Counter;
@@ -326,15 +327,15 @@ impl BufferPool {
             .filter_map(|id| Some((id, self.source_of(id).ok()?)))
             .collect();
         for chunk in ids.chunks(BATCH_PAGES / 2) {
-            let loading: Vec<Loading> = chunk.iter().filter_map(|&id| self.start_loading(id, &sources)).collect();
+            let loading: Vec<Loading<'_>> = chunk.iter().filter_map(|&id| self.start_loading(id, &sources)).collect();
             let mut requests: Vec<IoRequest<'_>> = loading
                 .iter()
                 .filter(|l| l.read)
                 .map(|l| {
                     // SAFETY: this call holds the frame's X latch and lends the page to this request only.
-                    let bytes = unsafe { self.frames().bytes_mut(l.at) };
-                    let offset = u64::from(l.id.page.0) * self.page_size() as u64;
-                    IoRequest::read(&*sources[&l.id.space].file, bytes, offset)
+                    let bytes = unsafe { self.frames().bytes_mut(l.frame.at) };
+                    let offset = u64::from(l.frame.id.page.0) * self.page_size() as u64;
+                    IoRequest::read(&*sources[&l.frame.id.space].file, bytes, offset)
                 })
                 .collect();
             self.io.submit(&mut requests);
@@ -357,7 +358,7 @@ impl BufferPool {
     }
 
     /// Takes a frame for a page to be read ahead, unless that is pointless or frames are scarce.
-    fn start_loading(&self, id: PageId, sources: &HashMap<SpaceId, Source>) -> Option<Loading> {
+    fn start_loading(&self, id: PageId, sources: &HashMap<SpaceId, Source>) -> Option<Loading<'_>> {
         let source = sources.get(&id.space)?;
         if self.is_resident(id) || self.free_frames.load(Ordering::Relaxed) < self.background.free.low() {
             return None;
@@ -370,32 +371,24 @@ impl BufferPool {
     }
 
     /// Takes a free frame for a page, if there is one and nobody else has the page.
-    pub(crate) fn take_for_loading(&self, id: PageId, space: &Space, in_file: bool) -> Option<Loading> {
-        let at = self.try_take_frame(id, space)?;
+    pub(crate) fn take_for_loading(&self, id: PageId, space: &Space, in_file: bool) -> Option<Loading<'_>> {
+        let frame = ReadFrame::from_held(self, self.try_take_frame(id, space)?, id);
         // Asked only now: until then others may have redone the page, changed and written it.
-        let pending = self.pending.get(id).ok().map(|pending| {
-            let read = !pending.as_ref().is_some_and(|p| p.replaces_page());
-            (pending, read)
-        });
-        match pending {
-            Some((pending, read)) if in_file || !read => Some(Loading { id, at, pending, read }),
-            _ => {
-                self.withdraw(id, at);
-                None
-            }
-        }
+        let pending = self.pending.get(id).ok()?;
+        let read = !pending.as_ref().is_some_and(|p| p.replaces_page());
+        (in_file || !read).then_some(Loading { frame, pending, read })
     }
 
     /// The page has been read, as a whole or not: it is published or given up. Whether it came in.
-    pub(crate) fn end_loading(&self, Loading { id, at, pending, read }: Loading, whole: bool, usage: u8) -> bool {
+    pub(crate) fn end_loading(&self, Loading { frame, pending, read }: Loading<'_>, whole: bool, usage: u8) -> bool {
         self.counters.add_many(Counter::Reads, u64::from(read));
-        if whole && self.finish_fill(id, at, pending).is_ok() {
+        let came_in = whole && self.finish_fill(frame.id, frame.at, pending).is_ok();
+        if came_in {
+            let at = frame.keep();
             self.publish(at, usage);
             self.frames().get(at).latch.unlock_exclusive();
-            return true;
         }
-        self.withdraw(id, at);
-        false
+        came_in
     }
 }
 
@@ -406,10 +399,9 @@ struct Source {
     pages: u64,
 }
 
-/// A page being read ahead; its frame is latched exclusively.
-pub(crate) struct Loading {
-    pub id: PageId,
-    pub at: u32,
+/// A page being read ahead.
+pub(crate) struct Loading<'p> {
+    pub frame: ReadFrame<'p>,
     pending: Option<Arc<PageRedo>>,
     /// Whether it is read from its file at all.
     pub read: bool,

@@ -153,6 +153,32 @@ impl Drop for ExclusivePage<'_> {
     }
 }
 
+/// A frame that a page is read into, latched exclusively. Dropped, as an error or a panic does, it gives the page up: whoever sleeps
+/// for the page would else do so for ever.
+pub(crate) struct ReadFrame<'p> {
+    pool: &'p BufferPool,
+    pub id: PageId,
+    pub at: u32,
+}
+
+impl<'p> ReadFrame<'p> {
+    /// Wraps an exclusive hold that the caller has on the frame.
+    pub fn from_held(pool: &'p BufferPool, at: u32, id: PageId) -> ReadFrame<'p> {
+        ReadFrame { pool, id, at }
+    }
+
+    /// The frame keeps the page; its latch is the caller's.
+    pub fn keep(self) -> u32 {
+        ManuallyDrop::new(self).at
+    }
+}
+
+impl Drop for ReadFrame<'_> {
+    fn drop(&mut self) {
+        self.pool.withdraw(self.id, self.at);
+    }
+}
+
 impl BufferPool {
     /// The page, latched exclusively, if `frame` still holds it with the contents of `version`; else `None`.
     #[inline]

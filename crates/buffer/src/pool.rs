@@ -6,7 +6,7 @@ use crate::config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 use crate::doublewrite::Doublewrite;
 use crate::flush::BatchBuffers;
 use crate::frame::{FrameNo, Frames, USAGE_WARM};
-use crate::guard::{ExclusivePage, OptimisticPage, SharedPage};
+use crate::guard::{ExclusivePage, OptimisticPage, ReadFrame, SharedPage};
 use crate::memory::MemoryPages;
 use crate::ops::RedoTable;
 use crate::recovery::Pending;
@@ -394,16 +394,10 @@ impl BufferPool {
         let Some(at) = self.take_frame(id, Some(&space))? else { return Ok(None) };
         self.counters.add(Counter::Misses);
         work::count(|w| &w.pages_accessed, 1);
-        match self.fill(id, at, &space) {
-            Ok(()) => {
-                self.publish(at, USAGE_WARM);
-                Ok(Some(at))
-            }
-            Err(error) => {
-                self.withdraw(id, at);
-                Err(error)
-            }
-        }
+        let frame = ReadFrame::from_held(self, at, id);
+        self.fill(id, at, &space)?;
+        self.publish(at, USAGE_WARM);
+        Ok(Some(frame.keep()))
     }
 
     /// A frame's new contents are complete: its readers may come.

@@ -13,6 +13,7 @@
 use crate::all_ended;
 use crate::config::Level;
 use crate::frame::USAGE_COLD;
+use crate::guard::ReadFrame;
 use crate::ops::{replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
@@ -696,9 +697,10 @@ impl BufferPool {
     pub(crate) fn lose_page(&self, id: PageId) -> Result<Option<Error>> {
         let space = self.spaces().get(id.space)?;
         let Some(at) = self.take_frame(id, Some(&space))? else { return Ok(None) };
+        let frame = ReadFrame::from_held(self, at, id);
         let error = match self.fill(id, at, &space) {
             Ok(()) => {
-                self.publish(at, USAGE_COLD);
+                self.publish(frame.keep(), USAGE_COLD);
                 self.frames().get(at).latch.unlock_exclusive();
                 return Ok(None);
             }
@@ -709,10 +711,7 @@ impl BufferPool {
             error => matches!(error, Error::CorruptLog { .. }),
         };
         let range = self.pending.range_of(id).or_else(|| self.changes.range_of(id));
-        let (true, Some((first, last))) = (of_page, range) else {
-            self.withdraw(id, at);
-            return Err(error);
-        };
+        let (true, Some((first, last))) = (of_page, range) else { return Err(error) };
         // SAFETY: this call holds the frame's X latch and lends no reference.
         let bytes = unsafe { self.frames().bytes_mut(at) };
         let reason = match page::verify(bytes, id).ok().and_then(|()| page::lost_reason(bytes)) {
@@ -724,7 +723,7 @@ impl BufferPool {
             },
         };
         page::format_lost(bytes, id, last, &reason);
-        self.frames().get(at).set_kind(PageKind::Lost as u8);
+        self.frames().get(frame.keep()).set_kind(PageKind::Lost as u8);
         // Before the changes go, so that the checkpoint stays behind them.
         self.mark_dirty(at, first);
         self.pending.fail(id, page::check_lost(bytes, id).err().unwrap_or_else(|| error.clone()));

@@ -11,7 +11,7 @@ use std::io::IoSliceMut;
 use std::time::Instant;
 
 /// Pages that most calls are for.
-type Few = SmallVec<[Loading; 8]>;
+type Few<'p> = SmallVec<[Loading<'p>; 8]>;
 
 impl BufferPool {
     /// Reads those of the pages, all of one tablespace, that are not in memory, all at once, and waits for them. Takes only
@@ -21,12 +21,12 @@ impl BufferPool {
         // The file first: to open it may mean to read the catalog, and no latch may be held then.
         let Ok(space) = self.spaces().get(first.space) else { return };
         let Ok(file) = space.file() else { return };
-        let mut loading: Few = ids
+        let mut loading: Few<'_> = ids
             .iter()
             .filter(|&&id| !self.is_resident(id))
             .map_while(|&id| self.take_for_loading(id, &space, true))
             .collect();
-        loading.sort_unstable_by_key(|page| page.id);
+        loading.sort_unstable_by_key(|page| page.frame.id);
         let begin = Instant::now();
         let read = self.read_each(&*file, &loading);
         let pages = read.iter().filter(|&&whole| whole).count() as u64;
@@ -42,12 +42,12 @@ impl BufferPool {
     }
 
     /// Reads pages in the order of the file into their frames; of each whether it was read as a whole.
-    fn read_each(&self, file: &dyn File, loading: &[Loading]) -> SmallVec<[bool; 8]> {
+    fn read_each(&self, file: &dyn File, loading: &[Loading<'_>]) -> SmallVec<[bool; 8]> {
         let size = self.page_size();
-        let offset = |page: &Loading| u64::from(page.id.page.0) * size as u64;
+        let offset = |page: &Loading<'_>| u64::from(page.frame.id.page.0) * size as u64;
         // SAFETY: this call holds the frame's X latch and lends the page to one request only.
-        let bytes = |page: &Loading| unsafe { self.frames().bytes_mut(page.at) };
-        let neighbours = loading.windows(2).all(|pair| pair[0].id.page.0 + 1 == pair[1].id.page.0);
+        let bytes = |page: &Loading<'_>| unsafe { self.frames().bytes_mut(page.frame.at) };
+        let neighbours = loading.windows(2).all(|pair| pair[0].frame.id.page.0 + 1 == pair[1].frame.id.page.0);
         if neighbours && loading.iter().all(|page| page.read) && !loading.is_empty() {
             let mut bufs: SmallVec<[IoSliceMut<'_>; 8]> = loading.iter().map(|p| IoSliceMut::new(bytes(p))).collect();
             let read = file.read_scattered_at(&mut bufs, offset(&loading[0])).unwrap_or(0);
