@@ -280,6 +280,7 @@ private:
   int begin_autonomous();
   int end_autonomous(int error);
   void end_own_reads();
+  int join_transaction(THD *thd);
 
   void refresh_rows_per_key(bool thorough);
   void share_samples(std::vector<uint64_t> *samples);

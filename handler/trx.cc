@@ -512,6 +512,14 @@ void ha_myriad::end_own_reads() {
   myriad_rollback(m_own_session->core());
 }
 
+/* What a statement does with a sequence has an end of its own, but the statement is one of the connection's
+ * transaction.
+ */
+int ha_myriad::join_transaction(THD *thd) {
+  Session *session = Session::of(thd);
+  return session ? session->use(thd) : HA_ERR_OUT_OF_MEM;
+}
+
 int ha_myriad::external_lock(THD *thd, int lock_type) {
   if (lock_type == F_UNLCK) {
     close_cursor();
@@ -536,7 +544,7 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
     if (!m_own_session) m_lock = m_stored_lock = MYRIAD_LOCK_X;
     show_frm_while_locked(thd);
   }
-  if (m_own_session) return 0;
+  if (m_own_session) return join_transaction(thd);
   if (lock_type == F_RDLCK && m_lock == MYRIAD_LOCK_NONE && !reads_without_locks(thd_sql_command(thd)) &&
       myriad_isolation_of(thd) == MYRIAD_SERIALIZABLE && thd_test_options(thd, MULTI_STATEMENT))
     m_lock = m_stored_lock = MYRIAD_LOCK_S;
@@ -551,7 +559,7 @@ int ha_myriad::start_stmt(THD *thd, thr_lock_type type) {
   m_auto_increment_rows = 0;
   if (m_own_session) {
     end_own_reads();
-    return 0;
+    return join_transaction(thd);
   }
   m_skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   if (type >= TL_FIRST_WRITE || !m_locked_externally)
