@@ -70,6 +70,9 @@ bool myriad_rolls_back_whole(int error) {
 
 int Session::fail(myriad_status status, THD *thd) {
   int error = myriad_error_noted(status, thd);
+  /* The server forgets a KILL that comes while it looks for a routine's handler of a condition, and would take this
+     error for a statement that went well. */
+  if (thd && status == MYRIAD_ERR_INTERRUPTED && thd_kill_level(thd) == THD_IS_NOT_KILLED) thd->set_killed(KILL_QUERY);
   const bool whole = myriad_rolls_back_whole(error);
   /* Also after a time-out no handler in a function or trigger may go on: its statement is undone as a whole. */
   if (thd && (whole || status == MYRIAD_ERR_LOCK_WAIT_TIMEOUT))

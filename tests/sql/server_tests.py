@@ -183,6 +183,32 @@ def test_kill_waiting(where):
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
 
 
+def test_kill_beside_handler(where):
+    """The server forgets a KILL that comes while it looks for a routine's handler, which takes long for many warnings: the
+    statement does all that it is to do or says that it was killed."""
+    c, other = database(where), where.connect(database="d")
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO k SELECT seq, 0 FROM seq_1_to_10000")
+    handlers = "".join(f"DECLARE CONTINUE HANDLER FOR SQLSTATE '9{n:04}' BEGIN END; " for n in range(300))
+    rows(c, "CREATE FUNCTION f() RETURNS INT MODIFIES SQL DATA BEGIN DECLARE CONTINUE HANDLER FOR SQLWARNING BEGIN END; "
+            f"{handlers} UPDATE k SET b = b + 1 WHERE a <= 100; INSERT IGNORE INTO k SELECT a, b FROM k; "
+            "UPDATE k SET b = b + 1 WHERE a > 100 AND a <= 200; RETURN 1; END")
+    rows(c, "SET max_error_count = 65535")
+    begin = time.monotonic()
+    expect("not killed", rows(c, "SELECT f()"), ((1,),))
+    whole = time.monotonic() - begin
+    outcomes = set()
+    for part in range(20):
+        killer = threading.Timer(whole * (part + 0.5) / 20, rows, (other, f"KILL QUERY {c.thread_id()}"))
+        before = rows(c, "SELECT SUM(b) FROM k")[0][0]
+        killer.start()
+        code = code_of(c, "SELECT f()")
+        killer.join()
+        outcomes.add((code, int(rows(c, "SELECT SUM(b) FROM k")[0][0] - before)))
+    expect("neither killed nor whole", outcomes - {(0, 200), (1317, 0)}, set())
+    rows(c, "DROP TABLE k")
+
+
 def test_many_locks(where):
     """Row locks are limited, and so is what is shown of them."""
     c = database(where)
