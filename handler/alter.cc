@@ -596,7 +596,7 @@ bool ha_myriad::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *
 OnlineBuild *ha_myriad::make_rebuild(TABLE *altered, const Alter_inplace_info *info) {
   /* Under the altered table's temporary name, with the partition's part. */
   std::string name = myriad_name(altered->s->normalized_path.str);
-  const size_t part = m_name.find("#P#");
+  const size_t part = myriad_partition_at(m_name);
   if (part != std::string::npos) name += m_name.substr(part);
   std::unique_ptr<myriad::TableRebuild> rebuild(
       new myriad::TableRebuild(ha_thd(), m_table, altered, *m_plan, std::move(name), whole_row_max()));

@@ -149,9 +149,10 @@ struct Judge {
 
 bool judge_table(void *arg, const char *table, const uint8_t *image, size_t length, myriad_clone_verdict *verdict) {
   auto *judge = static_cast<Judge *>(arg);
-  if (const char *partition = strstr(table, "#P#")) {
+  const std::string name = table;
+  if (const size_t partition = myriad_partition_at(name); partition != std::string::npos) {
     judge->partitions++;
-    if (!judge->folder.partitioned.count(std::string(table, partition))) {
+    if (!judge->folder.partitioned.count(name.substr(0, partition))) {
       judge->refused = std::string("partition '") + table + "' is of no table";
       return false;
     }

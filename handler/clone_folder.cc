@@ -69,14 +69,6 @@ private:
   std::vector<File> m_files;
 };
 
-/* A name without its ending, if it has this one. */
-bool strip(const std::string &name, const char *ending, std::string *stem) {
-  const size_t length = strlen(ending);
-  if (name.size() <= length || name.compare(name.size() - length, length, ending)) return false;
-  stem->assign(name, 0, name.size() - length);
-  return true;
-}
-
 std::string decoded(const std::string &file_name) {
   char name[NAME_LEN + 1];
   return std::string(name, filename_to_tablename(file_name.c_str(), name, sizeof name, true));
@@ -113,14 +105,14 @@ public:
     for (const std::string &name : m_names) {
       FolderFile file = {name, ""};
       std::string stem;
-      const bool is_options = name == MY_DB_OPT_FILE, is_definition = strip(name, reg_ext, &stem);
-      if (!is_options && !is_definition && !strip(name, ".par", &stem) && !strip(name, ".TRG", &stem) &&
-          !strip(name, ".TRN", &stem))
+      const bool is_options = name == MY_DB_OPT_FILE, is_definition = myriad_strip_ending(name, reg_ext, &stem);
+      if (!is_options && !is_definition && !myriad_strip_ending(name, ".par", &stem) &&
+          !myriad_strip_ending(name, ".TRG", &stem) && !myriad_strip_ending(name, ".TRN", &stem))
         return refuse_clone(m_clone.from, "it has the file '" + name + "'; other engines' tables are not copied");
       if (is_definition && is_left_behind(stem)) continue;
       if (read_file(folder_of(m_clone.from) + "/" + name, &file.contents)) return true;
       if (is_definition && copy_definition(stem, &file.contents)) return true;
-      if (strip(name, ".TRG", &stem) && copy_table_triggers(stem, &file.contents)) return true;
+      if (myriad_strip_ending(name, ".TRG", &stem) && copy_table_triggers(stem, &file.contents)) return true;
       (is_options ? options : is_definition ? definitions : m_folder->files).push_back(std::move(file));
     }
     /* Who finds a table's definition finds its partitions and triggers, too. */
@@ -168,8 +160,9 @@ private:
     return false;
   }
   static bool note_partition(void *found, const char *table, size_t length) {
-    const size_t end = std::string(table, length).find("#P#");
-    if (end != std::string::npos) static_cast<std::set<std::string> *>(found)->insert(std::string(table, end));
+    const std::string name(table, length);
+    const size_t end = myriad_partition_at(name);
+    if (end != std::string::npos) static_cast<std::set<std::string> *>(found)->insert(name.substr(0, end));
     return true;
   }
 

@@ -11,8 +11,6 @@ namespace {
 
 /* Position of the last upgrade's server version in an image (see TABLE_SHARE::init_from_binary_frm_image). */
 constexpr size_t FRM_SERVER_VERSION = 51;
-/* Between a table's name and that of its partition. */
-constexpr const char *PARTITION = "#P#";
 /* Begins the names of copies that ALTER TABLE makes. */
 constexpr const char *COPY = "#sql-alter";
 
@@ -128,7 +126,7 @@ int check_version(handlerton *, const char *path, const LEX_CUSTRING *version, u
   if (myriad_read_frm(name.c_str(), &image)) return myriad_frm_has_version(image, version) ? 0 : 1;
   /* A partitioned table's image is in a file; its partitions have changed at once. */
   uchar id[MY_UUID_SIZE];
-  if (myriad_definition_id(myriad_core, (name + PARTITION).c_str(), id) != MYRIAD_OK) return 2;
+  if (myriad_definition_id(myriad_core, (name + MYRIAD_PARTITION).c_str(), id) != MYRIAD_OK) return 2;
   return version->length == sizeof id && !memcmp(id, version->str, sizeof id) ? 0 : 1;
 }
 
@@ -201,7 +199,7 @@ bool myriad_was_renamed_before_recovery(const char *from, const char *to) {
 myriad_status myriad_list_partitions(const std::string &name, std::vector<std::string> *endings) {
   const size_t slash = name.find('/');
   const std::string table = name.substr(slash + 1);
-  const myriad_status status = list_beginning(name.substr(0, slash), table + PARTITION, endings);
+  const myriad_status status = list_beginning(name.substr(0, slash), table + MYRIAD_PARTITION, endings);
   for (std::string &ending : *endings) ending.erase(0, table.size());
   return status;
 }

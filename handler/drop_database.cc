@@ -17,14 +17,10 @@ namespace {
 
 /* Encoded names of tables with triggers: their files go the server's way, or the folder could not be removed. */
 std::set<std::string> with_triggers(const MY_DIR *files) {
-  constexpr const char ending[] = ".TRG";
-  constexpr size_t length = sizeof ending - 1;
   std::set<std::string> names;
-  for (size_t i = 0; files && i < files->number_of_files; i++) {
-    std::string name = files->dir_entry[i].name;
-    if (name.size() > length && !name.compare(name.size() - length, length, ending))
-      names.insert(name.substr(0, name.size() - length));
-  }
+  std::string table;
+  for (size_t i = 0; files && i < files->number_of_files; i++)
+    if (myriad_strip_ending(files->dir_entry[i].name, ".TRG", &table)) names.insert(table);
   return names;
 }
 
@@ -116,8 +112,9 @@ void remove_leftovers(const char *path) {
   MY_DIR *files = my_dir(path, MYF(0));
   for (size_t i = 0; files && i < files->number_of_files; i++) {
     const std::string name = files->dir_entry[i].name;
-    if (name.size() < 4 || name.compare(name.size() - 4, 4, ".par")) continue;
-    const std::string definition = folder + name.substr(0, name.size() - 4) + reg_ext;
+    std::string table;
+    if (!myriad_strip_ending(name, ".par", &table)) continue;
+    const std::string definition = folder + table + reg_ext;
     if (!name.compare(0, 4, "#sql") || my_access(definition.c_str(), F_OK))
       my_delete((folder + name).c_str(), MYF(MY_WME | ME_ERROR_LOG));
   }

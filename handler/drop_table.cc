@@ -152,10 +152,11 @@ void RefusedDrop::statement_ends(THD *thd) {
 }
 
 void myriad_put_back_triggers() {
-  const size_t ending = strlen(TRIGGERS);
   for (const std::string &db : names_in(ASIDE))
     for (const std::string &file : names_in(ASIDE + db)) {
-      const std::string table = db + "/" + file.substr(0, file.size() - std::min(file.size(), ending));
+      std::string stem;
+      if (!myriad_strip_ending(file, TRIGGERS, &stem)) continue;
+      const std::string table = db + "/" + stem;
       sql_print_information("MYRIAD: putting back the triggers of table %s, which a crash left aside", table.c_str());
       put_back(table);
     }

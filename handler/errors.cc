@@ -98,6 +98,13 @@ bool ha_myriad::get_error_message(int error, String *text) {
 
 bool myriad_is_temporary_path(const char *path) { return !(path[0] == FN_CURLIB && path[1] == FN_LIBCHAR); }
 
+bool myriad_strip_ending(const std::string &name, const char *ending, std::string *stem) {
+  const size_t length = strlen(ending);
+  if (name.size() <= length || name.compare(name.size() - length, length, ending)) return false;
+  stem->assign(name, 0, name.size() - length);
+  return true;
+}
+
 std::string myriad_name(const char *path) {
   if (!myriad_is_temporary_path(path)) return path + 2;
   const char *base = strrchr(path, FN_LIBCHAR);

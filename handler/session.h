@@ -75,8 +75,13 @@ bool myriad_is_running(THD *thd);
 /* "./db/t" -> "db/t"; a path elsewhere (temporary tables) -> "#tmp/" and its file name. */
 std::string myriad_name(const char *path);
 bool myriad_is_temporary_path(const char *path);
-/* Of the core's name of a table: whether it is one of a table's partitions. */
-inline bool myriad_is_partition(const std::string &name) { return name.find("#P#") != std::string::npos; }
+/* In the core's name of a partition, between the table's name and its own. */
+constexpr const char *MYRIAD_PARTITION = "#P#";
+/* Of the core's name of a table: where what makes it one of a table's partitions begins; npos if it is none. */
+inline size_t myriad_partition_at(const std::string &name) { return name.find(MYRIAD_PARTITION); }
+inline bool myriad_is_partition(const std::string &name) { return myriad_partition_at(name) != std::string::npos; }
+/* A file's name without its ending, if it has this one. */
+bool myriad_strip_ending(const std::string &name, const char *ending, std::string *stem);
 
 void myriad_init_transactions(handlerton *hton);
 void myriad_init_discovery(handlerton *hton);
