@@ -77,7 +77,7 @@ int ha_myriad::end_copy() {
   }
   abandon_copy();
   /* To the server the copy of an ALTER is a temporary table too. */
-  if (error || !m_name.compare(0, strlen("#tmp/"), "#tmp/")) return error;
+  if (error || myriad_is_temporary(m_name)) return error;
   /* The server renames the copy next, and a start does it from the server's own log: the rows have to be there then. */
   return myriad_error_noted(myriad_flush_log(myriad_core), ha_thd());
 }

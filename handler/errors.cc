@@ -80,9 +80,12 @@ int Session::fail(myriad_status status, THD *thd) {
   return error;
 }
 
-/* What was refused has been told; the server's own sentence for this number is about something else. */
+/* What was refused has been told; the server's own sentence for this number is about something else. So has a duplicate
+   that the end of CREATE TEMPORARY TABLE ... SELECT has found: the server wants to tell it once more. */
 void ha_myriad::print_error(int error, myf flags) {
-  if (error != HA_ERR_UNSUPPORTED || !ha_thd()->is_error()) handler::print_error(error, flags);
+  const bool may_be_told =
+      error == HA_ERR_UNSUPPORTED || (error == HA_ERR_FOUND_DUPP_KEY && myriad_is_temporary(m_name));
+  if (!may_be_told || !ha_thd()->is_error()) handler::print_error(error, flags);
 }
 
 bool ha_myriad::get_error_message(int error, String *text) {
@@ -96,6 +99,11 @@ bool ha_myriad::get_error_message(int error, String *text) {
   return false;
 }
 
+/* Before the names of temporary tables. */
+static const std::string TEMPORARY = "#tmp/";
+
+bool myriad_is_temporary(const std::string &name) { return !name.compare(0, TEMPORARY.size(), TEMPORARY); }
+
 bool myriad_is_temporary_path(const char *path) { return !(path[0] == FN_CURLIB && path[1] == FN_LIBCHAR); }
 
 bool myriad_strip_ending(const std::string &name, const char *ending, std::string *stem) {
@@ -108,5 +116,5 @@ bool myriad_strip_ending(const std::string &name, const char *ending, std::strin
 std::string myriad_name(const char *path) {
   if (!myriad_is_temporary_path(path)) return path + 2;
   const char *base = strrchr(path, FN_LIBCHAR);
-  return std::string("#tmp/") + (base ? base + 1 : path);
+  return TEMPORARY + (base ? base + 1 : path);
 }

@@ -75,6 +75,7 @@ bool myriad_is_running(THD *thd);
 /* "./db/t" -> "db/t"; a path elsewhere (temporary tables) -> "#tmp/" and its file name. */
 std::string myriad_name(const char *path);
 bool myriad_is_temporary_path(const char *path);
+bool myriad_is_temporary(const std::string &name);
 /* In the core's name of a partition, between the table's name and its own. */
 constexpr const char *MYRIAD_PARTITION = "#P#";
 /* Of the core's name of a table: where what makes it one of a table's partitions begins; npos if it is none. */
