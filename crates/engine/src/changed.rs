@@ -48,7 +48,7 @@ impl Changed {
     /// It has committed: all are updated now.
     pub fn stamp(&mut self, now_s: u64) {
         for share in self.last.iter().filter(|_| self.any).chain(self.others.values()) {
-            share.set_update_time(now_s);
+            share.stats.set_update_time(now_s);
         }
         self.forget();
     }

@@ -83,7 +83,6 @@ impl TableCopy {
                 }
             }
         }
-        session.changed.note(share);
         Ok(())
     }
 

@@ -38,7 +38,12 @@ impl Engine {
 
     fn outdate(&self, changed: Result<Changed>) -> Result<()> {
         let changed = changed?;
-        self.shares().outdate(changed.old.id.0);
+        let old = changed.old.id;
+        match changed.new.as_ref().map(|def| def.id) {
+            Some(new) if new == old => self.shares().outdate(old.0),
+            // Contents that were another table's had its definition.
+            new => new.into_iter().chain([old]).for_each(|id| self.shares().forget(id.0)),
+        }
         // What fails is tried again, and told, in the background.
         let _ = self.catalog().reclaim_memory(&changed.old);
         self.wake_reclaimer();
@@ -101,7 +106,7 @@ impl Engine {
     pub fn drop_database(&self, db: &str) -> Result<u64> {
         self.check_open()?;
         let dropped = self.catalog().drop_database(db)?;
-        self.shares().outdate_database(db);
+        self.shares().forget_database(db);
         self.wake_reclaimer();
         Ok(dropped)
     }
@@ -192,13 +197,7 @@ impl Engine {
 
     fn change_tables(&self, changes: &[TableChange<'_>]) -> Result<()> {
         self.check_open()?;
-        for changed in self.catalog().alter_tables(changes)? {
-            // Contents that were another table's had its definition.
-            let new = changed.new.as_ref().map(|def| def.id.0);
-            new.into_iter().for_each(|id| self.shares().outdate(id));
-            self.outdate(Ok(changed))?;
-        }
-        Ok(())
+        self.catalog().alter_tables(changes)?.into_iter().try_for_each(|changed| self.outdate(Ok(changed)))
     }
 
     /// The definition's id that the last change in place gave to the first table whose name begins with `prefix`; `None` if

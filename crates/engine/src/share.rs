@@ -55,8 +55,6 @@ pub(crate) struct TableShare {
     /// For each index the oldest snapshot that may read it.
     contents_since: Box<[Csn]>,
     pub(crate) stats: Arc<CachedStats>,
-    /// See [`crate::TableStats::update_time_s`].
-    update_time_s: AtomicU64,
     pub(crate) index_names: Arc<IndexNames>,
     /// Where writers note the rows that they change, while somebody wants to know.
     pub(crate) row_log: Mutex<Option<Arc<RowLog>>>,
@@ -81,7 +79,6 @@ impl TableShare {
             current: AtomicBool::new(true),
             contents_since,
             stats,
-            update_time_s: AtomicU64::new(0),
             index_names: Arc::default(),
             row_log: Mutex::default(),
             has_row_log: AtomicBool::new(false),
@@ -140,19 +137,6 @@ impl TableShare {
         match (trx.snapshot_csn(), self.contents_since.get(index_no)) {
             (Some(csn), Some(since)) if csn < *since => Err(Error::DefinitionChanged { name: self.def.name.clone() }),
             _ => Ok(()),
-        }
-    }
-
-    /// When a transaction that changed it committed last, in seconds since 1970; 0 = not since it was opened.
-    pub(crate) fn update_time_s(&self) -> u64 {
-        self.update_time_s.load(Ordering::Relaxed)
-    }
-
-    /// A transaction that changed it has committed.
-    pub(crate) fn set_update_time(&self, now_s: u64) {
-        // Once a second, lest every commit takes the cache line from those who read its neighbours.
-        if self.update_time_s() != now_s {
-            self.update_time_s.store(now_s, Ordering::Relaxed);
         }
     }
 

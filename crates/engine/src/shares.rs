@@ -119,6 +119,7 @@ impl Shares {
         }
         let stats = match tables.by_id.insert(id, Entry::Opening) {
             Some(Entry::Opened { def: known, stats, .. }) if known.version == def.version => stats,
+            Some(Entry::Opened { stats, .. }) => Arc::new(stats.for_new_definition()),
             _ => Arc::default(),
         };
         drop(tables);
@@ -129,23 +130,30 @@ impl Shares {
         Ok(share)
     }
 
-    /// A table was dropped or redefined: who has it open must open it again. Who is opening it just now finds out by itself
+    /// A table was redefined: who has it open must open it again. Who is opening it just now finds out by itself
     /// ([`crate::Engine::open_table`]).
     pub(crate) fn outdate(&self, id: u32) {
-        let tables = &mut self.shard(id).tables.lock().by_id;
-        if let Some(entry @ Entry::Opened { .. }) = tables.get(&id) {
-            if let Some(share) = entry.share() {
+        if let Some(Entry::Opened { share, .. }) = self.shard(id).tables.lock().by_id.get_mut(&id) {
+            if let Some(share) = std::mem::take(share).upgrade() {
                 share.set_outdated();
             }
+        }
+    }
+
+    /// As [`Shares::outdate`], of a table that is no more.
+    pub(crate) fn forget(&self, id: u32) {
+        self.outdate(id);
+        let tables = &mut self.shard(id).tables.lock().by_id;
+        if tables.get(&id).is_some_and(Entry::is_closed) {
             tables.remove(&id);
         }
     }
 
-    /// As [`Shares::outdate`], for all tables of a database that are open.
-    pub(crate) fn outdate_database(&self, db: &str) {
+    /// As [`Shares::forget`], for all tables of a database that are open.
+    pub(crate) fn forget_database(&self, db: &str) {
         for share in self.all() {
             if share.def.database() == db {
-                self.outdate(share.def.id.0);
+                self.forget(share.def.id.0);
             }
         }
     }

@@ -27,6 +27,8 @@ pub(crate) struct CachedStats {
     rows_per_1000_leaves: AtomicU64,
     /// See [`crate::Table::keep_samples`].
     pub(crate) samples: Mutex<Box<[u64]>>,
+    /// See [`crate::TableStats::update_time_s`].
+    update_time_s: AtomicU64,
 }
 
 /// What the clustered index told.
@@ -124,6 +126,24 @@ impl KeptLeaf {
 }
 
 impl CachedStats {
+    /// What is still true of the table with another definition.
+    pub(crate) fn for_new_definition(&self) -> CachedStats {
+        CachedStats { update_time_s: self.update_time_s().into(), ..CachedStats::default() }
+    }
+
+    /// See [`crate::TableStats::update_time_s`].
+    pub(crate) fn update_time_s(&self) -> u64 {
+        self.update_time_s.load(Ordering::Relaxed)
+    }
+
+    /// A transaction that changed the table has committed.
+    pub(crate) fn set_update_time(&self, now_s: u64) {
+        // Once a second, lest every commit takes the cache line from those who read its neighbours.
+        if self.update_time_s() != now_s {
+            self.update_time_s.store(now_s, Ordering::Relaxed);
+        }
+    }
+
     fn knows_leaves(&self) -> bool {
         self.rows_per_1000_leaves.load(Ordering::Relaxed) > 0
     }
@@ -185,7 +205,7 @@ fn after_prefix(mut prefix: Vec<u8>) -> Vec<u8> {
 pub(crate) fn table_stats(engine: &Engine, share: &TableShare, detail: Detail) -> Result<TableStats> {
     let mut stats = TableStats {
         create_time_s: share.def.create_time_s,
-        update_time_s: share.update_time_s(),
+        update_time_s: share.stats.update_time_s(),
         auto_increment_next: share.auto_increment().map_or(0, |a| a.next()),
         ..TableStats::default()
     };

@@ -31,7 +31,8 @@ pub struct TableStats {
     pub mean_row_bytes: u64,
     /// Seconds since 1970; 0 unknown.
     pub create_time_s: u64,
-    /// When a transaction that changed it committed last, in seconds since 1970; 0 = not since the table was opened.
+    /// When a transaction that changed it committed last, in seconds since 1970; 0 = not known. The filling of a table by a
+    /// [`crate::TableCopy`] is no change.
     pub update_time_s: u64,
     /// Next AUTO_INCREMENT value; 0 without such a column.
     pub auto_increment_next: u64,
