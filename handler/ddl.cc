@@ -299,9 +299,15 @@ int ha_myriad::rename_table(const char *from, const char *to) {
     status = forget_definition(old_name);
     if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   }
+  const bool is_set_aside = !myriad::is_stand_in(old_name) && myriad::is_stand_in(new_name);
+  if (is_set_aside) myriad::sets_aside(old_name, new_name);
   status = myriad_rename_table(myriad_core, old_name.c_str(), new_name.c_str(), replaces ? replaced.c_str() : nullptr,
                                myriad::made_up_prefix(own).c_str(), myriad::made_up_prefix(new_name).c_str());
-  if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
+  if (status != MYRIAD_OK) {
+    if (is_set_aside) myriad::is_set_aside_no_more(new_name);
+    return myriad_error_noted(status, ha_thd());
+  }
+  myriad::is_set_aside_no_more(old_name);
   /* A copying ALTER can leave one behind; it would be renamed along and hide the catalog's definition. A table that a
      partition became keeps it until open() has adopted it. */
   if (!myriad_is_partition(old_name) && !myriad_is_partition(new_name) && has_definition(new_name))

@@ -236,7 +236,9 @@ int myriad_drop(const std::string &name, THD *thd) {
       return status == MYRIAD_OK ? HA_ERR_ROW_IS_REFERENCED : myriad_error_noted(status, thd);
     }
   }
-  return myriad_error_noted(myriad_drop_table(myriad_core, name.c_str()), thd);
+  const myriad_status status = myriad_drop_table(myriad_core, name.c_str());
+  if (status == MYRIAD_OK) myriad::is_set_aside_no_more(name);
+  return myriad_error_noted(status, thd);
 }
 
 myriad_status myriad_find_frm(const char *name, std::string *image) {

@@ -6,6 +6,8 @@
 #include "references.h"
 #include "sql_alter.h"
 #include <algorithm>
+#include <map>
+#include <mutex>
 #include <set>
 
 namespace myriad {
@@ -13,6 +15,30 @@ namespace myriad {
 namespace {
 
 constexpr const char *STAND_IN = "#sql";
+
+/* Tables that a copying ALTER has renamed to make room for the copy, by the names that they have meanwhile. */
+class SetAside {
+public:
+  void add(const std::string &stand_in, const std::string &name) {
+    std::lock_guard<std::mutex> guard(m_mutex);
+    m_names[stand_in] = name;
+  }
+  void remove(const std::string &stand_in) {
+    std::lock_guard<std::mutex> guard(m_mutex);
+    m_names.erase(stand_in);
+  }
+  /* Empty: it is none. */
+  std::string name_of(const std::string &stand_in) {
+    std::lock_guard<std::mutex> guard(m_mutex);
+    const auto found = m_names.find(stand_in);
+    return found == m_names.end() ? "" : found->second;
+  }
+
+private:
+  std::mutex m_mutex;
+  std::map<std::string, std::string> m_names;
+};
+SetAside set_aside;
 
 void collect(void *arg, const char *table, const myriad_foreign_key *key) {
   ForeignKey found;
@@ -404,6 +430,10 @@ bool is_stand_in(const std::string &core_name) {
   return !core_name.compare(core_name.find('/') + 1, strlen(STAND_IN), STAND_IN);
 }
 
+void sets_aside(const std::string &name, const std::string &stand_in) { set_aside.add(stand_in, name); }
+
+void is_set_aside_no_more(const std::string &stand_in) { set_aside.remove(stand_in); }
+
 bool checks_foreign_keys(THD *thd) { return !thd || !thd_test_options(thd, OPTION_NO_FOREIGN_KEY_CHECKS); }
 
 myriad_status foreign_keys_of(const std::string &table, ForeignKeys *keys) {
@@ -414,6 +444,15 @@ myriad_status foreign_keys_of(const std::string &table, ForeignKeys *keys) {
 myriad_status references_to(const std::string &parent, ForeignKeys *keys) {
   keys->clear();
   const myriad_status status = myriad_list_references(myriad_core, parent.c_str(), collect, keys);
+  /* A child that a copying ALTER has set aside, and whose copy has not got its name yet, is a child under that name:
+     who takes the metadata lock on it waits for the ALTER. */
+  std::set<std::string> children;
+  for (const ForeignKey &key : *keys) children.insert(key.child);
+  for (ForeignKey &key : *keys) {
+    if (!is_stand_in(key.child)) continue;
+    const std::string name = set_aside.name_of(key.child);
+    if (!name.empty() && !children.count(name)) key.child = name;
+  }
   keys->erase(std::remove_if(keys->begin(), keys->end(), [](const ForeignKey &key) { return is_stand_in(key.child); }),
               keys->end());
   return status;

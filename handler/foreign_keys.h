@@ -39,6 +39,9 @@ std::string made_up_prefix(const std::string &table);
 
 /* Whether the server means the table to take another's place, or to go soon. */
 bool is_stand_in(const std::string &core_name);
+/* The table is about to be renamed to a stand-in's name, and has got its own back or is dropped. */
+void sets_aside(const std::string &name, const std::string &stand_in);
+void is_set_aside_no_more(const std::string &stand_in);
 bool checks_foreign_keys(THD *thd);
 /* Whether a CREATE TABLE fills its table with rows. */
 bool fills_created_table(THD *thd);

@@ -304,6 +304,23 @@ def test_child_renamed_meanwhile(where):
         expect(f"rows {actions}", rows(c, "SELECT (SELECT COUNT(*) FROM p), COUNT(*) FROM c3"), ((left, left),))
 
 
+def test_child_copied_meanwhile(where):
+    """A child keeps its parent at each moment of an ALTER that copies it, also between the copy's two renames."""
+    c = database(where)
+    altering = where.connect(database="d")
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p(id))")
+    rows(c, "INSERT INTO p VALUES (1)")
+    rows(c, "INSERT INTO c VALUES (1, 1)")
+    thread = threading.Thread(target=lambda: [rows(altering, "ALTER TABLE c FORCE, ALGORITHM=COPY") for _ in range(30)])
+    thread.start()
+    answers = set()
+    while thread.is_alive():
+        answers.add(code_of(c, "DELETE FROM p WHERE id = 1"))
+    thread.join()
+    expect("deletes of the parent", answers, {1451})
+
+
 def test_parent_renamed_before_copy(where):
     """The same of an ALTER that copies and waits for writers before."""
     c = database(where)
