@@ -19,18 +19,24 @@ enum Entry {
     /// Open, or closed: then its statistics wait for who opens the same definition again, and the names of its indexes for
     /// reports about locks that are left.
     Opened { share: Weak<TableShare>, def: TableRef, stats: Arc<CachedStats>, names: Arc<IndexNames> },
+    /// Redefined since it was open: what is still true of its statistics.
+    Redefined(CachedStats),
 }
 
 impl Entry {
     fn share(&self) -> Option<Arc<TableShare>> {
         match self {
-            Entry::Opening => None,
             Entry::Opened { share, .. } => share.upgrade(),
+            Entry::Opening | Entry::Redefined(_) => None,
         }
     }
 
     fn is_closed(&self) -> bool {
-        matches!(self, Entry::Opened { share, .. } if share.strong_count() == 0)
+        match self {
+            Entry::Opening => false,
+            Entry::Opened { share, .. } => share.strong_count() == 0,
+            Entry::Redefined(_) => true,
+        }
     }
 }
 
@@ -120,6 +126,7 @@ impl Shares {
         let stats = match tables.by_id.insert(id, Entry::Opening) {
             Some(Entry::Opened { def: known, stats, .. }) if known.version == def.version => stats,
             Some(Entry::Opened { stats, .. }) => Arc::new(stats.for_new_definition()),
+            Some(Entry::Redefined(stats)) => Arc::new(stats),
             _ => Arc::default(),
         };
         drop(tables);
@@ -133,11 +140,13 @@ impl Shares {
     /// A table was redefined: who has it open must open it again. Who is opening it just now finds out by itself
     /// ([`crate::Engine::open_table`]).
     pub(crate) fn outdate(&self, id: u32) {
-        if let Some(Entry::Opened { share, .. }) = self.shard(id).tables.lock().by_id.get_mut(&id) {
-            if let Some(share) = std::mem::take(share).upgrade() {
-                share.set_outdated();
-            }
+        let tables = &mut self.shard(id).tables.lock().by_id;
+        let Some(Entry::Opened { share, stats, .. }) = tables.get(&id) else { return };
+        if let Some(share) = share.upgrade() {
+            share.set_outdated();
         }
+        let left = stats.for_new_definition();
+        tables.insert(id, Entry::Redefined(left));
     }
 
     /// As [`Shares::outdate`], of a table that is no more.
@@ -163,7 +172,7 @@ impl Shares {
         let mut known = Vec::new();
         for shard in &self.shards {
             known.extend(shard.tables.lock().by_id.values().filter_map(|entry| match entry {
-                Entry::Opening => None,
+                Entry::Opening | Entry::Redefined(_) => None,
                 Entry::Opened { def, names, .. } => Some((Arc::clone(def), Arc::clone(names))),
             }));
         }
