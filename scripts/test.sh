@@ -46,6 +46,8 @@ beside isolation $python tests/isolation/run.py
 beside histories $python tests/isolation/histories.py
 beside sql $python tests/sql/run.py
 beside sql-server $python tests/sql/server_tests.py
+beside sql-locks $python tests/sql/lock_tests.py
+beside sql-reading $python tests/sql/reading_tests.py
 beside sql-tenants $python tests/sql/tenant_tests.py
 beside sql-copies $python tests/sql/copy_tests.py
 beside sql-online-index $python tests/sql/online_index_tests.py

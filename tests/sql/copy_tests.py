@@ -11,7 +11,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 import server  # noqa: E402
 from server import pymysql  # noqa: E402
-from server_tests import code_of, database, expect, rows, run, status  # noqa: E402
+from cases import code_of, database, expect, rows, run, status  # noqa: E402
 
 COUNT = 30000
 # In their order, in none, and in both of them; the entries of one index go to files.

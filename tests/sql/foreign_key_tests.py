@@ -8,7 +8,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server_tests import code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
+from cases import code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
 from tenant_tests import Killer  # noqa: E402
 from xa_tests import leave  # noqa: E402
 

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 import server  # noqa: E402
 from server import pymysql  # noqa: E402
 import tenant_tests  # noqa: E402
-from server_tests import code_of, database, expect, rows, run  # noqa: E402
+from cases import code_of, database, expect, rows, run  # noqa: E402
 
 COUNT = 20000
 COLUMNS = """id INT AUTO_INCREMENT PRIMARY KEY, a INT, u BIGINT NOT NULL, s VARCHAR(40) COLLATE utf8mb4_general_ci, b BLOB,

@@ -5,7 +5,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server_tests import code_of, database, expect, pymysql, rows, run, server  # noqa: E402
+from cases import code_of, database, expect, pymysql, rows, run, server  # noqa: E402
 
 
 def test_converted_partition_opened_at_once(where):

@@ -7,7 +7,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server_tests import code_of, database, expect, rows, run, server  # noqa: E402
+from cases import code_of, database, expect, rows, run, server  # noqa: E402
 
 
 def test_folder_is_no_database(where):

@@ -9,7 +9,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server_tests import database, expect, metric, pymysql, rows, run, server, start, status  # noqa: E402
+from cases import database, expect, metric, pymysql, rows, run, server, status  # noqa: E402
 
 
 def test_pool_resize(where):

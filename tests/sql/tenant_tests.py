@@ -10,9 +10,8 @@ import tempfile
 import threading
 import time
 
-import server_tests
-from server_tests import code_of, expect, rows, server
-from server_tests import pymysql
+import cases
+from cases import code_of, expect, pymysql, rows, server
 
 # The server ends, the call fails or waits at each path that contains the variable's text. It also ends once its log of
 # DDL has the phase in KILL_AT_PHASE, or before it gets that in KILL_BEFORE_PHASE. A write beyond the limit on files' sizes
@@ -805,4 +804,4 @@ def test_names(where):
 
 
 if __name__ == "__main__":
-    server.main_guard(lambda: server_tests.run(globals()))
+    server.main_guard(lambda: cases.run(globals()))

@@ -6,7 +6,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from server_tests import code_of, database, expect, rows, run, server  # noqa: E402
+from cases import code_of, database, expect, rows, run, server  # noqa: E402
 
 COM_RESET_CONNECTION = 31
 

@@ -1,0 +1,97 @@
+"""What the *_tests.py of this folder share: one server, a database, statements and what they are to give."""
+import os
+import sys
+import threading
+import time
+import traceback
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
+import server  # noqa: E402
+from server import pymysql  # noqa: E402
+
+
+def rows(connection, sql):
+    with connection.cursor() as cursor:
+        cursor.execute(sql)
+        return cursor.fetchall()
+
+
+def code_of(connection, sql):
+    """The error that a statement ends with, 0 if with none."""
+    try:
+        rows(connection, sql)
+        return 0
+    except pymysql.err.Error as problem:
+        return problem.args[0]
+
+
+def expect(what, got, wanted):
+    if got != wanted:
+        raise AssertionError(f"{what}: got {got!r}, wanted {wanted!r}")
+
+
+def database(where):
+    connection = where.connect()
+    rows(connection, "DROP DATABASE IF EXISTS d")
+    rows(connection, "CREATE DATABASE d")
+    connection.select_db("d")
+    return connection
+
+
+def metric(c, name):
+    return int(rows(c, f"SELECT value FROM information_schema.myriad_metrics WHERE name='{name}'")[0][0])
+
+
+def status(connection, name):
+    return int(rows(connection, f"SHOW GLOBAL STATUS LIKE 'Myriad_{name}'")[0][1])
+
+
+def start(connection, sql):
+    """A statement in a thread of its own."""
+    thread = threading.Thread(target=rows, args=(connection, sql))
+    thread.start()
+    time.sleep(0.4)
+    return thread
+
+
+def first_answer(ask):
+    """What `ask` gives as soon as it gives something; it is asked for two seconds."""
+    for _ in range(100):
+        answer = ask()
+        if answer:
+            break
+        time.sleep(0.02)
+    return answer
+
+
+def wait_pairs(c):
+    """The connections (waiting, waited for) of all lock waits."""
+    return rows(c, "SELECT r.TRX_MYSQL_THREAD_ID, b.TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_LOCK_WAITS w "
+                   "JOIN information_schema.MYRIAD_TRX r ON r.TRX_ID = w.REQUESTING_TRX_ID "
+                   "JOIN information_schema.MYRIAD_TRX b ON b.TRX_ID = w.BLOCKING_TRX_ID")
+
+
+def run(module):
+    """Runs the tests of a module, given by its globals, that the command line names, or all."""
+    names = sys.argv[1:]
+    tests = {name[5:]: f for name, f in module.items() if name.startswith("test_")}
+    passed = failed = 0
+    with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=5"]) as where:
+        for name, test in tests.items():
+            if names and name not in names:
+                continue
+            try:
+                test(where)
+                passed += 1
+                print(f"ok   {name}")
+            except (AssertionError, pymysql.err.Error, server.ServerError) as problem:
+                failed += 1
+                print(f"FAIL {name}: {problem}")
+                if os.environ.get("VERBOSE"):
+                    traceback.print_exc()
+                if not where.alive():
+                    print("     " + where.why())
+                    where.start()
+            sys.stdout.flush()
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed else 0

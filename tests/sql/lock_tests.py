@@ -1,0 +1,255 @@
+#!/usr/bin/python3
+"""Locks, waits, KILL and deadlocks of several clients, and what INFORMATION_SCHEMA tells of them.
+Usage: lock_tests.py [NAME...]"""
+import os
+import sys
+import threading
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cases import code_of, database, expect, first_answer, pymysql, rows, run, server, status, wait_pairs  # noqa: E402
+
+
+def test_wait_of_readers(where):
+    """Transactions that have changed nothing are found from their locks."""
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO k VALUES (1)")
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM k FOR UPDATE")
+    waiter = where.connect(database="d")
+    thread = threading.Thread(target=rows, args=(waiter, "SELECT * FROM k LOCK IN SHARE MODE"))
+    thread.start()
+    pairs = first_answer(lambda: wait_pairs(c))
+    rows(c, "COMMIT")
+    thread.join(5)
+    expect("who waits for whom", pairs, ((waiter.thread_id(), c.thread_id()),))
+
+
+def test_kill_waiting(where):
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO k VALUES (1,1)")
+    rows(c, "BEGIN")
+    rows(c, "UPDATE k SET b=2")
+    waiter = where.connect(database="d")
+    outcome = []
+
+    def wait():
+        try:
+            outcome.append(rows(waiter, "UPDATE k SET b=3"))
+        except pymysql.err.Error as problem:
+            outcome.append(problem.args[0])
+    thread = threading.Thread(target=wait)
+    thread.start()
+    waits = first_answer(lambda: rows(c, "SELECT * FROM information_schema.MYRIAD_LOCK_WAITS"))
+    expect("lock waits shown", len(waits), 1)
+    expect("locks shown", len(rows(c, "SELECT * FROM information_schema.MYRIAD_LOCKS WHERE LOCK_TABLE='d/k'")) >= 2, True)
+    expect("states", sorted(r[0] for r in rows(c, "SELECT TRX_STATE FROM information_schema.MYRIAD_TRX")), ["ACTIVE", "LOCK WAIT"])
+    expect("who waits for whom", wait_pairs(c), ((waiter.thread_id(), c.thread_id()),))
+    rows(c, f"KILL QUERY {waiter.thread_id()}")
+    thread.join(5)
+    expect("killed statement", outcome, [1317])
+    rows(c, "COMMIT")
+    expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
+
+
+def test_kill_beside_handler(where):
+    """The server forgets a KILL that comes while it looks for a routine's handler, which takes long for many warnings: the
+    statement does all that it is to do or says that it was killed."""
+    c, other = database(where), where.connect(database="d")
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO k SELECT seq, 0 FROM seq_1_to_10000")
+    handlers = "".join(f"DECLARE CONTINUE HANDLER FOR SQLSTATE '9{n:04}' BEGIN END; " for n in range(300))
+    rows(c, "CREATE FUNCTION f() RETURNS INT MODIFIES SQL DATA BEGIN DECLARE CONTINUE HANDLER FOR SQLWARNING BEGIN END; "
+            f"{handlers} UPDATE k SET b = b + 1 WHERE a <= 100; INSERT IGNORE INTO k SELECT a, b FROM k; "
+            "UPDATE k SET b = b + 1 WHERE a > 100 AND a <= 200; RETURN 1; END")
+    rows(c, "SET max_error_count = 65535")
+    begin = time.monotonic()
+    expect("not killed", rows(c, "SELECT f()"), ((1,),))
+    whole = time.monotonic() - begin
+    outcomes = set()
+    for part in range(20):
+        killer = threading.Timer(whole * (part + 0.5) / 20, rows, (other, f"KILL QUERY {c.thread_id()}"))
+        before = rows(c, "SELECT SUM(b) FROM k")[0][0]
+        killer.start()
+        code = code_of(c, "SELECT f()")
+        killer.join()
+        outcomes.add((code, int(rows(c, "SELECT SUM(b) FROM k")[0][0] - before)))
+    expect("neither killed nor whole", outcomes - {(0, 200), (1317, 0)}, set())
+    rows(c, "DROP TABLE k")
+
+
+def test_many_locks(where):
+    """Row locks are limited, and so is what is shown of them."""
+    c = database(where)
+    rows(c, "SET GLOBAL myriad_row_locks_size = 30000000")
+    rows(c, "CREATE TABLE few (a INT PRIMARY KEY)")
+    rows(c, "CREATE TABLE many (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO many SELECT seq * 16 FROM seq_1_to_160000")
+    rows(c, "BEGIN")
+    rows(c, "INSERT INTO few VALUES (1)")
+    rows(c, "SELECT COUNT(*) FROM many WHERE a <= 110000 * 16 FOR UPDATE")
+    other = where.connect(database="d")
+    shown = "SELECT COUNT(*) FROM information_schema.MYRIAD_"
+    expect("locks shown", rows(other, shown + "LOCKS"), ((100000,),))
+    expect("a warning", rows(other, "SHOW WARNINGS")[0][:2], ("Warning", 1105))
+    expect("waits shown", rows(other, shown + "LOCK_WAITS"), ((0,),))
+    expect("too many", code_of(c, "SELECT COUNT(*) FROM many FOR UPDATE"), 1206)
+    expect("rolled back whole", (rows(c, "SELECT * FROM few"), rows(other, shown + "TRX WHERE TRX_LOCKS_HELD > 0")), ((), ((0,),)))
+    for sql in ("UPDATE many SET a = a + 1 WHERE a < 1600", "DELETE FROM many WHERE a < 1600"):
+        expect(sql, code_of(c, sql), 0)
+    rows(c, "DROP TABLE many")
+    rows(c, "SET GLOBAL myriad_row_locks_size = DEFAULT")
+
+
+def test_kill_check(where):
+    """CHECK TABLE ends when it is killed, or has no more time, and says that it has not been done."""
+    c, other = database(where), where.connect(database="d")
+    rows(c, "CREATE TABLE g (id INT PRIMARY KEY, a INT, b INT, KEY (a), KEY (b))")
+    rows(c, "INSERT INTO g SELECT seq, seq, -seq FROM seq_1_to_1000000")
+    begin = time.monotonic()
+    expect("sound", rows(c, "CHECK TABLE g"), (("d.g", "check", "status", "OK"),))
+    whole = time.monotonic() - begin
+    failed = ("d.g", "check", "status", "Operation failed")
+    for part in (0.1, 0.6):        # in the structure, in the counts
+        outcome = []
+        for _ in range(10):        # one may be over sooner than the first
+            check = threading.Thread(target=lambda: outcome.append(rows(c, "CHECK TABLE g")[0]))
+            check.start()
+            time.sleep(whole * part)
+            rows(other, f"KILL QUERY {c.thread_id()}")
+            check.join()
+            if failed in outcome:
+                break
+        expect(f"killed at {part}", failed in outcome, True)
+    expect("out of time", rows(c, f"SET STATEMENT max_statement_time = {whole / 10} FOR CHECK TABLE g"), (failed,))
+    expect("once more", rows(c, "CHECK TABLE g"), (("d.g", "check", "status", "OK"),))
+
+
+def test_names_of_locked_indexes(where):
+    """MYRIAD_LOCKS and MYRIAD_LOCK_WAITS call an index as SHOW CREATE TABLE does, also after its name or number has changed."""
+    c = database(where)
+    waiter = where.connect(database="d")
+    columns = "DISTINCT LOCK_TABLE, LOCK_INDEX, LOCK_INDEX_NAME"
+    granted = f"SELECT {columns} FROM information_schema.MYRIAD_LOCKS WHERE LOCK_GRANTED='YES' ORDER BY 1, 2"
+
+    def expect_locked(select, locks, wait):
+        """The indexes that a statement locks, and the one that another connection's waits at."""
+        rows(c, "BEGIN")
+        rows(c, f"SELECT * FROM {select} FOR UPDATE")
+        found = rows(c, granted)
+        thread = threading.Thread(target=rows, args=(waiter, f"SELECT * FROM {select} FOR UPDATE"))
+        thread.start()
+        waits = first_answer(lambda: rows(c, f"SELECT {columns} FROM information_schema.MYRIAD_LOCK_WAITS"))
+        rows(c, "COMMIT")
+        thread.join(5)
+        expect(f"locks of {select}", found, locks)
+        expect(f"wait of {select}", waits, (wait,))
+
+    rows(c, "CREATE TABLE t (a INT PRIMARY KEY, b INT, c INT, KEY by_b (b), UNIQUE KEY `Schlüssel c` (c))")
+    rows(c, "INSERT INTO t VALUES (1,1,1),(2,2,2)")
+    primary = ("d/t", 0, "PRIMARY")
+    expect_locked("t WHERE a=1", (primary,), primary)
+    expect_locked("t FORCE INDEX (by_b) WHERE b=1", (primary, ("d/t", 2, "by_b")), ("d/t", 2, "by_b"))
+    expect_locked("t WHERE c=1", (primary, ("d/t", 1, "Schlüssel c")), ("d/t", 1, "Schlüssel c"))
+    rows(c, "ALTER TABLE t RENAME INDEX by_b TO of_b, ALGORITHM=INSTANT")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 2, "of_b")), ("d/t", 2, "of_b"))
+    rows(c, "ALTER TABLE t ADD KEY of_bc (b, c), DROP KEY `Schlüssel c`, ALGORITHM=INPLACE")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 1, "of_b")), ("d/t", 1, "of_b"))
+    expect_locked("t FORCE INDEX (of_bc) WHERE b=1", (primary, ("d/t", 2, "of_bc")), ("d/t", 2, "of_bc"))
+    rows(c, "ALTER TABLE t DROP KEY of_b, RENAME KEY of_bc TO of_b, ALGORITHM=COPY")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 1, "of_b")), ("d/t", 1, "of_b"))
+    rows(c, "TRUNCATE TABLE t")
+    rows(c, "INSERT INTO t VALUES (1,1,1)")
+    expect_locked("t FORCE INDEX (of_b) WHERE b=1", (primary, ("d/t", 1, "of_b")), ("d/t", 1, "of_b"))
+
+    rows(c, "CREATE TABLE h (a INT, KEY a (a))")
+    rows(c, "INSERT INTO h VALUES (1)")
+    hidden = ("d/h", 0, "GEN_CLUST_INDEX")
+    expect_locked("h IGNORE INDEX (a)", (hidden,), hidden)
+    expect_locked("h FORCE INDEX (a) WHERE a=1", (hidden, ("d/h", 1, "a")), ("d/h", 1, "a"))
+    rows(c, "CREATE TABLE u (a INT NOT NULL, UNIQUE KEY first_one (a))")
+    rows(c, "INSERT INTO u VALUES (1)")
+    expect_locked("u WHERE a=1", (("d/u", 0, "first_one"),), ("d/u", 0, "first_one"))
+
+    rows(c, "CREATE TABLE p (a INT PRIMARY KEY, b INT, KEY k (b)) PARTITION BY HASH(a) PARTITIONS 2")
+    rows(c, "INSERT INTO p VALUES (1,1),(2,2)")
+    partition = ("d/p#P#p1", 0, "PRIMARY")
+    expect_locked("p WHERE a=1", (partition,), partition)
+    for name, change in ("k", "DO 1"), ("l", "ALTER TABLE p RENAME INDEX k TO l, ALGORITHM=INSTANT"):
+        rows(c, change)
+        expect_locked(f"p PARTITION (p1) FORCE INDEX ({name}) WHERE b=1", (partition, ("d/p#P#p1", 1, name)),
+                      ("d/p#P#p1", 1, name))
+
+    # The transaction holds on to its locks when the server closes the table.
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM t WHERE a=1 FOR UPDATE")
+    rows(waiter, "FLUSH TABLES")
+    expect("of a closed table", rows(c, granted), (primary,))
+    rows(c, "COMMIT")
+    rows(c, "FLUSH TABLES")
+    rows(c, "ALTER TABLE t RENAME INDEX of_b TO by_b, ALGORITHM=INSTANT")
+    expect_locked("t FORCE INDEX (by_b) WHERE b=1", (primary, ("d/t", 1, "by_b")), ("d/t", 1, "by_b"))
+
+
+def test_commits_and_rollbacks_are_counted_apart(where):
+    """Myriad_commits has the transactions whose changes stay, Myriad_rollbacks those whose changes were undone."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO t VALUES (1)")
+
+    def counted(name, *statements):
+        before = status(c, "commits"), status(c, "rollbacks")
+        for statement in statements:
+            try:
+                rows(c, statement)
+            except pymysql.err.IntegrityError:
+                pass
+        return name, status(c, "commits") - before[0], status(c, "rollbacks") - before[1]
+
+    expect("a commit", counted("commit", "INSERT INTO t VALUES (2)"), ("commit", 1, 0))
+    expect("a rollback", counted("rollback", "BEGIN", "DELETE FROM t", "ROLLBACK"), ("rollback", 0, 1))
+    expect("a statement that fails", counted("fails", "INSERT INTO t VALUES (3),(1)"), ("fails", 0, 1))
+    expect("with nothing left", counted("empty", "BEGIN", "INSERT INTO t VALUES (3),(1)", "COMMIT"), ("empty", 0, 0))
+    expect("XA", counted("XA", "XA START 'x'", "INSERT INTO t VALUES (4)", "XA END 'x'", "XA PREPARE 'x'", "XA ROLLBACK 'x'"),
+           ("XA", 0, 1))
+
+
+def test_deadlock(where):
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO k VALUES (1,1),(2,2)")
+    one, two = where.connect(database="d"), where.connect(database="d")
+    for connection, key in ((one, 1), (two, 2)):
+        rows(connection, "BEGIN")
+        rows(connection, f"UPDATE k SET b=b+10 WHERE a={key}")
+    outcome = []
+
+    def cross():
+        try:
+            rows(one, "UPDATE k SET b=b+10 WHERE a=2")
+            outcome.append(0)
+        except pymysql.err.Error as problem:
+            outcome.append(problem.args[0])
+    thread = threading.Thread(target=cross)
+    thread.start()
+    time.sleep(0.3)
+    begin = time.monotonic()
+    try:
+        rows(two, "UPDATE k SET b=b+10 WHERE a=1")
+        second = 0
+    except pymysql.err.Error as problem:
+        second = problem.args[0]
+    thread.join(10)
+    expect("one victim", sorted(outcome + [second]), [0, 1213])
+    expect("found at once", time.monotonic() - begin < 1, True)
+    rows(one, "COMMIT")
+    rows(two, "COMMIT")
+    expect("the other one's changes", sorted(rows(c, "SELECT b FROM k")), [(11,), (12,)])
+    told = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2].count("X,REC_NOT_GAP on table d/k index PRIMARY key ")
+    expect("waits told with the index's name", told, 2)
+
+
+if __name__ == "__main__":
+    server.main_guard(lambda: run(globals()))

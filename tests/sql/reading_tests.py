@@ -1,0 +1,225 @@
+#!/usr/bin/python3
+"""What reading costs: pages asked for, read together or left alone; statistics of tables; sorting by position.
+Usage: reading_tests.py [NAME...]"""
+import json
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from cases import database, expect, rows, run, server, status  # noqa: E402
+
+
+def engine_stats(connection, sql):
+    """r_engine_stats of the first table that ANALYZE FORMAT=JSON names."""
+    def find(part):
+        if isinstance(part, dict) and "r_engine_stats" in part:
+            return part["r_engine_stats"]
+        parts = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        return next((found for found in map(find, parts) if found is not None), None)
+    found = find(json.loads(rows(connection, "ANALYZE FORMAT=JSON " + sql)[0][0]))
+    if found is None:
+        raise AssertionError(f"no r_engine_stats: {sql}")
+    return found
+
+
+def test_engine_stats(_where):
+    """ANALYZE FORMAT=JSON and the slow log tell which pages a table's part of a statement took."""
+    options = ["--loose-myriad-buffer-pool-warm-up=OFF", "--slow-query-log=1", "--slow-query-log-file=slow.log",
+               "--long-query-time=0", "--log-slow-verbosity=engine"]
+    with server.Server("MYRIAD", pool_mib=64, options=options) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE s (id INT PRIMARY KEY, pad VARCHAR(4000) NOT NULL)")
+        rows(c, "INSERT INTO s SELECT seq, REPEAT('x', 4000) FROM seq_1_to_1000")
+        warm = engine_stats(c, "SELECT pad FROM s WHERE id = 500")
+        expect("a row in memory", warm, {"pages_accessed": warm["pages_accessed"]})
+        expect("pages of one row", 1 <= warm["pages_accessed"] <= 4, True)
+        changed = engine_stats(c, "UPDATE s SET pad = 'y' WHERE id BETWEEN 1 AND 10")
+        expect("pages changed", changed["pages_updated"] >= 20, True)
+        reader = where.connect(database="d")
+        rows(reader, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+        rows(c, "UPDATE s SET pad = 'z' WHERE id = 1")
+        expect("old versions", engine_stats(reader, "SELECT pad FROM s WHERE id = 1").get("old_rows_read"), 1)
+        reader.close()
+        c.close()
+        where.restart()
+        c = where.connect(database="d")
+        rows(c, "SELECT COUNT(*) FROM s WHERE id = 1")
+        cold = engine_stats(c, "SELECT COUNT(pad) FROM s")
+        # There are 248 leaves to read; one that is asked for again while it waits counts twice.
+        read = cold["pages_read_count"] + cold.get("pages_prefetch_read_count", 0)
+        if not 200 <= read <= cold["pages_accessed"]:
+            raise AssertionError(f"pages read: {cold}")
+        expect("time for them", cold["pages_read_time_ms"] > 0, True)
+        # Its entry in the slow log is complete when the next statement begins.
+        rows(c, "SELECT 1")
+        c.close()
+        with open(os.path.join(where.datadir, "slow.log")) as log:
+            expect("slow log", re.search(r"Pages_accessed: [1-9]\d*  Pages_read: [1-9]\d* ", log.read()) is not None, True)
+
+
+def test_pages_read_together(_where):
+    """Rows of ranges, of secondary indexes' entries and of lists of keys that are not in memory are read several at a time,
+    and are the same as one by one (InnoDB's)."""
+    with server.Server("MYRIAD", pool_mib=8, options=["--loose-partition=ON"]) as where:
+        c = database(where)
+        shape = """CREATE TABLE {} (id INT PRIMARY KEY, a INT, s VARCHAR(20) COLLATE utf8mb4_general_ci, d DECIMAL(8,2), pad CHAR(250),
+            KEY a (a), KEY sd (s(5), d)) ENGINE={} {}"""
+        for table, engine, more, count in [("m", "MYRIAD", "", 20000), ("i", "InnoDB", "", 20000),
+                                           ("p", "MYRIAD", "PARTITION BY HASH(id) PARTITIONS 3", 20000), ("big", "MYRIAD", "", 40000)]:
+            rows(c, shape.format(table, engine, more))
+            rows(c, f"""INSERT INTO {table} SELECT seq, IF(seq % 13 = 0, NULL, seq * 7919 % 2000), CONCAT('K', seq * 31 % 997, IF(seq % 2, '', ' x')),
+                seq * 17 % 5000, REPEAT(CHAR(97 + seq % 26), 200) FROM seq_1_to_{count}""")
+        few, many = ",".join(str(n * 977 % 20000) for n in range(9)), ",".join(str(n * 613 % 21000) for n in range(150))
+        names = ",".join(f"'k{n * 11} X'" for n in range(60))
+        queries = [
+            "SELECT id, a, pad FROM {} WHERE id BETWEEN 5000 AND 5060 ORDER BY id",
+            "SELECT SUM(id), COUNT(pad), MAX(pad) FROM {} WHERE id BETWEEN 5000 AND 6500",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 140 ORDER BY a, id",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 140 ORDER BY a DESC, id DESC",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 500 AND a % 3 = 1 AND d > 30 ORDER BY a, id",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a >= 700 ORDER BY a, id LIMIT 7",
+            "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a IS NULL OR a IN (4, 9, 1000, 1999) ORDER BY id",
+            "SELECT id, pad FROM {} FORCE INDEX (sd) WHERE s = 'k300 X' ORDER BY id",
+            f"SELECT id, s, d, pad FROM {{}} FORCE INDEX (sd) WHERE s IN ({names}) ORDER BY id",
+            "SELECT id, pad FROM {} FORCE INDEX (sd) WHERE (s, d) IN (('k31', 17.00), ('k62 x', 34.00), ('k93', 51), (NULL, 3)) ORDER BY id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({few}) ORDER BY id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({many}) ORDER BY id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({many}) OR id BETWEEN 50 AND 90 OR id BETWEEN 19990 AND 30000 ORDER BY id DESC",
+            "SELECT x.id, y.id, y.pad FROM {0} x JOIN {0} y FORCE INDEX (a) ON y.a = x.id AND y.d < 90 WHERE x.id BETWEEN 30 AND 60 ORDER BY x.id, y.id",
+            f"SELECT id, pad FROM {{}} WHERE id IN ({few}) ORDER BY id FOR UPDATE",
+        ]
+        changes = [f"UPDATE {{}} SET d = d + 1, a = a + 3 WHERE id IN ({many})", "UPDATE {} SET pad = 'new' WHERE a BETWEEN 300 AND 320",
+                   "DELETE FROM {} WHERE a IN (5, 6, 7, 1200, 1300) OR id IN (3, 77, 19000)"]
+        together = {}
+        for round_no in range(2):
+            for sql in queries:
+                wanted = rows(c, sql.format("i"))
+                for table in "mp":
+                    rows(c, "SELECT COUNT(pad) FROM big")
+                    before = status(c, "pages_read_together")
+                    expect(sql.format(table), rows(c, sql.format(table)), wanted)
+                    together[sql, table] = status(c, "pages_read_together") - before
+                    expect(sql.format(table) + " again", rows(c, sql.format(table)), wanted)
+            for sql in changes if round_no == 0 else ():
+                for table in "imp":
+                    rows(c, "SELECT COUNT(pad) FROM big")
+                    rows(c, sql.format(table))
+        for number in (0, 1, 2, 3, 8, 11):
+            expect("more than one page at a time: " + queries[number], together[queries[number], "m"] > 1, True)
+        # A locking read goes from entry to entry, and looks at those behind in its leaf.
+        before = status(c, "pages_read_together")
+        for sql in ("UPDATE {} SET pad = 'newer' WHERE a BETWEEN 800 AND 830", "DELETE FROM {} WHERE a BETWEEN 850 AND 880",
+                    "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 900 AND 920 ORDER BY a DESC, id DESC FOR UPDATE"):
+            for table in "im":
+                rows(c, "SELECT COUNT(pad) FROM big")
+                both = rows(c, sql.format(table))
+                wanted = both if table == "i" else wanted
+            expect(sql, both, wanted)
+        expect("rows of a locking read together", status(c, "pages_read_together") - before > 20, True)
+        whole = "SELECT id, a, s, d, pad FROM {} ORDER BY id"
+        expect("all rows", rows(c, whole.format("m")), rows(c, whole.format("i")))
+        for isolation in ("READ UNCOMMITTED", "READ COMMITTED"):
+            rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+            for sql in queries:
+                rows(c, "SELECT COUNT(pad) FROM big")
+                expect(f"{isolation}: {sql}", rows(c, sql.format("m")), rows(c, sql.format("i")))
+        c.close()
+
+
+def test_rows_by_position_read_once(_where):
+    """Who collects the positions of a multi-range read's rows, to read them in their order, reads the index alone; the rows are
+    the same as one by one, at each isolation level, locked or not, whatever the index holds."""
+    with server.Server("MYRIAD") as where:
+        c, other = database(where), where.connect(database="d")
+        rows(c, """CREATE TABLE t (id INT PRIMARY KEY, a INT, s VARCHAR(20), e INT, g INT AS (e + 1) VIRTUAL, pad CHAR(200) DEFAULT 'p',
+                   KEY a (a), KEY s (s(3)), KEY g (g))""")
+        rows(c, "CREATE TABLE u LIKE t")
+        rows(c, "ALTER TABLE u DROP COLUMN g")
+        rows(c, "INSERT INTO t (id, a, s, e) SELECT seq, seq * 7919 % 5000, CONCAT('s', seq % 700), seq % 900 FROM seq_1_to_5000")
+        rows(c, "INSERT INTO u (id, a, s, e) SELECT id, a, s, e FROM t")
+        rows(c, "CREATE TABLE keys_wanted SELECT seq * 13 k FROM seq_1_to_200")
+        rows(other, "BEGIN")
+        rows(other, "UPDATE u SET a = a + 100000 WHERE a BETWEEN 400 AND 450")
+        rows(other, "DELETE FROM u WHERE a BETWEEN 500 AND 550")
+        simple, ordered = ("SET optimizer_switch='mrr=off,join_cache_bka=off', join_cache_level=2",
+                           "SET optimizer_switch='mrr=on,mrr_cost_based=off,mrr_sort_keys=on,join_cache_bka=on', join_cache_level=8")
+        queries = ["SELECT id, a, e, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 1100 AND e % 3 = 1",
+                   "SELECT id, e, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 100 AND 900 AND a % 5 = 2",
+                   "SELECT id, s, pad FROM {} FORCE INDEX (s) WHERE s BETWEEN 's10' AND 's35'",
+                   "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 600 AND 900 LOCK IN SHARE MODE",
+                   "SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 600 AND 900 FOR UPDATE SKIP LOCKED",
+                   "SELECT k, id, e, pad FROM keys_wanted JOIN {} FORCE INDEX (a) ON a = k"]
+        for isolation in ("READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ"):
+            rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {isolation}")
+            for sql in [sql.format(table) for table in "tu" for sql in queries] + ["SELECT g, pad FROM t FORCE INDEX (g) WHERE g < 300"]:
+                rows(c, simple)
+                wanted = sorted(rows(c, sql))
+                plain = engine_stats(c, sql)["pages_accessed"]
+                rows(c, ordered)
+                expect(f"{isolation}: {sql}", sorted(rows(c, sql)), wanted)
+                if isolation != "READ UNCOMMITTED" and sql == queries[0].format("u"):
+                    plan = rows(c, "EXPLAIN " + sql)[0][-1]
+                    expect("order", "Rowid-ordered scan" in plan, True)
+                    once = engine_stats(c, sql)["pages_accessed"]
+                    if once > plain * 1.1:
+                        raise AssertionError(f"{sql}: {once} pages, {plain} one by one")
+        rows(other, "ROLLBACK")
+        other.close()
+        c.close()
+
+
+def test_tails_left_alone(where):
+    """What does not concern a row's long values neither reads nor writes their pages."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, v LONGBLOB, z INT, s VARCHAR(50))")
+    rows(c, "INSERT INTO t SELECT seq, 1, REPEAT(CHAR(65 + seq % 26), 500000), 1, 's' FROM seq_1_to_40")
+
+    def work(name, sql):
+        before = status(c, name)
+        rows(c, sql)
+        return status(c, name) - before
+
+    pages = 40 * 500_000 // 16_384
+    expect("pages of all", work("buffer_pool_read_requests", "SELECT MAX(MD5(v)) FROM t") >= pages, True)
+    for sql in ("SELECT COUNT(*), SUM(a), SUM(z), MAX(s) FROM t", "SELECT z FROM t WHERE id = 7",
+                "SELECT x.s FROM t x JOIN t y ON y.id = x.id + 1 WHERE x.z = 1"):
+        requests = work("buffer_pool_read_requests", sql)
+        if requests >= pages // 4:
+            raise AssertionError(f"{sql} asked for {requests} pages")
+    logged = work("log_bytes", "UPDATE t SET a = a + 1, s = CONCAT(s, 't')")
+    if not 40 <= logged < 40 * 2_000:
+        raise AssertionError(f"the update of short columns logged {logged} bytes")
+    expect("contents", rows(c, "SELECT COUNT(DISTINCT MD5(v)), SUM(LENGTH(v)), SUM(a), MAX(s) FROM t"),
+           ((26, 20_000_000, 80, "st"),))
+    expect("log of the long ones", work("log_bytes", "UPDATE t SET v = CONCAT(v, 'x') WHERE id <= 5") > 5 * 500_000, True)
+    # Of many long values no more than those before the last one wanted.
+    columns = [f"c{i}" for i in range(20)]
+    rows(c, f"CREATE TABLE many (id INT PRIMARY KEY, {', '.join(f'{name} TEXT' for name in columns)}, n INT, KEY (n))")
+    rows(c, f"INSERT INTO many SELECT seq, {', '.join(f'REPEAT(CHAR(65 + seq), {20000 + i})' for i in range(20))}, seq FROM seq_1_to_50")
+    for columns_read, pages in ((("c0",), 1.3), (("c0", "n"), 1.3), (("c4",), 7), (("n", "c3", "c1"), 5.7), (("c19",), 25)):
+        for which in ("", " WHERE id BETWEEN 1 AND 50", " FORCE INDEX (n) WHERE n > 0"):
+            # Beside the tails: the way to the row, twice, and the index's entries.
+            sql = f"SELECT {', '.join(f'SUM(CRC32({name}))' for name in columns_read)} FROM many{which}"
+            found = work("buffer_pool_read_requests", sql) / 50
+            if not pages <= found <= pages * 1.1 + 9:
+                raise AssertionError(f"{sql}: {found} pages a row, not {pages}")
+    for i in (0, 7, 19):
+        expect(f"c{i}", rows(c, f"SELECT COUNT(*) FROM many WHERE c{i} = REPEAT(CHAR(65 + id), {20000 + i})"), ((50,),))
+        expect(f"c{i} by key", rows(c, f"SELECT MD5(c{i}) = MD5(REPEAT(CHAR(65 + 9), {20000 + i})) FROM many WHERE id = 9"), ((1,),))
+
+
+def test_sort_by_position(where):
+    """Sorting an index's entries by their rows' positions; InnoDB is no measure, it finds no virtual column's value here."""
+    c = database(where)
+    rows(c, "CREATE TABLE v (pk INT AUTO_INCREMENT PRIMARY KEY, n INT, k INT AS (n+n) VIRTUAL, KEY(k))")
+    rows(c, "INSERT INTO v (n) VALUES (0),(5),(4),(3),(7),(42),(142),(5),(0),(3)")
+    for length in (4, 1024):
+        rows(c, f"SET max_length_for_sort_data={length}")
+        expect(f"with {length} bytes to sort",
+               rows(c, "SELECT pk, k FROM v FORCE INDEX(k) WHERE k BETWEEN 8 AND 20 ORDER BY pk+1"),
+               ((2, 10), (3, 8), (5, 14), (8, 10)))
+
+
+if __name__ == "__main__":
+    server.main_guard(lambda: run(globals()))
