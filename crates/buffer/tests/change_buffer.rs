@@ -7,7 +7,7 @@ use myriad_base::random::Random;
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io};
-use rig::{create, id, open, small, Rig, DIR, SPACE};
+use rig::{create, id, init_pages, open, small, Rig, DIR, SPACE};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,11 +18,7 @@ const PAGES: u32 = 200;
 /// A pool of `frames` with pages 1 to 200, of which most have left memory.
 fn filled(seed: u64, config: &PoolConfig) -> Rig {
     let rig = create(seed, config);
-    for page in 1..=PAGES {
-        let mut mtr = Mtr::start(&rig.pool).unwrap();
-        let _ = mtr.init(id(page), PageKind::Index).unwrap();
-        mtr.commit().unwrap();
-    }
+    init_pages(&rig.pool, PAGES);
     rig.pool.checkpoint_now().unwrap();
     rig
 }

@@ -3,9 +3,7 @@
 mod rig;
 
 use myriad_base::latch::{latch_stats, LatchClass};
-use myriad_base::page::PageKind;
-use myriad_buffer::Mtr;
-use rig::{create, id, small};
+use rig::{create, id, init_pages, small};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -21,11 +19,7 @@ fn waiting_for_a_read_is_no_contention_of_the_page() {
         })
         .unwrap();
     let rig = create(1, &small(64));
-    for page in 1..=300 {
-        let mut mtr = Mtr::start(&rig.pool).unwrap();
-        mtr.init(id(page), PageKind::Index).unwrap();
-        mtr.commit().unwrap();
-    }
+    init_pages(&rig.pool, 300);
     assert!(!rig.pool.is_resident(id(1)));
     let stats = || [LatchClass::PageRead, LatchClass::IndexPage].map(latch_stats);
     // It has counted and failed to take the latch, or is about to.

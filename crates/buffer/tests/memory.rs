@@ -5,7 +5,7 @@ mod rig;
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr};
-use rig::{create, id, small};
+use rig::{create, id, init_pages, small};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -135,11 +135,7 @@ fn who_sleeps_for_a_page_is_woken_when_its_frame_is_given_to_another() {
     let rig = create(5, &small(64));
     let pool = &rig.pool;
     put(pool, memory(0), 1).unwrap();
-    for page in 1..=pool.stats().free_frames as u32 {
-        let mut mtr = Mtr::start(pool).unwrap();
-        mtr.init(id(page), PageKind::Index).unwrap();
-        mtr.commit().unwrap();
-    }
+    init_pages(pool, pool.stats().free_frames as u32);
     assert_eq!(pool.stats().free_frames, 0);
     for round in 0..20 {
         let (mut freed, mut next) = (Mtr::start(pool).unwrap(), Mtr::start(pool).unwrap());

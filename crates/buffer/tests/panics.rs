@@ -2,9 +2,8 @@
 
 mod rig;
 
-use myriad_base::page::PageKind;
-use myriad_buffer::{BufferPool, Mtr};
-use rig::{create, id, small};
+use myriad_buffer::BufferPool;
+use rig::{create, id, init_pages, small};
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{mpsc, Arc};
@@ -21,11 +20,7 @@ fn nobody_waits_for_a_page_whose_reader_panicked() {
         })
         .unwrap();
     let rig = create(1, &small(64));
-    for page in 1..=300 {
-        let mut mtr = Mtr::start(&rig.pool).unwrap();
-        mtr.init(id(page), PageKind::Index).unwrap();
-        mtr.commit().unwrap();
-    }
+    init_pages(&rig.pool, 300);
     let reads: [fn(&BufferPool, u32); 3] = [
         |pool, page| drop(pool.fix_shared(id(page))),
         |pool, page| pool.prefetch(&[id(page), id(page + 1)]),

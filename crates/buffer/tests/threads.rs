@@ -8,7 +8,7 @@ use myriad_base::random::Random;
 use myriad_base::Error;
 use myriad_buffer::{BufferPool, Mtr, PoolConfig};
 use myriad_log::LogConfig;
-use rig::{create, create_with, id, open, small};
+use rig::{create, create_with, id, init_pages, open, small};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -126,13 +126,9 @@ fn a_reduction_gives_way_to_another_size() {
     let config = PoolConfig { bytes: 4096 * 200, bytes_max: 4096 * 300, ..config() };
     let rig = create(5, &config);
     let pool = &rig.pool;
-    for page in 1..=150 {
-        let mut mtr = Mtr::start(pool).unwrap();
-        mtr.init(id(page), PageKind::Index).unwrap();
-        mtr.commit().unwrap();
-    }
+    init_pages(pool, 150);
     let wait_for = |what: &str, is_so: &dyn Fn() -> bool| {
-        let begin = std::time::Instant::now();
+        let begin = Instant::now();
         while !is_so() {
             assert!(begin.elapsed().as_secs() < 60, "{what}: {:?}", pool.stats());
             std::thread::yield_now();

@@ -47,6 +47,26 @@ struct Tables {
     left: usize,
 }
 
+impl Tables {
+    /// Takes a table's entry out, unless it is just being opened; who has it open must open it again. Gives what is true of its
+    /// statistics with another definition, too.
+    fn take_outdated(&mut self, id: u32) -> Option<CachedStats> {
+        match self.by_id.remove(&id)? {
+            Entry::Opening => {
+                self.by_id.insert(id, Entry::Opening);
+                None
+            }
+            Entry::Opened { share, stats, .. } => {
+                if let Some(share) = share.upgrade() {
+                    share.set_outdated();
+                }
+                Some(stats.for_new_definition())
+            }
+            Entry::Redefined(left) => Some(left),
+        }
+    }
+}
+
 #[derive(Default)]
 struct Shard {
     tables: Mutex<Tables>,
@@ -140,22 +160,15 @@ impl Shares {
     /// A table was redefined: who has it open must open it again. Who is opening it just now finds out by itself
     /// ([`crate::Engine::open_table`]).
     pub(crate) fn outdate(&self, id: u32) {
-        let tables = &mut self.shard(id).tables.lock().by_id;
-        let Some(Entry::Opened { share, stats, .. }) = tables.get(&id) else { return };
-        if let Some(share) = share.upgrade() {
-            share.set_outdated();
+        let mut tables = self.shard(id).tables.lock();
+        if let Some(left) = tables.take_outdated(id) {
+            tables.by_id.insert(id, Entry::Redefined(left));
         }
-        let left = stats.for_new_definition();
-        tables.insert(id, Entry::Redefined(left));
     }
 
     /// As [`Shares::outdate`], of a table that is no more.
     pub(crate) fn forget(&self, id: u32) {
-        self.outdate(id);
-        let tables = &mut self.shard(id).tables.lock().by_id;
-        if tables.get(&id).is_some_and(Entry::is_closed) {
-            tables.remove(&id);
-        }
+        let _ = self.shard(id).tables.lock().take_outdated(id);
     }
 
     /// As [`Shares::forget`], for all tables of a database that are open.

@@ -3,7 +3,7 @@
 
 use myriad_base::page::PageKind;
 use myriad_base::{Lsn, PageId, PageNo, Result, SpaceId};
-use myriad_buffer::{BufferPool, CheckFn, Level, PoolConfig, RecoverySummary, RedoTable, Reporter};
+use myriad_buffer::{BufferPool, CheckFn, Level, Mtr, PoolConfig, RecoverySummary, RedoTable, Reporter};
 use myriad_io::{Io, SimIo};
 use myriad_log::{Log, LogConfig};
 use myriad_space::SpaceRegistry;
@@ -30,6 +30,15 @@ pub struct Rig {
 
 pub fn id(page: u32) -> PageId {
     PageId::new(SPACE, PageNo(page))
+}
+
+/// Makes pages 1 to `last` index pages, each in a mini-transaction of its own.
+pub fn init_pages(pool: &BufferPool, last: u32) {
+    for page in 1..=last {
+        let mut mtr = Mtr::start(pool).unwrap();
+        let _ = mtr.init(id(page), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
 }
 
 /// Single-threaded, tiny, 4 KiB pages.

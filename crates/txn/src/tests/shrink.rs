@@ -101,17 +101,22 @@ fn one_transaction_after_the_other_keeps_the_file() {
     }
 }
 
+/// Commits a large transaction; gives another one, whose only page lies behind those of the first.
+fn large_and_late(rig: &Rig, random: &mut Random) -> Trx {
+    insert_all(rig, 0..100);
+    let mut large = rig.trx();
+    change_all(rig, &mut large, 0..90, 8, random);
+    let mut late = rig.trx();
+    rig.update(&mut late, &key(95), b"late").unwrap();
+    large.commit(Durability::Sync).unwrap();
+    late
+}
+
 #[test]
 fn a_chain_behind_the_new_end_grows_to_the_front() {
     let mut random = Random::from_seed(3);
     let rig = Rig::small();
-    insert_all(&rig, 0..100);
-    let mut large = rig.trx();
-    change_all(&rig, &mut large, 0..90, 8, &mut random);
-    // Its first page lies behind the others.
-    let mut late = rig.trx();
-    rig.update(&mut late, &key(95), b"late").unwrap();
-    large.commit(Durability::Configured).unwrap();
+    let mut late = large_and_late(&rig, &mut random);
     let (end, _) = rig.undo_pages();
     rig.shrink();
     assert_eq!(rig.undo_pages().0, end, "a page at the end is in use");
@@ -129,12 +134,7 @@ fn a_chain_behind_the_new_end_grows_to_the_front() {
 fn pages_that_a_crash_leaves_in_no_list_are_found() {
     let mut random = Random::from_seed(4);
     let mut rig = Rig::small();
-    insert_all(&rig, 0..100);
-    let mut large = rig.trx();
-    change_all(&rig, &mut large, 0..90, 8, &mut random);
-    let mut late = rig.trx();
-    rig.update(&mut late, &key(95), b"late").unwrap();
-    large.commit(Durability::Sync).unwrap();
+    let late = large_and_late(&rig, &mut random);
     rig.shrink();
     rig.sys.flush_log().unwrap();
     let (end, _) = rig.undo_pages();

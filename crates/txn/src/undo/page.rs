@@ -58,6 +58,8 @@ const SLOT_BYTES: usize = 8;
 pub const EMPTY_SLOT: [u8; SLOT_BYTES] = [0xFF; SLOT_BYTES];
 /// Pages of the directory, from page 1.
 pub const DIRECTORY_PAGES: u32 = 8;
+/// The first page behind the directory.
+pub const FIRST: u32 = 1 + DIRECTORY_PAGES;
 /// The directory's first page.
 pub const DIRECTORY: PageId = PageId::new(SpaceId::UNDO, PageNo(1));
 

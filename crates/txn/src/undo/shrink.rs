@@ -45,7 +45,7 @@ impl FreePages {
     fn all_but(used: &[u32], end: u32) -> FreePages {
         let mut pages = FreePages { words: Vec::new(), first: 0 };
         pages.words.resize(end.div_ceil(u64::BITS) as usize, 0);
-        (1 + page::DIRECTORY_PAGES..end).for_each(|no| pages.put(PageNo(no)));
+        (page::FIRST..end).for_each(|no| pages.put(PageNo(no)));
         used.iter().for_each(|&no| pages.words[no as usize / 64] &= !(1 << (no % 64)));
         pages
     }
@@ -83,12 +83,12 @@ impl Totals {
     fn of(directory: &[u8]) -> Totals {
         let end = get_u32(directory, page::DIR_HIGH_WATER);
         let free = get_u32(directory, page::DIR_FREE_COUNT);
-        Totals { end, in_use: end.saturating_sub(1 + page::DIRECTORY_PAGES + free) }
+        Totals { end, in_use: end.saturating_sub(page::FIRST + free) }
     }
 
     /// Pages that the file is to have, if it is too large.
     fn wanted(&self) -> Option<u32> {
-        let keep = 1 + page::DIRECTORY_PAGES + 2 * self.in_use + KEEP_PAGES;
+        let keep = page::FIRST + 2 * self.in_use + KEEP_PAGES;
         (self.in_use <= IN_USE_MAX && self.end > 2 * keep).then_some(keep)
     }
 }
@@ -215,7 +215,7 @@ impl UndoSpace {
         let used = self.pages_of_chains(&heads)?;
         let is_low = used.iter().all(|&no| no < keep);
         let end = if is_low { keep } else { Totals::of(mtr.page(dir)).end };
-        let Some(free) = (end - 1 - page::DIRECTORY_PAGES).checked_sub(used.len() as u32) else {
+        let Some(free) = (end - page::FIRST).checked_sub(used.len() as u32) else {
             return Err(Error::corrupt(page::DIRECTORY, "chains of undo pages share pages"));
         };
         let mut shrinking = self.shrinking.lock();
@@ -250,7 +250,7 @@ impl UndoSpace {
         for &(slot, head) in heads {
             let mut no = head;
             while no != PageNo::NONE {
-                if no.0 <= page::DIRECTORY_PAGES {
+                if no.0 < page::FIRST {
                     return Err(Error::corrupt(undo_page(no), format!("it is in the chain of undo slot {slot}")));
                 }
                 let p = self.pool.fix_shared(undo_page(no))?;

@@ -122,14 +122,14 @@ pub struct UndoSpace {
 
 /// Formats the directory of a new undo tablespace.
 pub fn create(pool: &BufferPool) -> Result<()> {
-    pool.spaces().get(SpaceId::UNDO)?.ensure_pages(1 + page::DIRECTORY_PAGES)?;
+    pool.spaces().get(SpaceId::UNDO)?.ensure_pages(page::FIRST)?;
     let mut mtr = Mtr::start(pool)?;
-    for no in 1..=page::DIRECTORY_PAGES {
+    for no in 1..page::FIRST {
         let p = mtr.init(undo_page(PageNo(no)), PageKind::UndoDirectory)?;
         if no == 1 {
             mtr.write(p, page::DIR_MAGIC, &page::MAGIC);
             mtr.write(p, page::DIR_TRX_LIMIT, &1u64.to_le_bytes());
-            mtr.write(p, page::DIR_HIGH_WATER, &(1 + page::DIRECTORY_PAGES).to_le_bytes());
+            mtr.write(p, page::DIR_HIGH_WATER, &page::FIRST.to_le_bytes());
             mtr.write(p, page::DIR_FREE_HEAD, &PageNo::NONE.0.to_le_bytes());
         }
     }
