@@ -142,6 +142,15 @@ pub trait Leaf {
     fn used_bytes(&self) -> usize {
         self.bytes().len() - page::free_bytes(self.bytes())
     }
+
+    /// Whether the removal of the slot's entry makes it worth to look for a merge ([`crate::Tree::merge_if_sparse`]): at every
+    /// sixteenth of a page below the half, and when nothing is left.
+    fn is_sparse_without(&self, slot: usize) -> bool {
+        let page_size = self.bytes().len();
+        let before = self.used_bytes();
+        let after = before - page::removed_bytes(self.bytes(), slot);
+        self.len() == 1 || after < page_size / 2 && after / (page_size / 16) != before / (page_size / 16)
+    }
 }
 
 #[cold]

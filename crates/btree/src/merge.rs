@@ -15,14 +15,19 @@ use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef};
 /// Whether a leaf will not need more room than it does, but for what is new.
 pub type Settled<'a> = &'a dyn Fn(&LeafView<'_>) -> bool;
 
-/// Whether a page is worth a look at its neighbours.
+/// Whether a page is worth a look at its neighbours, wherever they are.
 fn is_sparse(p: &[u8]) -> bool {
     page::count(p) == 0 || p.len() - page::free_bytes(p) < p.len() / 4
 }
 
+/// Whether a leaf is worth a look at those of its neighbours that are in memory.
+fn is_half_empty(p: &[u8]) -> bool {
+    p.len() - page::free_bytes(p) < p.len() / 2
+}
+
 impl Tree {
-    /// Merges the leaf that covers `key` with a neighbour if both have become nearly empty, and so on upwards. Cheap when
-    /// there is nothing to do. The caller holds no latch and no mini-transaction.
+    /// Merges the leaf that covers `key` with a neighbour if it has become half empty and both together leave some room, and so
+    /// on upwards. The caller holds no latch and no mini-transaction.
     ///
     /// # Errors
     /// The pool's.
@@ -41,13 +46,14 @@ impl Tree {
     /// Whether anything was merged.
     pub(crate) fn merge_upwards(&self, pool: &BufferPool, key: &[u8], settled: Settled<'_>) -> Result<bool> {
         let (leaf, owner) = self.leaf_and_owner(pool, key)?;
-        if leaf.id() == owner.tree.root_id() || !is_sparse(&leaf) {
+        let absent_too = is_sparse(&leaf);
+        if leaf.id() == owner.tree.root_id() || !absent_too && !is_half_empty(&leaf) {
             return Ok(false);
         }
         drop(leaf);
         let (mut any, mut level) = (false, 0);
         loop {
-            match owner.merge_at(pool, key, level, settled)? {
+            match owner.merge_at(pool, key, level, settled, absent_too)? {
                 Merge::None => return Ok(any),
                 Merge::Above => level += 1,
                 Merge::LastTwo => any = true,
@@ -59,8 +65,16 @@ impl Tree {
 }
 
 impl Owner {
-    /// Merges the page of `level` that covers `key` with a neighbour if they fit.
-    fn merge_at(&self, pool: &BufferPool, key: &[u8], level: u8, settled: Settled<'_>) -> Result<Merge> {
+    /// Merges the page of `level` that covers `key` with a neighbour if they fit; with one that is not in memory only if
+    /// `absent_too`.
+    fn merge_at(
+        &self,
+        pool: &BufferPool,
+        key: &[u8],
+        level: u8,
+        settled: Settled<'_>,
+        absent_too: bool,
+    ) -> Result<Merge> {
         let mut mtr = Mtr::start(pool)?;
         let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(key), level + 1)? else {
             return Ok(Merge::None);
@@ -77,7 +91,7 @@ impl Owner {
         }
         let covering = page::route(&Latched(mtr.page(parent)), Target::At(key));
         let Some(Pair { at, left: (left, left_id), right: (right, right_id), plan }) =
-            self.pair(&mut mtr, parent, covering, level)?
+            self.pair(&mut mtr, parent, covering, level, absent_too)?
         else {
             return Ok(Merge::None);
         };
@@ -110,11 +124,21 @@ impl Owner {
 
     /// Child number `covering` of `parent` and the neighbour that it can be merged with: the left one, which who deletes upwards
     /// has left sparse, or else the right one.
-    fn pair(&self, mtr: &mut Mtr<'_>, parent: PageRef, covering: usize, level: u8) -> Result<Option<Pair>> {
+    fn pair(
+        &self,
+        mtr: &mut Mtr<'_>,
+        parent: PageRef,
+        covering: usize,
+        level: u8,
+        absent_too: bool,
+    ) -> Result<Option<Pair>> {
         let count = page::count(mtr.page(parent));
         let mut before: Option<(PageRef, PageId)> = None;
         for at in covering.saturating_sub(1)..=count.min(covering + 1) {
             let id = self.tree.id(page::child(mtr.page(parent), at));
+            if !absent_too && at != covering && !mtr.pool().is_resident(id) {
+                continue;
+            }
             let child = mtr.fix(id)?;
             // Other indexes' pages, and those of one that was promoted since the tree's owner was looked for.
             if page::is_promoted_root(mtr.page(child)) {

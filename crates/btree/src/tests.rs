@@ -106,9 +106,8 @@ pub fn take(pool: &BufferPool, tree: Tree, key: &[u8]) -> Result<Option<Lsn>> {
         let mut mtr = Mtr::start(pool)?;
         let leaf = tree.seek_exclusive(pool, key)?;
         let Ok(slot) = leaf.find(key) else { return Ok(None) };
-        let leaf = leaf.into_mtr(&mut mtr);
-        leaf.remove(&mut mtr, slot)?;
-        let sparse = leaf.view(&mtr).used_bytes() < 1024;
+        let sparse = leaf.is_sparse_without(slot);
+        leaf.into_mtr(&mut mtr).remove(&mut mtr, slot)?;
         (sparse, mtr.commit()?)
     };
     if sparse {
@@ -278,6 +277,29 @@ fn leaves_left_nearly_empty_are_merged_in_whatever_order_they_became_so() {
         assert_eq!(report.entries, u64::from(N) / 50);
         assert!(before.leaf_pages > 200 && report.leaf_pages < 15, "order {no}: {report:?}, before {before:?}");
         assert_eq!(scan(pool, tree).len(), scan_back(pool, tree).len());
+    }
+}
+
+/// What deletes everywhere leave is not spread over half-empty pages, and pages that fit are not merged to be split again soon.
+#[test]
+fn leaves_left_a_third_full_are_merged() {
+    const N: u32 = 12_000;
+    let rig = rig(1024);
+    let pool = &rig.pool;
+    let orders: [&dyn Fn(u32) -> u32; 3] = [&|i| i, &|i| N - 1 - i, &|i| i * 7919 % N];
+    for (no, order) in (0u32..).zip(orders) {
+        let tree = Tree::create_for(pool, SPACE, IndexId(no + 5)).unwrap();
+        let key = |i: u32| [(no + 5).to_be_bytes(), i.to_be_bytes()].concat();
+        for i in 0..N {
+            put(pool, tree, &key(i), &[1; 60]).unwrap();
+        }
+        for i in (0..N).map(order).filter(|i| i % 3 != 0) {
+            take(pool, tree, &key(i)).unwrap().expect("it was there");
+        }
+        let report = check_whole(pool, tree);
+        assert_eq!(report.entries, u64::from(N) / 3);
+        let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+        assert!((50..80).contains(&fill), "order {no}: {fill} % full, {report:?}");
     }
 }
 

@@ -9,7 +9,7 @@
 use crate::buffered;
 use crate::commit_table::ANCIENT;
 use crate::gap::Edge;
-use crate::rollback::{index_of, is_sparse, is_unavailable, LeftOver};
+use crate::rollback::{index_of, is_unavailable, LeftOver};
 use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
@@ -477,7 +477,10 @@ impl TrxSystem {
                     edge.find(self, tree, index, &fence, &mut |_| {})?;
                 }
                 Ok(guards) => {
-                    let left = LeftOver { chains: [entry.overflow().map(|o| o.first), None], sparse: is_sparse(&leaf) };
+                    let left = LeftOver {
+                        chains: [entry.overflow().map(|o| o.first), None],
+                        sparse: leaf.is_sparse_without(slot),
+                    };
                     self.remove_entry(leaf, slot, key, index, &edge, guards, &mut mtr, None)?;
                     mtr.commit()?;
                     return Ok(Some(left));

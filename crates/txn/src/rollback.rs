@@ -51,11 +51,6 @@ pub(crate) struct LeftOver {
     pub sparse: bool,
 }
 
-/// Whether the leaf will be nearly empty.
-pub(crate) fn is_sparse(leaf: &impl Leaf) -> bool {
-    leaf.used_bytes() < leaf.bytes().len() / 4 || leaf.len() <= 1
-}
-
 impl TrxSystem {
     /// Undoes the records beyond the first `keep`. `progress` sees the number left after each.
     pub(crate) fn rollback_log(&self, log: &mut UndoLog, keep: u64, progress: &mut dyn FnMut(u64)) -> Result<()> {
@@ -226,7 +221,7 @@ impl TrxSystem {
                         continue;
                     }
                     Ok(guards) => {
-                        let sparse = is_sparse(&leaf);
+                        let sparse = leaf.is_sparse_without(slot);
                         self.remove_entry(leaf, slot, key, index, &edge, guards, &mut mtr, Some((log, cut)))?;
                         mtr.commit()?;
                         return Ok(Some(LeftOver { chains: [chain, older.filter(|o| chain != Some(*o))], sparse }));

@@ -2,7 +2,7 @@
 
 use crate::index::Index;
 use crate::place::Place;
-use crate::rollback::{is_sparse, LeftOver};
+use crate::rollback::LeftOver;
 use crate::system::TrxSystem;
 use crate::trx::{ApplyError, Op, OpKind, Trx};
 use crate::value::{self, Entry};
@@ -257,7 +257,7 @@ impl TrxSystem {
                         self.make_room(tree, key, value.len())?;
                         continue;
                     }
-                    left.sparse = what == Plain::Remove && is_sparse(&leaf);
+                    left.sparse = what == Plain::Remove && leaf.is_sparse_without(slot);
                     let leaf = leaf.into_mtr(&mut mtr);
                     if what == Plain::Remove {
                         leaf.remove(&mut mtr, slot)?;

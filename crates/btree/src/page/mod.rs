@@ -393,6 +393,11 @@ pub fn entry_bytes(level: u8, suffix_len: usize, value_len: usize) -> usize {
     }
 }
 
+/// Bytes that become free when the slot is removed.
+pub(crate) fn removed_bytes(p: &[u8], slot: usize) -> usize {
+    slot_entry_bytes(p, slot) + SLOT_BYTES
+}
+
 /// Bytes the slot's entry takes in the heap.
 pub(crate) fn slot_entry_bytes(p: &[u8], slot: usize) -> usize {
     let value_len = if level(p) == 0 { value_len(p, slot) } else { 4 };
