@@ -5,11 +5,13 @@ use crate::share::TableShare;
 use crate::table::{Detail, TableStats};
 use myriad_base::latch::HybridLatch;
 use myriad_base::{IndexId, PageId, Result};
-use myriad_btree::{Leaf, Looks, RangeEstimate, SeenLeaves};
+use myriad_btree::overflow::bytes_per_page;
+use myriad_btree::{Leaf, LeafShared, Looks, RangeEstimate, SeenLeaves};
 use myriad_buffer::{BufferPool, FrameNo, SeenPage};
+use myriad_txn::value::{self, Entry};
 use myriad_txn::Index;
 use parking_lot::Mutex;
-use std::ops::Bound;
+use std::ops::{Bound, Range};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -18,10 +20,11 @@ use std::time::Duration;
 #[derive(Default)]
 pub(crate) struct CachedStats {
     kept: KeptRows,
-    /// When the sizes of the secondary indexes were taken, in microseconds of the engine's clock, plus 1; 0 = never. Who
-    /// reads an older size beside a newer time does no harm.
+    /// When these sizes were taken, in microseconds of the engine's clock, plus 1; 0 = never. Who reads an older size beside
+    /// a newer time does no harm.
     sized_us: AtomicU64,
     index_bytes: AtomicU64,
+    overflow_bytes: AtomicU64,
     /// Rows of a thousand leaves when leaves spread over the table were last in memory, or read; 0 = never. Not renewed
     /// with the others, as it is better than what the ends tell.
     rows_per_1000_leaves: AtomicU64,
@@ -163,8 +166,10 @@ impl CachedStats {
 
 /// Tables up to this many leaves are looked at again when one of these has changed.
 const SMALL_LEAVES: usize = 4;
-/// How long a larger one's rows, and the sizes of all tables' secondary indexes, are kept.
+/// How long a larger one's rows, and the sizes of all tables' secondary indexes and overflow pages, are kept.
 const KEPT: Duration = Duration::from_millis(500);
+/// Leaves that tell what overflow pages the rows have.
+const OVERFLOW_LEAVES: usize = 8;
 /// How its rows are looked at now and then.
 const NOW_AND_THEN: Looks = Looks { pages: 8, read: false };
 /// Of a table of more leaves than this they are read if nothing is known of it yet: less than a wrong plan would.
@@ -220,27 +225,45 @@ pub(crate) fn table_stats(engine: &Engine, share: &TableShare, detail: Detail) -
     };
     (stats.rows, stats.data_bytes, stats.mean_row_bytes) = (rows.rows, rows.data_bytes, rows.mean_row_bytes);
     if detail >= Detail::Sizes {
-        stats.index_bytes = index_bytes(engine, share, now_us, is_close)?;
+        let known = &share.stats;
+        let sized_us = known.sized_us.load(Ordering::Relaxed).checked_sub(1);
+        if is_close || !sized_us.is_some_and(|sized_us| is_fresh(sized_us, now_us)) {
+            known.index_bytes.store(index_bytes(engine, share)?, Ordering::Relaxed);
+            // Of a leaf that cannot be read, its readers hear.
+            let overflow_bytes = overflow_bytes(engine, &share.indexes[0], rows.rows).unwrap_or(0);
+            known.overflow_bytes.store(overflow_bytes, Ordering::Relaxed);
+            known.sized_us.store(now_us + 1, Ordering::Relaxed);
+        }
+        stats.index_bytes = known.index_bytes.load(Ordering::Relaxed);
+        let overflow_bytes = known.overflow_bytes.load(Ordering::Relaxed);
+        stats.data_bytes += overflow_bytes;
+        stats.mean_row_bytes += overflow_bytes / stats.rows.max(1);
     }
     Ok(stats)
 }
 
-/// Bytes of the secondary indexes, known for a while.
-fn index_bytes(engine: &Engine, share: &TableShare, now_us: u64, is_close: bool) -> Result<u64> {
-    let known = &share.stats;
-    let sized_us = known.sized_us.load(Ordering::Relaxed).checked_sub(1);
-    if !is_close && sized_us.is_some_and(|sized_us| is_fresh(sized_us, now_us)) {
-        return Ok(known.index_bytes.load(Ordering::Relaxed));
-    }
+/// Bytes of the secondary indexes.
+fn index_bytes(engine: &Engine, share: &TableShare) -> Result<u64> {
     let mut leaves = 0;
     for index in &share.indexes[1..] {
         let (lo, hi) = bounds(index.id);
         leaves += index.tree.estimate_range(engine.pool(), &lo, &hi)?.leaf_pages.max(1);
     }
-    let bytes = leaves * engine.pool().page_size() as u64;
-    known.index_bytes.store(bytes, Ordering::Relaxed);
-    known.sized_us.store(now_us + 1, Ordering::Relaxed);
-    Ok(bytes)
+    Ok(leaves * engine.pool().page_size() as u64)
+}
+
+/// Bytes of the overflow pages of a table's rows, if they are as long everywhere as on leaves spread over the table.
+fn overflow_bytes(engine: &Engine, clustered: &Index, rows: u64) -> Result<u64> {
+    let page_size = engine.pool().page_size();
+    let (lo, hi) = bounds(clustered.id);
+    let (mut entries, mut pages) = (0, 0);
+    for start in clustered.tree.sample_leaves(engine.pool(), &lo, &hi, OVERFLOW_LEAVES)? {
+        let (leaf, slots) = sampled_leaf(engine, clustered, &start)?;
+        entries += slots.len() as u64;
+        let chains = slots.filter_map(|slot| Entry::try_parse(leaf.value(slot))?.overflow());
+        pages += chains.map(|chain| chain.chain_len().div_ceil(bytes_per_page(page_size)) as u64).sum::<u64>();
+    }
+    Ok((u128::from(rows) * u128::from(pages) / u128::from(entries.max(1))) as u64 * page_size as u64)
 }
 
 fn fresh_rows(engine: &Engine, share: &TableShare, now_us: u64, looks: Looks) -> Result<Rows> {
@@ -276,8 +299,15 @@ fn fresh_rows(engine: &Engine, share: &TableShare, now_us: u64, looks: Looks) ->
     Ok(fresh)
 }
 
-/// Bit of an entry's first byte: delete-marked (see `myriad_txn`).
-const DELETE_MARK: u8 = 1;
+/// The leaf that begins with `start` or so, and which of its slots are the index's.
+fn sampled_leaf<'p>(engine: &'p Engine, index: &Index, start: &[u8]) -> Result<(LeafShared<'p>, Range<usize>)> {
+    let (lo, hi) = bounds(index.id);
+    let start = start.max(&lo[..]);
+    let leaf = index.tree.seek(engine.pool(), start)?;
+    let from = leaf.find(start).unwrap_or_else(|slot| slot);
+    let to = leaf.find(&hi).unwrap_or_else(|slot| slot);
+    Ok((leaf, from..to.max(from)))
+}
 
 /// Live entries of up to `pages` leaves spread over an index, in key order.
 pub(crate) fn sample(
@@ -293,12 +323,9 @@ pub(crate) fn sample(
         keys.clear();
         ends.clear();
         {
-            let start = if start.as_slice() < lo.as_slice() { &lo[..] } else { &start };
-            let leaf = index.tree.seek(engine.pool(), start)?;
-            let from = leaf.find(start).unwrap_or_else(|slot| slot);
-            let to = leaf.find(&hi).unwrap_or_else(|slot| slot);
-            for slot in from..to {
-                if leaf.value(slot).first().is_some_and(|flags| flags & DELETE_MARK == 0) {
+            let (leaf, slots) = sampled_leaf(engine, index, &start)?;
+            for slot in slots {
+                if leaf.value(slot).first().is_some_and(|flags| flags & value::DELETED == 0) {
                     leaf.key_parts(slot).append_to(&mut keys);
                     ends.push(keys.len());
                 }

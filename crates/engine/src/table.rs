@@ -21,13 +21,13 @@ pub struct Table {
 pub struct TableStats {
     /// Estimated rows; 0 only if there is none.
     pub rows: u64,
-    /// Bytes of the clustered index.
+    /// Bytes of the clustered index; with [`Detail::Sizes`] of its overflow pages, too.
     pub data_bytes: u64,
     /// Bytes of the other indexes.
     pub index_bytes: u64,
     /// Bytes free inside its tablespace; 0 = not known.
     pub free_bytes: u64,
-    /// Mean bytes of a row.
+    /// Mean bytes of a row, of which the same holds.
     pub mean_row_bytes: u64,
     /// Seconds since 1970; 0 unknown.
     pub create_time_s: u64,

@@ -25,3 +25,10 @@ EXPLAIN SELECT * FROM e FORCE INDEX (d) WHERE k < 5;
 EXPLAIN SELECT * FROM e FORCE INDEX (d) WHERE k > 5;
 EXPLAIN SELECT * FROM e FORCE INDEX (d) WHERE k > 4 AND k <= 5;
 EXPLAIN SELECT * FROM e FORCE INDEX (d) WHERE k >= 4 AND k < 5;
+-- Long values count as the rows do.
+CREATE TABLE documents (id INT PRIMARY KEY, d MEDIUMBLOB);
+INSERT INTO documents SELECT seq, REPEAT('d', 200000) FROM seq_1_to_20;
+-- ignore
+ANALYZE TABLE documents;
+SELECT data_length BETWEEN 3900000 AND 6000000, avg_row_length BETWEEN 195000 AND 300000 FROM information_schema.tables
+WHERE table_schema = DATABASE() AND table_name = 'documents';

@@ -41,6 +41,24 @@ fn the_first_rows_do_not_speak_for_the_others() {
     assert!((35_000..45_000).contains(&known.rows), "{known:?}");
 }
 
+/// A plan is told of the rows' own pages alone.
+#[test]
+fn sizes_have_overflow_pages() {
+    let engine = open_sim(&SimIo::new(16), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    for i in 0..50u32 {
+        session.insert(&table, &i.to_be_bytes(), &vec![1; if i % 5 == 0 { 100_000 } else { 10 }]).unwrap();
+    }
+    session.commit().unwrap();
+    let sizes = table.info().unwrap();
+    assert!((1_000_000..1_300_000).contains(&sizes.data_bytes), "{sizes:?}");
+    assert!((20_000..26_000).contains(&sizes.mean_row_bytes), "{sizes:?}");
+    let rows = table.info_of(Detail::Rows).unwrap();
+    assert!(rows.data_bytes < 50_000 && rows.mean_row_bytes < 1_000, "{rows:?}");
+}
+
 /// Rows as the table tells them, and that it tells them again without a look at any page.
 fn told_rows(table: &Table) -> u64 {
     let stats = table.info().unwrap();
