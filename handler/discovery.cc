@@ -19,7 +19,7 @@ void append_text(void *arg, const char *text, size_t length) { static_cast<std::
 bool in_drop_database(THD *thd) { return thd && thd_sql_command(thd) == SQLCOM_DROP_DB; }
 
 int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
-  if (thd && myriad_refuse_while_dropped(thd, share->db.str)) return HA_ERR_GENERIC;
+  if (thd && myriad_refuse_while_dropped(thd, share)) return HA_ERR_GENERIC;
   std::string image;
   std::string name = myriad_name(share->normalized_path.str);
   myriad_status status = myriad_get_frm(myriad_core, name.c_str(), append_text, &image);

@@ -121,21 +121,37 @@ void remove_leftovers(const char *path) {
   my_dirend(files);
 }
 
+/* The lock by which this thread keeps the database of the definition that it has just found. */
+struct Keeping {
+  const TABLE_SHARE *share = nullptr;
+  MDL_ticket *lock = nullptr;
+  MDL_savepoint newest; /* with this lock */
+};
+thread_local Keeping keeping;
+
+bool is_same(const MDL_savepoint &a, const MDL_savepoint &b) { return !memcmp(&a, &b, sizeof a); }
+
 }  // namespace
 
 /* DROP DATABASE takes those tables out of the server's cache that are there when it begins, and may then wait for
    others: no table may come in meanwhile. Its lock on the database keeps others from opening, which hold theirs until
-   the statement ends. They do not wait here: whoever opens the same table next would spin in the server until they are
-   done. */
-bool myriad_refuse_while_dropped(THD *thd, const char *db) {
+   the definition is in the cache. They do not wait here: whoever opens the same table next would spin in the server
+   until they are done. */
+bool myriad_refuse_while_dropped(THD *thd, const TABLE_SHARE *share) {
   constexpr int tries = 50;
+  const char *db = share->db.str;
+  keeping = Keeping();
   if (thd_sql_command(thd) == SQLCOM_DROP_DB) return false;
   for (int i = 0; i < tries; i++) {
+    const MDL_savepoint before = thd->mdl_context.mdl_savepoint();
     MDL_request request;
     MDL_REQUEST_INIT(&request, MDL_key::SCHEMA, db, "", MDL_INTENTION_EXCLUSIVE, MDL_STATEMENT);
     if (thd->mdl_context.try_acquire_lock(&request)) return true;
     if (request.ticket) {
       dropping.remove(db);
+      const MDL_savepoint after = thd->mdl_context.mdl_savepoint();
+      /* Else it is an older lock, at which some savepoint may end. */
+      if (!is_same(before, after)) keeping = Keeping{share, request.ticket, after};
       return false;
     }
     if (dropping.has(db)) {
@@ -146,6 +162,17 @@ bool myriad_refuse_while_dropped(THD *thd, const char *db) {
     my_sleep(1000);
   }
   return false;
+}
+
+/* Until the end of its statement is too long: CREATE DATABASE IF NOT EXISTS would wait for a query. */
+void myriad_allow_drop(THD *thd, const TABLE_SHARE *share) {
+  const Keeping kept = keeping;
+  keeping = Keeping();
+  if (!kept.lock || kept.share != share || !is_same(kept.newest, thd->mdl_context.mdl_savepoint())) return;
+  /* Of an earlier statement: another lock may be where that was. */
+  if (kept.lock->get_key()->mdl_namespace() != MDL_key::SCHEMA) return;
+  thd->mdl_context.set_lock_duration(kept.lock, MDL_EXPLICIT);
+  thd->mdl_context.release_lock(kept.lock);
 }
 
 bool myriad_refuse_if_dropped(THD *thd, const char *db) {

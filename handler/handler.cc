@@ -1,5 +1,6 @@
 /* Opening, scans and look-ups: the reading half of the handler. */
 #include "ha_myriad.h"
+#include "drop_database.h"
 #include "variables.h"
 #include "work.h"
 
@@ -58,6 +59,7 @@ uint ha_myriad::max_supported_key_part_length() const {
  */
 
 int ha_myriad::open(const char *name, int, uint) {
+  if (THD *thd = ha_thd()) myriad_allow_drop(thd, table_share);
   m_name = myriad_name(name);
   myriad_status status = myriad_table_open(myriad_core, m_name.c_str(), &m_table);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());

@@ -720,6 +720,22 @@ def test_drop_database(where):
     expect("new table of an old name", rows(user, "SELECT * FROM tmpl.t3"), ())
 
 
+def test_query_keeps_no_database(where):
+    """One that was the first to open its table."""
+    c = template(where, tables=6)
+    user = where.connect(database="tmpl")
+    rows(c, "SET lock_wait_timeout=1")
+    for query in ("SELECT SLEEP(3), COUNT(*) FROM t1", "INSERT INTO t2 (k) SELECT SLEEP(3)"):
+        rows(c, "FLUSH TABLES")
+        running = cases.start(user, query)
+        expect("CREATE DATABASE", code_of(c, "CREATE DATABASE IF NOT EXISTS tmpl"), 0)
+        expect("ALTER DATABASE", code_of(c, "ALTER DATABASE tmpl CHARACTER SET utf8mb4"), 0)
+        expect("the query runs", running.is_alive(), True)
+        expect("DROP DATABASE", code_of(c, "DROP DATABASE tmpl"), 1205)
+        running.join()
+    expect("and keeps its table", rows(c, "SELECT COUNT(*) FROM tmpl.t2"), ((1,),))
+
+
 def test_drop_database_fails(_where):
     """The catalog's log cannot be written: the statement fails and the database stays, with its tables."""
     with Killer() as killer, server.Server("MYRIAD", binlog=True) as where:
