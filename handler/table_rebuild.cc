@@ -32,7 +32,9 @@ int TableRebuild::convert() {
     if (move.to->real_maybe_null()) {
       is_null ? move.to->set_null() : move.to->set_notnull();
     } else if (is_null) {
-      my_error(WARN_DATA_TRUNCATED, MYF(0), move.to->field_name.str, ulong(rows_seen() + 1));
+      const ulong row = ulong(rows_seen() + 1);
+      m_altered->in_use->get_stmt_da()->set_current_row_for_warning(long(row));
+      my_error(WARN_DATA_TRUNCATED, MYF(0), move.to->field_name.str, row);
       return HA_ERR_GENERIC;
     }
     /* The image is the same, but for a VARCHAR that may be longer. */
