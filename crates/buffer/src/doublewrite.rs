@@ -17,7 +17,7 @@ use myriad_base::codec::{get_u32, put_u32};
 use myriad_base::page::{self, page_lsn};
 use myriad_base::{crc32c, Error, Lsn, PageId, Result};
 use myriad_io::{AlignedBuf, Create, File, Io, OpenMode, SyncMark, Syncs};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,7 +99,7 @@ impl Doublewrite {
         doublewrite.check_header(uuid)?;
         doublewrite.state.lock().room =
             doublewrite.file.len()?.saturating_sub(page_size as u64) / doublewrite.area_bytes();
-        doublewrite.set_aside(0);
+        drop(doublewrite.set_aside(0));
         Ok(doublewrite)
     }
 
@@ -144,24 +144,25 @@ impl Doublewrite {
         (BATCH_PAGES * self.page_size) as u64
     }
 
-    /// Sets the room of an area and of the one behind it aside, if it is missing and the disk has it: else writing the area
-    /// tells.
-    fn set_aside(&self, area: u64) {
+    /// Sets the room of an area and of the one behind it aside, if it is missing and the disk has it. If the area's own is missing
+    /// still, nobody else makes the file longer while the result lives: writing the area does, or tells.
+    fn set_aside(&self, area: u64) -> Option<MutexGuard<'_, ()>> {
         let (room, wanted) = (|| self.state.lock().room, area + 2);
         if room() >= wanted {
-            return;
+            return None;
         }
         // One at a time: a file system without `fallocate` gets zeros from the file's end on, which must not reach an area that
         // another has filled meanwhile.
-        let _one = self.growing.lock();
-        let room = room();
-        if room >= wanted {
-            return;
+        let one = self.growing.lock();
+        let mut room = room();
+        if room < wanted {
+            let allocate = |areas: u64| self.file.allocate(self.area_offset(room), areas * self.area_bytes()).is_ok();
+            if let Some(areas) = (1..=wanted - room).rev().find(|&areas| allocate(areas)) {
+                room += areas;
+                self.state.lock().room = room;
+            }
         }
-        let allocate = |areas: u64| self.file.allocate(self.area_offset(room), areas * self.area_bytes()).is_ok();
-        if let Some(areas) = (1..=wanted - room).rev().find(|&areas| allocate(areas)) {
-            self.state.lock().room = room + areas;
-        }
+        (room <= area).then_some(one)
     }
 
     /// Looks for copies newer than `checkpoint` and no newer than the log's `end`. Before the first batch. Returns how
@@ -239,9 +240,11 @@ impl Doublewrite {
                 state.next - 1
             })
         };
-        self.set_aside(area);
         let mark = self.syncs.mark();
-        let written = self.file.write_at(pages, self.area_offset(area));
+        let written = {
+            let _alone = self.set_aside(area);
+            self.file.write_at(pages, self.area_offset(area))
+        };
         let done = written.and_then(|()| self.syncs.sync(&*self.file, mark));
         if let Err(error) = done {
             self.state.lock().free.insert(area);
@@ -322,13 +325,27 @@ mod tests {
         }
     }
 
-    /// A file where there is no `fallocate`: zeros are written from its end on. The first to write them is slow.
+    /// A file where there is no `fallocate`: zeros are written from its end on. The first to write them is slow, and so is, on a
+    /// full disk, the first to write anything else from there on: then there is room again.
     struct Zeroed {
         inner: Arc<dyn File>,
         slow: AtomicBool,
+        full: AtomicBool,
+        /// There was no room for zeros.
+        refused: AtomicBool,
         begun: AtomicBool,
         /// Another one's write has ended.
         other: AtomicBool,
+    }
+
+    impl Zeroed {
+        fn of(doublewrite: &mut Doublewrite, full: bool) -> Arc<Zeroed> {
+            let [refused, begun, other] = [false; 3].map(AtomicBool::new);
+            let (slow, full) = (AtomicBool::new(true), AtomicBool::new(full));
+            let file = Arc::new(Zeroed { inner: Arc::clone(&doublewrite.file), slow, full, refused, begun, other });
+            doublewrite.file = Arc::clone(&file) as Arc<dyn File>;
+            file
+        }
     }
 
     fn wait_for(done: &AtomicBool, at_most: Duration) {
@@ -343,6 +360,13 @@ mod tests {
             self.inner.read_at(buf, off)
         }
         fn write_at(&self, buf: &[u8], off: u64) -> Result<()> {
+            if off >= self.len()? && self.full.swap(false, Ordering::AcqRel) {
+                self.refused.store(true, Ordering::Release);
+                wait_for(&self.begun, Duration::from_millis(300));
+                self.inner.write_at(buf, off)?;
+                self.other.store(true, Ordering::Release);
+                return Ok(());
+            }
             self.inner.write_at(buf, off)
         }
         fn sync(&self) -> Result<()> {
@@ -355,6 +379,9 @@ mod tests {
             self.inner.set_len(len)
         }
         fn allocate(&self, off: u64, len: u64) -> Result<()> {
+            if self.full.load(Ordering::Acquire) {
+                return Err(Error::DiskFull { path: self.path().display().to_string() });
+            }
             let mut at = self.len()?;
             if self.slow.swap(false, Ordering::AcqRel) {
                 self.begun.store(true, Ordering::Release);
@@ -362,7 +389,7 @@ mod tests {
             }
             let zeros = AlignedBuf::new(PAGE_BYTES);
             while at < off + len {
-                self.write_at(&zeros, at)?;
+                self.inner.write_at(&zeros, at)?;
                 at += zeros.len() as u64;
             }
             Ok(())
@@ -375,24 +402,46 @@ mod tests {
         }
     }
 
+    fn write(doublewrite: &Doublewrite, area: u64) {
+        assert_eq!(doublewrite.write(&sealed(area as u32, 10)).unwrap(), area);
+    }
+
+    fn expect_copy(doublewrite: &Doublewrite, area: u64) {
+        let mut copy = AlignedBuf::new(PAGE_BYTES);
+        doublewrite.file.read_at(&mut copy, doublewrite.area_offset(area)).unwrap();
+        assert_eq!(copy[..], sealed(area as u32, 10)[..]);
+    }
+
     #[test]
     fn a_copy_stays_while_another_batch_makes_the_file_longer() {
         let io = SimIo::new(1);
         io.create_dir(Path::new("/data/#myriad")).unwrap();
         let mut doublewrite = open(&io);
-        let (slow, begun, other) = (AtomicBool::new(true), AtomicBool::new(false), AtomicBool::new(false));
-        let file = Arc::new(Zeroed { inner: Arc::clone(&doublewrite.file), slow, begun, other });
-        doublewrite.file = Arc::clone(&file) as Arc<dyn File>;
-        let write = |area: u64| assert_eq!(doublewrite.write(&sealed(area as u32, 10)).unwrap(), area);
-        write(0);
+        let file = Zeroed::of(&mut doublewrite, false);
+        write(&doublewrite, 0);
         std::thread::scope(|scope| {
-            scope.spawn(|| write(1));
+            scope.spawn(|| write(&doublewrite, 1));
             wait_for(&file.begun, Duration::from_secs(10));
-            write(2);
+            write(&doublewrite, 2);
             file.other.store(true, Ordering::Release);
         });
-        let mut copy = AlignedBuf::new(PAGE_BYTES);
-        file.read_at(&mut copy, doublewrite.area_offset(2)).unwrap();
-        assert_eq!(copy[..], sealed(2, 10)[..]);
+        expect_copy(&doublewrite, 2);
+    }
+
+    #[test]
+    fn a_copy_that_found_no_room_set_aside_stays_while_another_batch_makes_the_file_longer() {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let mut doublewrite = open(&io);
+        let file = Zeroed::of(&mut doublewrite, true);
+        write(&doublewrite, 0);
+        write(&doublewrite, 1);
+        std::thread::scope(|scope| {
+            scope.spawn(|| write(&doublewrite, 2));
+            wait_for(&file.refused, Duration::from_secs(10));
+            write(&doublewrite, 3);
+        });
+        expect_copy(&doublewrite, 2);
+        expect_copy(&doublewrite, 3);
     }
 }
