@@ -191,7 +191,11 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<()> {
 pub(crate) fn sync_dir(dir: &Path) -> Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let fd = uninterrupted(|| fs::open(dir, flags, Mode::empty())).map_err(|e| error("open", dir, e))?;
-    uninterrupted(|| fs::fsync(&fd)).map_err(|e| error("fsync", dir, e))
+    match uninterrupted(|| fs::fsync(&fd)) {
+        // Some file systems, such as folders shared with a virtual machine, cannot: names are as durable as they make them.
+        Err(Errno::INVAL) => Ok(()),
+        other => other.map_err(|e| error("fsync", dir, e)),
+    }
 }
 
 pub(crate) fn exists(path: &Path) -> Result<bool> {

@@ -86,6 +86,14 @@ fn names() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_synced_is_as_durable_as_its_file_system_makes_it() {
+    for_each(|io, dir| {
+        assert_eq!(io.sync_dir(Path::new("/proc/self")), Ok(()));
+        assert!(matches!(io.sync_dir(&dir.join("none")), Err(Error::Io { op: "open", errno: 2, .. })));
+    });
+}
+
+#[test]
 fn batches_larger_than_a_ring_each_request_with_its_own_result() {
     for_each(|io, dir| {
         let f = io.open(&dir.join("f"), OpenMode::NEW).unwrap();
