@@ -143,6 +143,16 @@ pub(crate) fn log_path(dir: &Path) -> PathBuf {
     dir.join("#myriad").join("redo.log")
 }
 
+/// Makes the file `len` bytes long. If the device has less, none of it stays taken: most file systems leave what they found to the
+/// file, and who sees to the full disk would not look for it in a start that was refused.
+pub(crate) fn set_aside(file: &dyn File, len: u64) -> Result<()> {
+    let before = file.len()?;
+    file.allocate(0, len).inspect_err(|_| {
+        // The first error is the one to tell.
+        let _ = file.set_len(before);
+    })
+}
+
 impl Log {
     /// Creates the log of a new data directory `dir` (its folder `#myriad/` must exist); file and name are durable when
     /// this returns. A log that is there already is overwritten.
@@ -154,7 +164,7 @@ impl Log {
         let file = io.open(&path, OpenMode { create: Create::IfMissing, direct: false, write: true })?;
         file.set_len(0)?;
         let capacity = config.capacity();
-        file.allocate(0, RING_START + capacity)?;
+        set_aside(&*file, RING_START + capacity)?;
         zero(&*file, RING_START, capacity.min(ZEROED_BYTES))?;
         let generations = vec![Generation { first_lsn: FIRST_LSN, number: 1 }];
         let header = Header {
@@ -270,7 +280,7 @@ impl Log {
         self.begin_generation(&mut next, end.0)?;
         let wanted = RING_START + next.capacity;
         if self.file.len()? < wanted {
-            self.file.allocate(0, wanted)?;
+            set_aside(&*self.file, wanted)?;
             // The header that tells this size must not be on the device before it.
             self.file_syncs.sync(&*self.file, SyncMark::START)?;
         }

@@ -2,7 +2,7 @@
 
 use super::*;
 use myriad_base::Error;
-use myriad_io::{CallKind, Fault};
+use myriad_io::{CallKind, Fault, OpenMode};
 
 const SIZE: u64 = 256 << 10;
 
@@ -156,6 +156,24 @@ fn every_failing_call_of_creation_is_reported() {
         Log::create(&dyn_io(&io), Path::new("/d"), c, UUID).unwrap();
         open(&io, c);
     }
+}
+
+#[test]
+fn a_log_that_the_disk_has_no_room_for_takes_none() {
+    let (small, large) = (config(SIZE, 64 << 10), config(4 * SIZE, 64 << 10));
+    let len = |io: &SimIo| dyn_io(io).open(Path::new(PATH), OpenMode::READ).unwrap().len().unwrap();
+    let io = SimIo::new(1);
+    io.create_dir(Path::new("/d/#myriad")).unwrap();
+    io.forget_fallocate();
+    io.set_capacity(Some(3 * SIZE));
+    assert!(matches!(Log::create(&dyn_io(&io), Path::new("/d"), large, UUID), Err(Error::DiskFull { .. })));
+    assert_eq!(len(&io), 0);
+    Log::create(&dyn_io(&io), Path::new("/d"), small, UUID).unwrap();
+    let (before, log) = (len(&io), Log::open(&dyn_io(&io), Path::new("/d"), large).unwrap());
+    assert!(matches!(log.resume_at(log.last_checkpoint().0), Err(Error::DiskFull { .. })));
+    assert_eq!(len(&io), before);
+    drop(log);
+    open(&io, small);
 }
 
 /// Frames of one size fill the ring lap after lap, so that right at the log's end an older lap's whole frame begins.
