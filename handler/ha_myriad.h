@@ -34,9 +34,7 @@ public:
   ulong index_flags(uint index, uint part, bool all_parts) const override;
   const char *index_type(uint index) override;
   uint max_supported_keys() const override { return MAX_KEY; }
-  uint max_supported_key_length() const override {
-    return m_page_size >= 16384 ? 3500 : uint(m_page_size * 3500 / 16384);
-  }
+  uint max_supported_key_length() const override;
   uint max_supported_key_part_length() const override;
   uint max_supported_record_length() const override { return HA_MAX_REC_LENGTH; }
   uint lock_count() const override { return 0; }

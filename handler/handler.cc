@@ -51,9 +51,11 @@ const char *ha_myriad::index_type(uint index) {
 }
 
 /* InnoDB's limits, which people's schemas are made for: 3072 bytes at 16 KiB pages and above, less on smaller ones. */
-uint ha_myriad::max_supported_key_part_length() const {
+uint ha_myriad::max_supported_key_length() const {
   return m_page_size >= 16384 ? 3072 : m_page_size >= 8192 ? 1536 : 768;
 }
+
+uint ha_myriad::max_supported_key_part_length() const { return max_supported_key_length(); }
 
 /* ---- life cycle ---------------------------------------------------------------------------------------------------
  */

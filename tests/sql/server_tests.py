@@ -543,10 +543,10 @@ def test_small_pages(_):
     with server.Server("MYRIAD", options=["--loose-myriad-page-size=4096"], pool_mib=16) as small:
         c = database(small)
         table = "CREATE TABLE k{0} (id INT PRIMARY KEY, a VARBINARY({0}) NOT NULL, b VARBINARY({0}) NOT NULL, KEY ab (a, b))"
-        rows(c, table.format(400))
-        rows(c, "INSERT INTO k400 VALUES (1, REPEAT('x', 400), REPEAT('y', 400))")
-        expect("by the key", rows(c, "SELECT id FROM k400 FORCE INDEX (ab) WHERE a > ''"), ((1,),))
-        expect("too long a key", code_of(c, table.format(700)), 1071)
+        rows(c, table.format(384))
+        rows(c, "INSERT INTO k384 VALUES (1, REPEAT('x', 384), REPEAT('y', 384))")
+        expect("by the key", rows(c, "SELECT id FROM k384 FORCE INDEX (ab) WHERE a > ''"), ((1,),))
+        expect("too long a key", code_of(c, table.format(385)), 1071)
         c.close()
 
 

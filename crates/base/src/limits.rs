@@ -15,9 +15,18 @@ pub const CHECKPOINT_BYTES_MAX: usize = 1024;
 /// Of these, the bytes in front that are the buffer pool's.
 pub const CHECKPOINT_FRONT_BYTES: usize = 9;
 
+/// Most bytes that the columns of a key declared by a user have together, on pages of `page_size` bytes: InnoDB's limits.
+pub const fn key_columns_bytes_max(page_size: usize) -> usize {
+    if page_size >= 16 << 10 {
+        3072
+    } else {
+        page_size * 3 / 16
+    }
+}
+
 /// Longest key in bytes, index id included, on pages of `page_size` bytes: two fences and two entries must fit a page.
 ///
-/// 3,584 bytes at 16 KiB: InnoDB's 3,072 for the columns, and room for the primary key's that follow them.
+/// 3,584 bytes at 16 KiB: [`key_columns_bytes_max`], and room for the primary key's that follow them.
 pub const fn key_bytes_max(page_size: usize) -> usize {
     if page_size >= 32 << 10 {
         7 << 10

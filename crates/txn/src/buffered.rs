@@ -18,7 +18,7 @@ use crate::system::TrxSystem;
 use crate::value::{self, Entry, Header};
 use myriad_base::codec::{push_u48, Reader};
 use myriad_base::page::{page_id, PageKind, OFF_KIND};
-use myriad_base::{Error, IndexId, PageId, Result, RollPtr, SpaceId, TrxId};
+use myriad_base::{limits, Error, IndexId, PageId, Result, RollPtr, SpaceId, TrxId};
 use myriad_btree::page::{self, entry_bytes, SLOT_BYTES};
 use myriad_btree::{redo, Tree};
 use myriad_buffer::{BufferedChange, Mtr, RedoTable, SharedPage};
@@ -26,9 +26,20 @@ use myriad_buffer::{BufferedChange, Mtr, RedoTable, SharedPage};
 const MARK_KEY: u8 = 80;
 const REMOVE_KEY: u8 = 81;
 
-/// Longest key of an entry whose changes are buffered, as a part of the page. Payloads of secondary entries are columns of the index and
-/// of the clustered one: at most 6,210 bytes, which with such a key fit an entry of a page of 16 KiB or more.
-const KEY_SHARE: usize = 32;
+/// Columns of a key at most.
+const KEY_COLUMNS_MAX: usize = 32;
+
+/// Longest payload of a secondary entry: the columns of its index and of the clustered one, each with a byte in front and a byte for
+/// its length, two where that is more than 255, and the length of their part of the key.
+const fn payload_bytes_max(page_size: usize) -> usize {
+    let columns = limits::key_columns_bytes_max(page_size);
+    2 * (columns + 2 * KEY_COLUMNS_MAX + columns / 256) + 2
+}
+
+/// Longest full key of an entry that is sure to have no overflow pages.
+const fn inline_key_bytes_max(page_size: usize) -> usize {
+    page::entry_bytes_max(page_size) - value::HEADER_BYTES - payload_bytes_max(page_size)
+}
 
 /// Registers the redo functions.
 pub(crate) fn register(table: &mut RedoTable) {
@@ -102,7 +113,7 @@ impl TrxSystem {
     #[inline]
     pub(crate) fn may_buffer(&self, tree: Tree, key: &[u8]) -> bool {
         tree.space != SpaceId::MEMORY
-            && key.len() <= self.pool().page_size() / KEY_SHARE
+            && key.len() <= inline_key_bytes_max(self.pool().page_size())
             && self.pool().may_buffer_changes()
     }
 
