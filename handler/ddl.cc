@@ -365,16 +365,21 @@ int ha_myriad::discover_check_version() {
 
 /* The catalog's definition wins over a .frm file that a crash left; a table that was a partition has no image yet. */
 int ha_myriad::adopt_definition() {
-  if (table->s->tmp_table || table->s->partition_info_str || myriad_is_partition(m_name) ||
+  if (myriad_is_temporary(m_name) || table->s->partition_info_str || myriad_is_partition(m_name) ||
       m_name.find("#sql") != std::string::npos)
     return 0;
+  /* The other end of a foreign key, see Relative::open(). */
+  const bool as_relative = table->s->tmp_table;
   std::string image;
   if (myriad_read_frm(m_name.c_str(), &image)) {
     LEX_CUSTRING version = table->s->tabledef_version;
     if (!version.length || myriad_frm_has_version(image, &version)) return 0;
-    sql_print_information("MYRIAD: table %s was opened with an outdated definition; reading it again", m_name.c_str());
+    if (!as_relative)
+      sql_print_information("MYRIAD: table %s was opened with an outdated definition; reading it again",
+                            m_name.c_str());
     return HA_ERR_TABLE_DEF_CHANGED;
   }
+  if (as_relative) return HA_ERR_TABLE_DEF_CHANGED;
   const uchar *bytes = nullptr;
   size_t length = 0;
   if (table->s->read_frm_image(&bytes, &length) || !bytes) return 0;

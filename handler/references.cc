@@ -70,7 +70,37 @@ bool leads_to(const KeyPart &part, const uchar *parent_record, Field *child) {
 /* ---- relatives ----------------------------------------------------------------------------------------------------
  */
 
+namespace {
+
+/* A definition changes while it is being used to open the table: the next attempt finds the new one. */
+class ChangedMeanwhile : public Internal_error_handler {
+public:
+  explicit ChangedMeanwhile(THD *thd) : m_thd(thd) { thd->push_internal_handler(this); }
+  ~ChangedMeanwhile() override { m_thd->pop_internal_handler(); }
+  bool handle_condition(THD *, uint code, const char *, Sql_condition::enum_warning_level *, const char *,
+                        Sql_condition **) override {
+    const bool changed = code == ER_TABLE_DEF_CHANGED || code == ER_NO_SUCH_TABLE_IN_ENGINE;
+    seen |= changed;
+    return changed;
+  }
+  bool seen = false;
+
+private:
+  THD *m_thd;
+};
+
+}  // namespace
+
+/* Who defines foreign keys has no metadata lock on the tables at their other ends. */
 int Relative::open(THD *thd, const std::string &name, std::unique_ptr<Relative> *out) {
+  for (;;) {
+    ChangedMeanwhile changed(thd);
+    const int error = open_as_defined(thd, name, out);
+    if (!changed.seen) return error;
+  }
+}
+
+int Relative::open_as_defined(THD *thd, const std::string &name, std::unique_ptr<Relative> *out) {
   out->reset();
   std::unique_ptr<Relative> opened(new Relative);
   const myriad_status status = myriad_find_frm(name.c_str(), &opened->m_image);

@@ -27,6 +27,7 @@ public:
   bool compute_generated(THD *thd, bool stored_too);
 
 private:
+  static int open_as_defined(THD *thd, const std::string &name, std::unique_ptr<Relative> *out);
   Relative() = default;
   std::string m_name, m_path, m_image;
   SqlName m_sql;

@@ -400,6 +400,28 @@ def test_deadlock_with_parent(where):
     rows(c, "COMMIT")
 
 
+def test_child_altered_meanwhile(where):
+    """A copy of a parent looks at its children while others alter them: it meets the one definition or the other."""
+    c, other = database(where), where.connect(database="d")
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+    slow_to_open = ", ".join(f"v{i} INT AS (p + id + {i}) VIRTUAL" for i in range(400))
+    rows(c, f"CREATE TABLE c (id INT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES p(id), {slow_to_open})")
+    done = threading.Event()
+
+    def alter():
+        while not done.is_set():
+            rows(other, "ALTER TABLE c ADD KEY k (id, p), ADD q INT")
+            rows(other, "ALTER TABLE c DROP KEY k, DROP COLUMN q")
+    altering = threading.Thread(target=alter)
+    altering.start()
+    end, codes = time.monotonic() + 5, set()
+    while time.monotonic() < end:
+        codes.add(code_of(c, "ALTER TABLE p FORCE, ALGORITHM=COPY"))
+    done.set()
+    altering.join()
+    expect("copied", codes, {0})
+
+
 def test_dump(where):
     c = database(where)
     family(c)
