@@ -80,12 +80,24 @@ int Session::fail(myriad_status status, THD *thd) {
   return error;
 }
 
-/* What was refused has been told; the server's own sentence for this number is about something else. So has a duplicate
-   that the end of CREATE TEMPORARY TABLE ... SELECT has found: the server wants to tell it once more. */
+/* Whether the statement may have told this error already: what was refused, of which the server's own sentence for this
+   number says something else; a duplicate that the end of CREATE TEMPORARY TABLE ... SELECT has found; the end of a
+   wait for a metadata lock; whatever went wrong where indexes are merged, which the server takes for a lack of memory.
+ */
+bool ha_myriad::may_be_told(int error) const {
+  switch (error) {
+  case HA_ERR_UNSUPPORTED:
+  case HA_ERR_LOCK_WAIT_TIMEOUT:
+  case HA_ERR_LOCK_DEADLOCK:
+  case HA_ERR_ABORTED_BY_USER:
+  case HA_ERR_OUT_OF_MEM: return true;
+  case HA_ERR_FOUND_DUPP_KEY: return myriad_is_temporary(m_name);
+  default: return false;
+  }
+}
+
 void ha_myriad::print_error(int error, myf flags) {
-  const bool may_be_told =
-      error == HA_ERR_UNSUPPORTED || (error == HA_ERR_FOUND_DUPP_KEY && myriad_is_temporary(m_name));
-  if (!may_be_told || !ha_thd()->is_error()) handler::print_error(error, flags);
+  if (!may_be_told(error) || !ha_thd()->is_error()) handler::print_error(error, flags);
 }
 
 bool ha_myriad::get_error_message(int error, String *text) {

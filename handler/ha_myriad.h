@@ -163,6 +163,7 @@ public:
   const myriad::TablePlan &plan() const { return *m_plan; }
 
 private:
+  bool may_be_told(int error) const;
   int fail(myriad_status status) { return m_session->fail(status, m_user_thd ? m_user_thd : ha_thd()); }
   bool use_session(THD *thd);
   int ensure_session();

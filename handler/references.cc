@@ -153,8 +153,13 @@ int Relatives::get(THD *thd, const std::string &name, enum_mdl_type lock, Relati
   MDL_request request;
   MDL_REQUEST_INIT(&request, MDL_key::TABLE, sql.db.c_str(), sql.table.c_str(), lock, MDL_TRANSACTION);
   if (thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout))) {
-    const bool deadlock = thd->is_error() && thd->get_stmt_da()->sql_errno() == ER_LOCK_DEADLOCK;
-    return Session::of(thd)->fail(deadlock ? MYRIAD_ERR_DEADLOCK : MYRIAD_ERR_LOCK_WAIT_TIMEOUT, thd);
+    const uint told = thd->is_error() ? thd->get_stmt_da()->sql_errno() : 0;
+    myriad_status status = MYRIAD_ERR_LOCK_WAIT_TIMEOUT;
+    if (told == ER_LOCK_DEADLOCK)
+      status = MYRIAD_ERR_DEADLOCK;
+    else if (told != ER_LOCK_WAIT_TIMEOUT && thd_kill_level(thd) != THD_IS_NOT_KILLED)
+      status = MYRIAD_ERR_INTERRUPTED;
+    return Session::of(thd)->fail(status, thd);
   }
   auto found = m_open.find(name);
   if (found != m_open.end() && !found->second->is_current()) {

@@ -400,6 +400,24 @@ def test_deadlock_with_parent(where):
     rows(c, "COMMIT")
 
 
+def test_wait_for_parent_ends(where):
+    """What ends a wait for a parent's metadata lock is told, and nothing else."""
+    c, other = database(where), where.connect(database="d")
+    family(c)
+    rows(c, "LOCK TABLES p WRITE")
+    insert = "INSERT INTO c (p) VALUES (1)"
+    killer = threading.Timer(0.5, rows, (c, f"KILL QUERY {other.thread_id()}"))
+    killer.start()
+    expect("killed", code_of(other, insert), 1317)
+    killer.join()
+    expect("nothing else", {line[1] for line in rows(other, "SHOW WARNINGS")}, {1317})
+    rows(other, "SET lock_wait_timeout = 1")
+    expect("timed out", code_of(other, insert), 1205)
+    expect("told once", [line[1] for line in rows(other, "SHOW WARNINGS")], [1205])
+    rows(c, "UNLOCK TABLES")
+    expect("the connection goes on", code_of(other, insert), 0)
+
+
 def test_child_altered_meanwhile(where):
     """A copy of a parent looks at its children while others alter them: it meets the one definition or the other."""
     c, other = database(where), where.connect(database="d")

@@ -54,6 +54,20 @@ def test_kill_waiting(where):
     expect("the connection goes on", rows(waiter, "SELECT b FROM k"), ((2,),))
 
 
+def test_wait_in_merged_indexes(where):
+    """A lock that is waited for in vain while entries of several indexes are collected is no lack of memory."""
+    c, other = database(where), where.connect(database="d")
+    rows(c, "CREATE TABLE k (id INT PRIMARY KEY, a INT, b INT, KEY (a), KEY (b))")
+    rows(c, "INSERT INTO k SELECT seq, seq, seq FROM seq_1_to_100")
+    merged = "SELECT * FROM k WHERE a = 1 OR b = 3 FOR UPDATE"
+    expect("merged", rows(c, f"EXPLAIN {merged}")[0][3], "index_merge")
+    rows(c, "BEGIN")
+    rows(c, "UPDATE k SET b = 200 WHERE id = 3")
+    rows(other, "SET myriad_lock_wait_timeout = 1")
+    expect("timed out", code_of(other, merged), 1205)
+    expect("told", [line[1] for line in rows(other, "SHOW WARNINGS")], [1205])
+
+
 def test_kill_beside_handler(where):
     """The server forgets a KILL that comes while it looks for a routine's handler, which takes long for many warnings: the
     statement does all that it is to do or says that it was killed."""
