@@ -97,7 +97,7 @@ def test_kill_beside_handler(where):
 def test_many_locks(where):
     """Row locks are limited, and so is what is shown of them."""
     c = database(where)
-    rows(c, "SET GLOBAL myriad_row_locks_size = 30000000")
+    rows(c, "SET GLOBAL myriad_row_locks_size = 1400000")
     rows(c, "CREATE TABLE few (a INT PRIMARY KEY)")
     rows(c, "CREATE TABLE many (a INT PRIMARY KEY)")
     rows(c, "INSERT INTO many SELECT seq * 16 FROM seq_1_to_160000")

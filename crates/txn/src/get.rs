@@ -66,6 +66,16 @@ impl Locker<'_> {
         }
     }
 
+    /// Locks an entry that a long scan upwards has come to, see [`crate::lock::LockTable::add_to_span`]. `false`: to be locked by
+    /// [`Locker::lock_entry`].
+    pub fn add_to_span(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode) -> bool {
+        if self.own.0 != 0 && entry.trx == self.own {
+            return false;
+        }
+        self.sys.implicitly_locked(self.own, entry.trx, key);
+        self.sys.locks().add_to_span(self.locks, key, mode)
+    }
+
     /// Locks the gap that ends where `slot` of the leaf is or would be. `false`: the leaf has changed, look again.
     pub fn lock_gap(
         &self,

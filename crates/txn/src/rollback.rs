@@ -262,7 +262,7 @@ impl TrxSystem {
         edge: &Edge,
     ) -> std::result::Result<SmallVec<[SharedPage<'p>; 2]>, Vec<u8>> {
         let key = leaf.key_parts(slot).joined();
-        if !self.locks().may_have_locks(LockKey::entry(&key).hash()) || after(leaf, slot + 1, index) != After::Beyond {
+        if !self.locks().may_have_locks(&LockKey::entry(&key)) || after(leaf, slot + 1, index) != After::Beyond {
             return Ok(SmallVec::new());
         }
         edge.verify(self, tree, index, leaf).ok_or_else(|| leaf.high_fence().to_vec())
@@ -286,7 +286,7 @@ impl TrxSystem {
             // Before anything is changed: an error must leave the mini-transaction empty.
             let _ = mtr.fix(log.page())?;
         }
-        if self.locks().may_have_locks(LockKey::entry(key).hash()) {
+        if self.locks().may_have_locks(&LockKey::entry(key)) {
             let removed = LockKey::entry(key);
             match after(&leaf, slot + 1, index) {
                 After::Here => {

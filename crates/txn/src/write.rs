@@ -570,7 +570,7 @@ impl Writer<'_> {
         mut mtr: Mtr<'p>,
     ) -> Result<Step> {
         let key = LockKey::entry(&self.scratch.key);
-        if self.sys.locks().may_have_locks(key.hash()) {
+        if self.sys.locks().may_have_locks(&key) {
             match self.sys.locks().request_implicit(self.locks, key, WaitPolicy::Wait) {
                 LockOutcome::Waiting(token) => return Ok(Step::Wait(token)),
                 LockOutcome::Granted { .. } | LockOutcome::WouldBlock => {}
@@ -696,7 +696,7 @@ impl Writer<'_> {
                 None => return Ok(Step::Edge(leaf.high_fence().to_vec())),
             },
         };
-        let gap_locked = self.sys.locks().may_have_locks(successor.hash());
+        let gap_locked = self.sys.locks().may_have_locks(&successor);
         if gap_locked {
             let outcome = self.sys.locks().request(self.locks, successor, LockMode::INSERT_INTENTION, WaitPolicy::Wait);
             if let LockOutcome::Waiting(token) = outcome {

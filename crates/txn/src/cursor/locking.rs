@@ -13,6 +13,9 @@ use myriad_base::{Error, PageId, Result};
 use myriad_btree::{Leaf, LeafShared};
 use std::sync::Arc;
 
+/// A scan that has locked so many entries is long: the locks of further ones are kept in spans.
+const SPANS_FROM: u32 = 64;
+
 /// What a look at one entry came to.
 enum Looked {
     /// The entry is the row.
@@ -38,6 +41,26 @@ fn next_slot(leaf: &LeafShared<'_>, slot: usize, direction: Direction) -> Option
 fn is_deleted_at(leaf: &LeafShared<'_>, slot: usize, direction: Direction) -> bool {
     let flags = next_slot(leaf, slot, direction).and_then(|at| leaf.value(at).first());
     flags.is_some_and(|flags| flags & DELETED != 0)
+}
+
+/// What a scan has locked since it went to a key.
+#[derive(Default)]
+pub(super) struct EntriesLocked {
+    entries: u32,
+    /// Hash of the last one's key.
+    last: u64,
+    /// Whether the last one was a neighbour of the one before.
+    beside: bool,
+}
+
+impl EntriesLocked {
+    /// Adds an entry; whether neither it nor the last one is a neighbour of the one before.
+    fn add(&mut self, key: LockKey<'_>) -> bool {
+        let beside = key.is_neighbour(self.last);
+        let scattered = !beside && !self.beside;
+        *self = EntriesLocked { entries: self.entries.saturating_add(1), last: key.hash(), beside };
+        scattered
+    }
 }
 
 impl Cursor {
@@ -185,7 +208,8 @@ impl Cursor {
             if gaps {
                 trx.sys.locks().check_room(&trx.locks)?;
                 leaf.key_into(at, &mut key);
-                let locked = trx.lock_entry(LockKey::entry(&key), &entry, mode, WaitPolicy::NoWait);
+                let upwards = direction == Direction::Forward;
+                let locked = self.lock_next(trx, LockKey::entry(&key), &entry, mode, WaitPolicy::NoWait, upwards);
                 if !matches!(locked, Locked::Held { .. }) {
                     break;
                 }
@@ -197,6 +221,24 @@ impl Cursor {
             self.stand_at(leaf, slot, direction);
         }
         Ok(slot)
+    }
+
+    /// Locks the entry that the scan has come to; `span` tells whether the lock may be in one.
+    fn lock_next(
+        &mut self,
+        trx: &Trx,
+        key: LockKey<'_>,
+        entry: &Entry<'_>,
+        mode: LockMode,
+        policy: WaitPolicy,
+        span: bool,
+    ) -> Locked {
+        // Locks on neighbours are kept together as it is.
+        let scattered = self.locked.add(key);
+        if span && scattered && self.locked.entries > SPANS_FROM && trx.locker().add_to_span(key, entry, mode) {
+            return Locked::Held { new: false };
+        }
+        trx.lock_entry(key, entry, mode, policy)
     }
 
     /// Locks the entry and, if it is a row, makes it the current one.
@@ -222,7 +264,9 @@ impl Cursor {
         let locked = if !gaps && entry.is_deleted() && trx.locker().is_settled(&entry) {
             Locked::Held { new: false }
         } else {
-            trx.lock_entry(LockKey::entry(&key), &entry, mode, policy)
+            // What may be given back early is in no span.
+            let kept = gaps || !self.index.clustered && !entry.is_deleted();
+            self.lock_next(trx, LockKey::entry(&key), &entry, mode, policy, kept && direction == Direction::Forward)
         };
         let looked = match locked {
             Locked::Held { new } => {

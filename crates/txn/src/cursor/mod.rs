@@ -17,6 +17,7 @@ use crate::system::TrxSystem;
 use crate::trx::{Isolation, LockWait, Trx};
 use crate::write::set_full_key;
 use consistent::{BATCH_GROWTH, BATCH_ROWS_MAX};
+use locking::EntriesLocked;
 use myriad_base::{Error, PageId, Result};
 use myriad_btree::{KeyParts, Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
@@ -194,6 +195,7 @@ pub struct Cursor {
     row_lock: Option<LockMode>,
     /// Of a locking one, once it has moved.
     sys: Option<Arc<TrxSystem>>,
+    locked: EntriesLocked,
     /// Leaves that a scan has left behind, and whether the next ones should be read ahead.
     leaves_passed: u32,
     read_ahead_due: bool,
@@ -222,6 +224,7 @@ impl Cursor {
             semi: false,
             row_lock: None,
             sys: None,
+            locked: EntriesLocked::default(),
             leaves_passed: 0,
             read_ahead_due: false,
         }
@@ -268,6 +271,7 @@ impl Cursor {
             _ => Direction::Forward,
         };
         self.position.inclusive = direction == Direction::Forward;
+        self.locked = EntriesLocked::default();
         self.leaves_passed = 0;
         self.batch_direction = direction;
         if self.options.lock.is_some() {

@@ -151,6 +151,11 @@ impl Groups {
         Some(last)
     }
 
+    /// Whether there is a lock on the key with this hash or a neighbour.
+    pub(super) fn has_group(&self, hash: u64) -> bool {
+        self.map.contains_key(&group_of(hash))
+    }
+
     /// The queue with this hash. A run is set apart only if the key is in it.
     pub(super) fn queue_mut(&mut self, hash: u64) -> Option<&mut Queue> {
         let (group, member) = (group_of(hash), member_of(hash));

@@ -52,6 +52,12 @@ impl<'a> LockKey<'a> {
         self.hash
     }
 
+    /// Whether the key with this hash is a neighbour, or this one: their locks may be kept together.
+    #[inline]
+    pub fn is_neighbour(&self, hash: u64) -> bool {
+        group_of(self.hash) == group_of(hash)
+    }
+
     /// The index.
     pub fn index(&self) -> IndexId {
         self.index

@@ -17,6 +17,8 @@ mod mode;
 mod order;
 mod park;
 mod queue;
+mod scans;
+mod spans;
 mod table;
 #[cfg(all(test, not(loom)))]
 mod tests;

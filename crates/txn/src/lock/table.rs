@@ -4,6 +4,7 @@ use super::groups::{Groups, Quick};
 use super::key::group_of;
 use super::park::{WaitCell, WaitState};
 use super::queue::{Queue, ShownKey, WakeList};
+use super::scans::Scanners;
 use super::{
     CommitOrder, DeadlockInfo, Extent, ImplicitHolder, Inheritance, LockInfo, LockKey, LockMode, LockOutcome,
     LockStats, Strength, TrxLocks, WaitPolicy, WaitToken,
@@ -30,7 +31,7 @@ const KEEP_GROUPS: usize = 4096;
 const RELEASE_RUN: usize = 64;
 /// What a group takes in memory, about: its place in the map, its queue, a key of some 40 bytes, its place in the
 /// transaction's list.
-const GROUP_BYTES: u64 = 200;
+pub(super) const GROUP_BYTES: u64 = 200;
 /// More sleepers than these are woken before all locks are released.
 const WAKE_AT_ONCE: usize = 64;
 
@@ -46,6 +47,7 @@ pub struct LockTable {
     filter: Box<[AtomicU32]>,
     /// Transactions that have, had or want locks in an index, by stripe and hash of its id.
     by_index: Box<[AtomicU32]>,
+    pub(super) scanners: Scanners,
     /// Groups in the hands of transactions that have many, and how many there may be. For a moment below zero when a
     /// transaction ends before what it got from another thread is counted.
     counted: CachePadded<AtomicI64>,
@@ -94,6 +96,7 @@ impl LockTable {
             shards: (0..SHARDS).map(|_| CachePadded::new(Mutex::new(Groups::default()))).collect(),
             filter: (0..1usize << FILTER_BITS).map(|_| AtomicU32::new(0)).collect(),
             by_index: (0..STRIPES * INDEX_COUNTERS).map(|_| AtomicU32::new(0)).collect(),
+            scanners: Scanners::default(),
             counted: CachePadded::default(),
             counted_max: AtomicI64::new(i64::MAX),
             clock,
@@ -105,10 +108,16 @@ impl LockTable {
         }
     }
 
-    /// Whether there may be a lock on the key with this hash. False positives only. One relaxed load: the caller's latch of
-    /// the leaf that covers the key orders it after the requests of earlier holders of that latch.
+    /// Whether there may be a lock on the key. False positives only. Three relaxed loads: the caller's latch of the leaf that
+    /// covers the key orders them after the requests of earlier holders of that latch.
     #[inline]
-    pub fn may_have_locks(&self, hash: u64) -> bool {
+    pub fn may_have_locks(&self, key: &LockKey<'_>) -> bool {
+        self.may_have_group(key.hash()) || !self.scanners.none_in(key.index())
+    }
+
+    /// Whether there may be a group with this hash's key in the queues.
+    #[inline]
+    pub(super) fn may_have_group(&self, hash: u64) -> bool {
         self.filter_slot(hash).load(Ordering::Relaxed) != 0
     }
 
@@ -144,7 +153,7 @@ impl LockTable {
         Err(Error::LockTableFull { limit_bytes: (max as u64).saturating_mul(GROUP_BYTES) })
     }
 
-    fn count(&self, more: usize) {
+    pub(super) fn count(&self, more: usize) {
         if more > 0 {
             self.counted.fetch_add(more as i64, Ordering::Relaxed);
         }
@@ -160,6 +169,15 @@ impl LockTable {
         &self.by_index[trx.stripe % STRIPES * INDEX_COUNTERS + usize::from(counter)]
     }
 
+    /// The transaction is about to ask for a lock in the index.
+    #[inline]
+    pub(super) fn note_index(&self, trx: &TrxLocks, index: IndexId) {
+        let counter = index_counter(index);
+        if trx.note_index(counter) {
+            self.count_index(trx, counter);
+        }
+    }
+
     fn count_index(&self, trx: &TrxLocks, counter: u16) {
         self.by_index_of(trx, counter).fetch_add(1, Ordering::AcqRel);
     }
@@ -173,7 +191,7 @@ impl LockTable {
     }
 
     /// The queue of `key`, made if there is none.
-    fn queue_of<'s>(&self, queues: &'s mut Groups, key: &LockKey<'_>) -> &'s mut Queue {
+    pub(super) fn queue_of<'s>(&self, queues: &'s mut Groups, key: &LockKey<'_>) -> &'s mut Queue {
         let (queue, new_group) = queues.queue_or_new(key);
         if new_group {
             self.filter_slot(key.hash()).fetch_add(1, Ordering::Relaxed);
@@ -204,12 +222,9 @@ impl LockTable {
     pub fn request(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, mode: LockMode, policy: WaitPolicy) -> LockOutcome {
         let mode = mode.on(&key);
         if mode.extent != Extent::InsertIntention {
-            let counter = index_counter(key.index());
-            if trx.note_index(counter) {
-                self.count_index(trx, counter);
-            }
+            self.note_index(trx, key.index());
             self.ask(trx, key, mode, policy, true)
-        } else if self.may_have_locks(key.hash()) {
+        } else if self.may_have_locks(&key) {
             self.ask(trx, key, mode, policy, false)
         } else {
             LockOutcome::Granted { new: false }
@@ -221,7 +236,7 @@ impl LockTable {
     /// that no other active transaction has an implicit lock ([`LockTable::convert_implicit`] where one has).
     #[inline]
     pub fn request_implicit(&self, trx: &Arc<TrxLocks>, key: LockKey<'_>, policy: WaitPolicy) -> LockOutcome {
-        if !self.may_have_locks(key.hash()) || trx.has_exclusive(key.hash()) {
+        if !self.may_have_locks(&key) || trx.has_exclusive(key.hash()) {
             return LockOutcome::Granted { new: false };
         }
         self.ask(trx, key, LockMode::X_RECORD.on(&key), policy, false)
@@ -237,6 +252,10 @@ impl LockTable {
     ) -> LockOutcome {
         let hash = key.hash();
         let mut queues = self.shard(hash);
+        if !self.scanners.none_in(key.index()) && self.bring_in_for(&mut queues, trx, &key, mode) {
+            trx.note_exclusive(hash, mode);
+            return LockOutcome::Granted { new: false };
+        }
         match queues.quick(trx, &key, mode, store) {
             Quick::Free => return LockOutcome::Granted { new: false },
             Quick::Held => {
@@ -300,6 +319,7 @@ impl LockTable {
         let mut queues = self.shard(hash);
         // A run of the holder's must be set apart before its list of locks is taken.
         queues.set_apart(hash);
+        self.bring_in_all(&mut queues, &key);
         let counter = index_counter(key.index());
         let active = holder.add_if_active(
             holder_id,
@@ -327,7 +347,7 @@ impl LockTable {
     /// An entry was inserted before `successor`: who covers the gap there (or waits for it) covers both halves from now on.
     /// The caller holds the latch of the new entry's leaf exclusively.
     pub fn inherit_on_insert(&self, new_key: LockKey<'_>, successor: LockKey<'_>) {
-        if !self.may_have_locks(successor.hash()) {
+        if !self.may_have_locks(&successor) {
             return;
         }
         self.inherit(&successor, &new_key, |_, mode| mode.covers_gap(), false);
@@ -338,7 +358,7 @@ impl LockTable {
     ///
     /// The caller holds the latch of the removed entry's leaf exclusively.
     pub fn inherit_on_remove(&self, removed: LockKey<'_>, successor: LockKey<'_>) {
-        if !self.may_have_locks(removed.hash()) {
+        if !self.may_have_locks(&removed) {
             return;
         }
         let inherits = |trx: &TrxLocks, mode: LockMode| {
@@ -371,6 +391,7 @@ impl LockTable {
         let mut heirs: SmallVec<[(Arc<TrxLocks>, Strength); 4]> = SmallVec::new();
         let mut waiting: SmallVec<[Arc<TrxLocks>; 4]> = SmallVec::new();
         let donors = if d <= h { &mut *low } else { high.as_deref_mut().expect("two shards") };
+        self.bring_in_all(donors, donor);
         let Some(queue) = donors.queue_mut(donor.hash()) else { return };
         for l in queue.locks.iter().filter(|l| inherits(&l.trx, l.mode)) {
             heirs.push((Arc::clone(&l.trx), l.mode.strength));
@@ -382,6 +403,7 @@ impl LockTable {
             });
         }
         let queues = if h <= d { &mut *low } else { high.as_deref_mut().expect("two shards") };
+        self.bring_in_all(queues, heir);
         for (trx, strength) in heirs {
             let mode = LockMode::new(strength, Extent::Gap);
             let covered = queues.queue_mut(heir.hash()).is_some_and(|q| q.covers(&trx, mode));
@@ -462,6 +484,9 @@ impl LockTable {
         let Some(hashes) = trx.close() else { return };
         let mut wake = WakeList::new();
         self.each_in_shards(&hashes, &mut wake, |queues, hash, wake| self.release_in(queues, trx, hash, wake));
+        for (no, scanner) in trx.take_scanners() {
+            self.scanners.remove(no, &scanner);
+        }
         for counter in trx.take_indexes() {
             self.by_index_of(trx, counter).fetch_sub(1, Ordering::AcqRel);
         }
@@ -521,7 +546,9 @@ impl LockTable {
     /// All locks and requests, shard by shard (not one moment's picture of the whole), until `f` gives false. `f` is called
     /// without any mutex.
     pub fn list(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
-        self.each_shard(f, |queues, infos| queues.each(|queue| self.add_infos(queue, false, infos)));
+        if self.each_shard(f, |queues, infos| queues.each(|queue| self.add_infos(queue, false, infos))) {
+            self.list_spans(f);
+        }
     }
 
     /// As [`LockTable::list`], the requests that wait alone.
@@ -529,14 +556,17 @@ impl LockTable {
         self.each_shard(f, |queues, infos| queues.each_apart(|queue| self.add_infos(queue, true, infos)));
     }
 
-    fn each_shard(&self, f: &mut dyn FnMut(&LockInfo) -> bool, mut add: impl FnMut(&Groups, &mut Vec<LockInfo>)) {
+    /// Whether `f` has always given true.
+    fn each_shard(
+        &self,
+        f: &mut dyn FnMut(&LockInfo) -> bool,
+        mut add: impl FnMut(&Groups, &mut Vec<LockInfo>),
+    ) -> bool {
         let mut infos = Vec::new();
-        for no in 0..SHARDS {
+        (0..SHARDS).all(|no| {
             add(&self.lock_shard(no), &mut infos);
-            if !infos.drain(..).all(|info| f(&info)) {
-                return;
-            }
-        }
+            infos.drain(..).all(|info| f(&info))
+        })
     }
 
     fn add_infos(&self, queue: &Queue, waiting_only: bool, infos: &mut Vec<LockInfo>) {

@@ -2,6 +2,7 @@
 
 mod order;
 mod rules;
+mod spans;
 mod stress;
 
 use super::*;
@@ -82,7 +83,7 @@ fn done(table: &LockTable, trxs: &[&Arc<TrxLocks>]) {
         assert_eq!(t.locks_held(), 0);
     }
     assert_eq!(table.queues(), 0, "all locks are gone");
-    assert!(!table.may_have_locks(LockKey::entry(&key_bytes(1)).hash()));
+    assert!(!table.may_have_locks(&LockKey::entry(&key_bytes(1))));
 }
 
 fn elapsed_below(start: Instant, limit: Duration) {

@@ -2,6 +2,9 @@
 
 use super::key::group_of;
 use super::park::WaitCell;
+use super::scans::{ListNo, Scanner};
+use super::spans::Spans;
+use super::table::GROUP_BYTES;
 use super::{Inheritance, LockMode, Strength};
 use myriad_base::TrxId;
 use parking_lot::Mutex;
@@ -33,6 +36,8 @@ pub struct TrxLocks {
     inheritance: AtomicU8,
     /// One more than the counter of the index that it asked in last; 0 = none.
     last_index: AtomicU32,
+    /// [`ListNo::mark`] of the list that it asked for last and is in; 0 = it is in none.
+    scans: AtomicU32,
     /// How many of its groups of locks [`super::LockTable`] counts, in steps of [`COUNTED_STEP`]: few of a transaction's are
     /// not counted. Written under the mutex of `held`.
     counted: AtomicUsize,
@@ -51,6 +56,10 @@ struct Held {
     /// The groups of the keys on which it has granted locks: once for a run, else once for each lock. May hold ones whose
     /// locks have moved away.
     groups: Vec<u64>,
+    /// Locks that are in no queue.
+    spans: Spans,
+    /// Where others learn of them.
+    scanners: SmallVec<[(ListNo, Arc<Scanner>); 2]>,
     /// Number of its locks.
     count: usize,
     /// Indexes in which it has, had or wants locks, by their places in [`super::LockTable`]'s counters.
@@ -61,6 +70,11 @@ impl Held {
     fn add(&mut self, hash: u64) {
         self.groups.push(group_of(hash));
         self.count += 1;
+    }
+
+    /// What its locks take in memory, counted in groups.
+    fn size(&self) -> usize {
+        self.groups.len() + self.spans.bytes() / GROUP_BYTES as usize
     }
 }
 
@@ -87,6 +101,7 @@ impl TrxLocks {
             exclusive: AtomicU64::new(0),
             inheritance: AtomicU8::new(Inheritance::All as u8),
             last_index: AtomicU32::new(0),
+            scans: AtomicU32::new(0),
             counted: AtomicUsize::new(0),
             used: AtomicBool::new(false),
             held: Mutex::new(Held::default()),
@@ -216,7 +231,7 @@ impl TrxLocks {
     }
 
     fn count(&self, held: &Held) -> usize {
-        let (before, now) = (self.counted.load(Ordering::Relaxed), held.groups.len());
+        let (before, now) = (self.counted.load(Ordering::Relaxed), held.size());
         if now < before + COUNTED_STEP {
             return 0;
         }
@@ -250,6 +265,63 @@ impl TrxLocks {
     pub(super) fn take_indexes(&self) -> SmallVec<[u16; 4]> {
         self.last_index.store(0, Ordering::Relaxed);
         std::mem::take(&mut self.held.lock().indexes)
+    }
+
+    /// Whether it is in the list, or finds room there (`enlist`). The caller is the transaction's own, as it is of the next three.
+    pub(super) fn scans(&self, no: ListNo, enlist: impl FnOnce() -> Option<Arc<Scanner>>) -> bool {
+        if self.scans.load(Ordering::Relaxed) == no.mark() {
+            return true;
+        }
+        let listed = self.held.lock().scanners.iter().any(|(n, _)| *n == no);
+        if !listed {
+            let Some(scanner) = enlist() else { return false };
+            self.used.store(true, Ordering::Relaxed);
+            self.held.lock().scanners.push((no, scanner));
+        }
+        self.scans.store(no.mark(), Ordering::Relaxed);
+        true
+    }
+
+    /// Whether it may have spans.
+    pub(super) fn has_scanned(&self) -> bool {
+        self.scans.load(Ordering::Relaxed) != 0
+    }
+
+    /// Adds a lock to a span, if its key fits in, and gives by how many groups more [`super::LockTable`] has to count. The caller
+    /// holds its shard's mutex.
+    pub(super) fn add_to_span(&self, key: &[u8], mode: LockMode, no: ListNo, place: u64) -> Option<usize> {
+        let mut held = self.held.lock();
+        let (_, scanner) = held.scanners.iter().find(|(n, _)| *n == no)?;
+        scanner.reach(place);
+        if !held.spans.add(key, mode) {
+            return None;
+        }
+        held.count += 1;
+        Some(self.count(&held))
+    }
+
+    /// All lists that it is in, once its spans are gone.
+    pub(super) fn take_scanners(&self) -> SmallVec<[(ListNo, Arc<Scanner>); 2]> {
+        self.scans.store(0, Ordering::Relaxed);
+        std::mem::take(&mut self.held.lock().scanners)
+    }
+
+    /// The mode of the lock that it has on this key in a span. The caller holds the key's shard's mutex.
+    pub(super) fn span_mode(&self, key: &[u8]) -> Option<LockMode> {
+        self.held.lock().spans.mode(key)
+    }
+
+    /// Takes the lock on this key out of its span, for a queue; its mode. The caller holds the key's shard's mutex.
+    pub(super) fn take_from_span(&self, key: &[u8], hash: u64) -> Option<LockMode> {
+        let mut held = self.held.lock();
+        let mode = held.spans.take(key)?;
+        held.groups.push(group_of(hash));
+        Some(mode)
+    }
+
+    /// See [`Spans::next`].
+    pub(super) fn next_span(&self, above: &mut Vec<u8>, f: impl FnMut(LockMode, &[u8])) -> Option<LockMode> {
+        self.held.lock().spans.next(above, f)
     }
 
     /// A lock was added to a run, which is remembered. The caller holds its shard's mutex and is the transaction's own.
@@ -323,10 +395,13 @@ impl TrxLocks {
         }
     }
 
-    /// The groups of its locks, to be given back: meanwhile others may add to the list.
+    /// The groups of its locks, to be given back: meanwhile others may add to the list. Of its spans only what a prepared
+    /// transaction keeps is left.
     pub(super) fn take_groups(&self) -> Vec<u64> {
         self.forget_exclusive();
-        std::mem::take(&mut self.held.lock().groups)
+        let mut held = self.held.lock();
+        held.count -= held.spans.release_reads();
+        std::mem::take(&mut held.groups)
     }
 
     /// After [`TrxLocks::take_groups`] gives back those in which locks are left, once `locks` have gone; gives by how many
@@ -336,7 +411,7 @@ impl TrxLocks {
         held.groups.extend(groups);
         held.count -= locks;
         let before = self.counted.load(Ordering::Relaxed);
-        let now = before.min(held.groups.len());
+        let now = before.min(held.size());
         self.counted.store(now, Ordering::Relaxed);
         before - now
     }
@@ -352,7 +427,11 @@ impl TrxLocks {
         held.id = 0;
         held.closing = true;
         held.count = 0;
-        Some(std::mem::take(&mut held.groups))
+        let spans = std::mem::take(&mut held.spans);
+        let groups = std::mem::take(&mut held.groups);
+        drop(held);
+        drop(spans);
+        Some(groups)
     }
 
     /// All locks are gone; the list's memory may serve the next transaction. Gives how many groups were counted.

@@ -465,18 +465,64 @@ fn overtake(isolation: Isolation) {
     assert_eq!(names(&mut a), ["y1", "y21", "y321"]);
 }
 
+/// Most locks of a long scan are in spans; nobody notices.
+#[test]
+fn a_long_scan_locks_each_entry() {
+    for isolation in [Isolation::RepeatableRead, Isolation::ReadCommitted] {
+        let gaps = isolation == Isolation::RepeatableRead;
+        let rig = filled(300);
+        let mut t = rig.trx();
+        for i in 0..300 {
+            rig.one(&mut t, OpKind::Insert, &rig.names, &key(i * 20), 0, b"").unwrap();
+        }
+        t.commit(Durability::Configured).unwrap();
+        let (mut a, mut b, mut c) = (rig.trx_at(isolation), rig.trx_at(isolation), rig.trx_at(isolation));
+        let mut cursor = Cursor::new(rig.names, locking(Strength::X));
+        assert!(cursor.seek(&mut a, Seek::Ge, &key(200)).unwrap());
+        while cursor.key() < &key(4_000)[..] {
+            assert!(cursor.next(&mut a).unwrap());
+        }
+        assert!(a.sys.locks().queues() < 100, "spans");
+        let mut try_names = |kind, k| {
+            let outcome = rig.one(&mut b, kind, &rig.names, &key(k), 0, b"b");
+            b.rollback().unwrap();
+            is_blocked(outcome)
+        };
+        for k in (200..=4_000).step_by(20) {
+            assert!(try_names(OpKind::Delete, k), "{k}");
+            assert_eq!(try_names(OpKind::Insert, k - 1), gaps, "before {k}");
+        }
+        assert!(!try_names(OpKind::Delete, 180) && !try_names(OpKind::Delete, 4_020));
+        assert!(!try_names(OpKind::Insert, 179) && !try_names(OpKind::Insert, 4_001));
+        if !gaps {
+            // What others insert meanwhile is theirs.
+            rig.one(&mut b, OpKind::Insert, &rig.names, &key(3_005), 0, b"").unwrap();
+            b.commit(Durability::Configured).unwrap();
+            rig.one(&mut c, OpKind::Delete, &rig.names, &key(3_005), 0, b"").unwrap();
+            assert!(is_blocked(rig.one(&mut c, OpKind::Delete, &rig.names, &key(3_020), 0, b"")));
+            c.rollback().unwrap();
+        }
+        rig.one(&mut a, OpKind::Delete, &rig.names, &key(2_000), 0, b"").unwrap();
+        a.commit(Durability::Configured).unwrap();
+        assert_eq!(rig.sys.locks().queues(), 0);
+        rig.one(&mut b, OpKind::Delete, &rig.names, &key(2_020), 0, b"").unwrap();
+        b.commit(Durability::Configured).unwrap();
+    }
+}
+
 #[test]
 fn too_many_row_locks_are_refused() {
     let rig = filled(2_000);
     rig.sys.locks().set_memory_max(800 * 200);
     let (mut a, mut b) = (rig.trx(), rig.trx());
+    // Downwards, so that there are no spans.
     let scan = |t: &mut Trx| {
         let mut cursor = Cursor::new(rig.rows, locking(Strength::X));
-        let mut found = cursor.seek(t, Seek::First, &[])?;
+        let mut found = cursor.seek(t, Seek::Last, &[])?;
         let mut rows = 0;
         while found {
             rows += 1;
-            found = cursor.next(t)?;
+            found = cursor.prev(t)?;
         }
         Ok(rows)
     };
@@ -485,7 +531,7 @@ fn too_many_row_locks_are_refused() {
     assert!(a.locks.locks_held() < 1_800);
     assert_eq!(rig.lock(&mut a, &key(5), Strength::S), Err(full.clone()));
     assert_eq!(rig.insert(&mut a, &key(5), b"a"), Err(full));
-    rig.insert(&mut b, &key(19_999), b"b").unwrap();
+    rig.insert(&mut b, &key(7), b"b").unwrap();
     a.rollback().unwrap();
     b.rollback().unwrap();
     rig.sys.locks().set_memory_max(u64::MAX);

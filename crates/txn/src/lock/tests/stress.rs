@@ -54,7 +54,11 @@ fn transaction(world: &World, locks: &Arc<TrxLocks>, id: u64, random: &mut Rando
             6 => LockMode::X_NEXT_KEY,
             _ => LockMode::INSERT_INTENTION,
         };
+        let in_span = mode.covers_record() && random.one_in(2) && world.table.add_to_span(locks, key, mode);
         loop {
+            if in_span {
+                break;
+            }
             match world.table.request(locks, key, mode, WaitPolicy::Wait) {
                 LockOutcome::Granted { .. } => break,
                 LockOutcome::Waiting(token) => match world.table.wait(locks, token, LONG) {
