@@ -10,9 +10,9 @@
 
 use crate::waits::{self, WaitFor};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use parking_lot_core::{FilterOp, ParkToken, UnparkResult, DEFAULT_UNPARK_TOKEN};
+use parking_lot_core::{FilterOp, ParkResult, ParkToken, UnparkResult, DEFAULT_UNPARK_TOKEN};
 use std::sync::atomic::{fence, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What a latch protects. One row of `MYRIAD_LATCHES` each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,6 +233,17 @@ const PAUSES_MAX: u32 = 128;
 const WANTS_SHARED: ParkToken = ParkToken(0);
 const WANTS_EXCLUSIVE: ParkToken = ParkToken(1);
 
+/// How an attempt to take a latch ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Taken {
+    /// It is held.
+    Held,
+    /// What it guards is no longer wanted.
+    Unwanted,
+    /// It was waited for as long as may be.
+    TooLate,
+}
+
 /// Shared/exclusive latch with a version word. Not reentrant; guards are the caller's (see room `buffer`).
 #[derive(Default)]
 pub struct HybridLatch {
@@ -299,13 +310,13 @@ impl HybridLatch {
     /// Takes the latch in shared mode.
     #[inline]
     pub fn lock_shared(&self, part: impl Into<LatchPart>) {
-        self.lock_shared_while(part, || true);
+        self.lock_shared_within(part, None, || true);
     }
 
     /// Takes the latch in exclusive mode.
     #[inline]
     pub fn lock_exclusive(&self, part: impl Into<LatchPart>) {
-        self.lock_exclusive_while(part, || true);
+        self.lock_exclusive_within(part, None, || true);
     }
 
     /// Takes the latch in shared mode, unless (`false`) what it guards is no longer `wanted`, now or after a while of waiting.
@@ -313,31 +324,59 @@ impl HybridLatch {
     /// sleep find it out late; it is asked while others wait, so it must be a plain look.
     #[inline]
     pub fn lock_shared_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
-        let part = part.into();
-        count_acquired(part);
-        if !self.try_shared() && !self.wait(part.class, WANTS_SHARED, &wanted) {
-            return false;
-        }
-        let still = wanted();
-        if !still {
-            self.unlock_shared();
-        }
-        still
+        self.lock_shared_within(part, None, wanted) == Taken::Held
     }
 
     /// As [`HybridLatch::lock_shared_while`], in exclusive mode.
     #[inline]
     pub fn lock_exclusive_while(&self, part: impl Into<LatchPart>, wanted: impl Fn() -> bool) -> bool {
+        self.lock_exclusive_within(part, None, wanted) == Taken::Held
+    }
+
+    /// As [`HybridLatch::lock_shared_while`], with a limit to the wait.
+    #[inline]
+    pub fn lock_shared_within(
+        &self,
+        part: impl Into<LatchPart>,
+        limit: Option<Duration>,
+        wanted: impl Fn() -> bool,
+    ) -> Taken {
         let part = part.into();
         count_acquired(part);
-        if !self.try_exclusive() && !self.wait(part.class, WANTS_EXCLUSIVE, &wanted) {
-            return false;
+        if !self.try_shared() {
+            match self.wait(part.class, WANTS_SHARED, limit, &wanted) {
+                Taken::Held => {}
+                other => return other,
+            }
         }
-        let still = wanted();
-        if !still {
-            self.unlock_exclusive_unchanged();
+        if wanted() {
+            return Taken::Held;
         }
-        still
+        self.unlock_shared();
+        Taken::Unwanted
+    }
+
+    /// As [`HybridLatch::lock_shared_within`], in exclusive mode.
+    #[inline]
+    pub fn lock_exclusive_within(
+        &self,
+        part: impl Into<LatchPart>,
+        limit: Option<Duration>,
+        wanted: impl Fn() -> bool,
+    ) -> Taken {
+        let part = part.into();
+        count_acquired(part);
+        if !self.try_exclusive() {
+            match self.wait(part.class, WANTS_EXCLUSIVE, limit, &wanted) {
+                Taken::Held => {}
+                other => return other,
+            }
+        }
+        if wanted() {
+            return Taken::Held;
+        }
+        self.unlock_exclusive_unchanged();
+        Taken::Unwanted
     }
 
     /// Gives back a shared hold.
@@ -403,8 +442,9 @@ impl HybridLatch {
     }
 
     #[cold]
-    fn wait(&self, class: LatchClass, token: ParkToken, wanted: &dyn Fn() -> bool) -> bool {
+    fn wait(&self, class: LatchClass, token: ParkToken, limit: Option<Duration>, wanted: &dyn Fn() -> bool) -> Taken {
         let start = Instant::now();
+        let end = limit.map(|limit| start + limit);
         let (mut looks, mut pauses, mut woken) = (0, 1, false);
         let mut waiting = None;
         let taken = loop {
@@ -412,10 +452,10 @@ impl HybridLatch {
             // Whoever finds it free takes it, even if others sleep: the one who was woken may need long to come.
             let free = s & (EXCLUSIVE | SHARED) == 0;
             if (free || woken || s & PARKED == 0) && self.try_waited(token) {
-                break true;
+                break Taken::Held;
             }
             if !wanted() {
-                break false;
+                break Taken::Unwanted;
             }
             if looks < LOOKS {
                 looks += 1;
@@ -441,18 +481,25 @@ impl HybridLatch {
                         s & PARKED != 0 && s & (EXCLUSIVE | SHARED) != 0 && wanted()
                     },
                     || {},
-                    |_, _| {},
+                    |_, last| {
+                        if last {
+                            self.state.fetch_and(!PARKED, Ordering::Relaxed);
+                        }
+                    },
                     token,
-                    None,
+                    end,
                 )
             };
+            if slept == ParkResult::TimedOut {
+                break if self.try_waited(token) { Taken::Held } else { Taken::TooLate };
+            }
             if slept.is_unparked() {
                 // Before the next look: a release after it wakes again, and one before it is seen.
                 self.state.fetch_and(!WOKEN, Ordering::Relaxed);
                 (looks, pauses, woken) = (0, 1, true);
             }
         };
-        if !taken && woken {
+        if taken != Taken::Held && woken {
             let s = self.state.load(Ordering::Relaxed);
             if s & PARKED != 0 && s & (EXCLUSIVE | SHARED) == 0 {
                 // We leave without a release that would wake the next.
@@ -606,6 +653,24 @@ mod tests {
         // Nothing is left of holders; a mark of sleepers may be.
         assert!(latch.try_exclusive());
         assert_eq!(latch.version(), unwanted.load(Ordering::Relaxed));
+    }
+
+    #[test]
+    fn a_wait_ends_at_its_limit() {
+        let latch = HybridLatch::new();
+        let limit = Some(Duration::from_millis(20));
+        latch.lock_exclusive(LatchClass::OtherPage);
+        std::thread::scope(|s| {
+            for _ in 0..3 {
+                s.spawn(|| {
+                    assert_eq!(latch.lock_shared_within(LatchClass::OtherPage, limit, || true), Taken::TooLate);
+                    assert_eq!(latch.lock_exclusive_within(LatchClass::OtherPage, limit, || true), Taken::TooLate);
+                });
+            }
+        });
+        latch.unlock_exclusive();
+        assert!(latch.try_shared(), "nothing is left of those who waited");
+        latch.unlock_shared();
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Settings, messages and figures of the pool.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How serious a message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +38,8 @@ pub struct PoolConfig {
     pub change_buffer_max_size: u32,
     /// Write each page to the doublewrite file first.
     pub doublewrite: bool,
+    /// Longest wait for the latch of a page that is in memory.
+    pub latch_wait_max: Duration,
     /// Whether the pool has threads of its own. Without them (simulation) writing and eviction happen inside the calls
     /// that need them and in [`crate::BufferPool::step_background`].
     pub background_threads: bool,
@@ -64,6 +67,7 @@ impl Default for PoolConfig {
             io_capacity_max: 20_000,
             change_buffer_max_size: 25,
             doublewrite: true,
+            latch_wait_max: Duration::from_secs(60),
             background_threads: true,
         }
     }

@@ -17,7 +17,7 @@ use crate::table::PageTable;
 use crate::turns::Turns;
 use crate::warm_up::WarmUp;
 use crossbeam_utils::CachePadded;
-use myriad_base::latch::{LatchClass, LatchPart};
+use myriad_base::latch::{LatchClass, LatchPart, Taken};
 use myriad_base::page::{self, PageKind, OFF_KIND};
 use myriad_base::{work, Error, Lsn, PageId, Result, SpaceId};
 use myriad_io::Io;
@@ -32,6 +32,17 @@ use std::time::Instant;
 
 /// How often a page that does not verify is read, in all.
 const READS_MAX: u32 = 5;
+
+/// A page's latch was waited for too long.
+struct TooLate;
+
+/// Pages that name each other as no sound ones do let those who follow them wait for each other. Not told as damage, as a device that
+/// does not answer has the same effect on those who wait for whoever waits for it.
+#[cold]
+fn latch_timeout(id: PageId) -> Error {
+    const ETIME: i32 = 62;
+    Error::Io { op: "latching", path: id.to_string(), errno: ETIME }
+}
 
 /// The buffer pool. One per data directory.
 pub struct BufferPool {
@@ -175,8 +186,10 @@ impl BufferPool {
     #[inline]
     pub fn fix_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
         loop {
-            if let Some(page) = self.resident_shared(id) {
-                return Ok(page);
+            match self.lock_resident_shared(id) {
+                Ok(Some(at)) => return Ok(SharedPage::from_held(self, at, id)),
+                Ok(None) => {}
+                Err(TooLate) => return Err(latch_timeout(id)),
             }
             if let Some(at) = self.load(id)? {
                 self.frames.get(at).latch.downgrade();
@@ -192,8 +205,10 @@ impl BufferPool {
     #[inline]
     pub fn fix_exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
         loop {
-            if let Some(page) = self.resident_exclusive(id) {
-                return Ok(page);
+            match self.lock_resident(id) {
+                Ok(Some(at)) => return Ok(ExclusivePage::from_held(self, at, id)),
+                Ok(None) => {}
+                Err(TooLate) => return Err(latch_timeout(id)),
             }
             if let Some(at) = self.load(id)? {
                 return Ok(ExclusivePage::from_held(self, at, id));
@@ -201,68 +216,84 @@ impl BufferPool {
         }
     }
 
-    /// The page, latched shared, if it is in memory.
+    /// The page, latched shared, if it is in memory and its latch can be had.
     #[inline]
     pub fn resident_shared(&self, id: PageId) -> Option<SharedPage<'_>> {
-        self.lock_resident_shared(id).map(|at| SharedPage::from_held(self, at, id))
+        self.lock_resident_shared(id).ok()?.map(|at| SharedPage::from_held(self, at, id))
     }
 
-    /// The page, latched exclusively, if it is in memory.
+    /// The page, latched exclusively, if it is in memory and its latch can be had.
     #[inline]
     pub fn resident_exclusive(&self, id: PageId) -> Option<ExclusivePage<'_>> {
-        self.lock_resident(id).map(|at| ExclusivePage::from_held(self, at, id))
+        self.lock_resident(id).ok()?.map(|at| ExclusivePage::from_held(self, at, id))
+    }
+
+    /// Whether it is the device that the frame's latch is waited for: that takes as long as it takes.
+    #[cold]
+    fn is_being_read(&self, at: u32) -> bool {
+        self.frames.get(at).latch_class() == LatchClass::PageRead
     }
 
     /// The frame of a page in memory, latched shared.
     #[inline]
-    fn lock_resident_shared(&self, id: PageId) -> Option<u32> {
+    fn lock_resident_shared(&self, id: PageId) -> std::result::Result<Option<u32>, TooLate> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
+            let limit = Some(self.config.latch_wait_max);
             // Nobody waits for a frame that has been given to another page: whoever has that may wait for a page that the
             // caller holds.
-            if frame.latch.lock_shared_while(self.latch_part(at), || frame.holds(id.to_u64())) {
-                if frame.is_lost() {
+            match frame.latch.lock_shared_within(self.latch_part(at), limit, || frame.holds(id.to_u64())) {
+                Taken::Held if frame.is_lost() => {
                     frame.latch.unlock_shared();
-                    return None;
+                    return Ok(None);
                 }
-                frame.touch();
-                self.count_hit();
-                return Some(at);
+                Taken::Held => {
+                    frame.touch();
+                    self.count_hit();
+                    return Ok(Some(at));
+                }
+                Taken::TooLate if !self.is_being_read(at) => return Err(TooLate),
+                Taken::Unwanted | Taken::TooLate => {}
             }
         }
-        None
+        Ok(None)
     }
 
     /// The frame of a page in memory, latched exclusively.
     #[inline]
-    fn lock_resident(&self, id: PageId) -> Option<u32> {
-        let at = self.lock_frame_of(id)?;
+    fn lock_resident(&self, id: PageId) -> std::result::Result<Option<u32>, TooLate> {
+        let Some(at) = self.lock_frame_of(id)? else { return Ok(None) };
         let frame = self.frames.get(at);
         if frame.is_lost() {
             frame.latch.unlock_exclusive_unchanged();
-            return None;
+            return Ok(None);
         }
-        Some(at)
+        Ok(Some(at))
     }
 
     /// The same, also if its page is a lost one.
     #[inline]
-    fn lock_frame_of(&self, id: PageId) -> Option<u32> {
+    fn lock_frame_of(&self, id: PageId) -> std::result::Result<Option<u32>, TooLate> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
-            if frame.latch.lock_exclusive_while(self.latch_part(at), || frame.holds(id.to_u64())) {
-                frame.touch();
-                self.count_hit();
-                return Some(at);
+            let limit = Some(self.config.latch_wait_max);
+            match frame.latch.lock_exclusive_within(self.latch_part(at), limit, || frame.holds(id.to_u64())) {
+                Taken::Held => {
+                    frame.touch();
+                    self.count_hit();
+                    return Ok(Some(at));
+                }
+                Taken::TooLate if !self.is_being_read(at) => return Err(TooLate),
+                Taken::Unwanted | Taken::TooLate => {}
             }
         }
-        None
+        Ok(None)
     }
 
     /// A frame for a page about to be formatted, latched exclusively; nothing is read and the contents are unspecified.
     pub(crate) fn fix_new(&self, id: PageId) -> Result<ExclusivePage<'_>> {
         loop {
-            if let Some(at) = self.lock_frame_of(id) {
+            if let Some(at) = self.lock_frame_of(id).map_err(|TooLate| latch_timeout(id))? {
                 let frame = self.frames.get(at);
                 if frame.is_lost() {
                     frame.set_kind(PageKind::Free as u8);

@@ -4,7 +4,7 @@ mod rig;
 
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, SpaceId};
-use myriad_buffer::{BufferPool, Level, Mtr};
+use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
 use rig::{create, create_as, id, open, open_forced, small, DIR, SPACE};
 use std::path::Path;
@@ -526,4 +526,32 @@ fn a_lost_page_is_good_again_when_it_was_formatted_later() {
     rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
     let rig = open(rig.sim.crash(2), &config).unwrap();
     assert_eq!(get(&rig.pool, 5), Ok(51));
+}
+
+/// Two who wait for each other, as pages can make them that name each other by damage.
+#[test]
+fn a_wait_for_a_page_ends() {
+    let rig = rig::create(1, &PoolConfig { latch_wait_max: Duration::from_millis(50), ..small(64) });
+    rig::init_pages(&rig.pool, 3);
+    let barrier = std::sync::Barrier::new(2);
+    let both = |first: u32, second: u32| {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        let _ = mtr.fix(id(first)).unwrap();
+        barrier.wait();
+        let fixed = [rig.pool.fix_shared(id(second)).map(|_| ()), mtr.fix(id(second)).map(|_| ())];
+        barrier.wait();
+        let new = mtr.init(id(second), PageKind::Index).map(|_| ());
+        barrier.wait();
+        fixed.into_iter().chain([new]).collect::<Vec<_>>()
+    };
+    let results = std::thread::scope(|scope| {
+        let other = scope.spawn(|| both(2, 1));
+        [both(1, 2), other.join().unwrap()].concat()
+    });
+    for result in results {
+        let text = result.unwrap_err().to_string();
+        assert!(text.starts_with("latching of tablespace 16 page ") && text.contains("imer expired"), "{text}");
+    }
+    rig.pool.check_poison().unwrap();
+    drop(rig.pool.fix_exclusive(id(1)).unwrap());
 }
