@@ -4,6 +4,7 @@
 //! latches with counters, and who waits for what. Knows nothing of files, pages' contents or transactions, and starts no threads.
 
 pub mod checksum;
+pub mod circle;
 pub mod clock;
 pub mod codec;
 pub mod error;

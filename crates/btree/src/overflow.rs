@@ -11,10 +11,11 @@
 
 use crate::alloc::{self, Found};
 use crate::redo;
+use myriad_base::circle::Circle;
 use myriad_base::codec::{get_u32, put_u32};
 use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
-use myriad_buffer::{BufferPool, Mtr};
+use myriad_buffer::{BufferPool, Mtr, SharedPage};
 
 const OFF_NEXT: usize = 24;
 const OFF_LEN: usize = 28;
@@ -106,14 +107,14 @@ fn write_page(pool: &BufferPool, space: SpaceId, previous: Option<PageNo>, chunk
     }
 }
 
-/// Appends the `len` bytes of the chain that begins at `first` to `out`; of more than `enough` bytes no more than the pages that
-/// these are in.
+/// Appends the `len` bytes of the chain that begins at `first`, to which page `named_by` of the same tablespace refers, to `out`; of
+/// more than `enough` bytes no more than the pages that these are in. The caller has `named_by` latched, and no page else.
 ///
 /// # Errors
 /// [`myriad_base::Error::CorruptPage`] when the chain, as far as it was read, is not `len` bytes long; the pool's.
 pub fn read_overflow(
     pool: &BufferPool,
-    space: SpaceId,
+    named_by: PageId,
     first: PageNo,
     len: usize,
     enough: usize,
@@ -125,19 +126,19 @@ pub fn read_overflow(
     // Not all at once: a damaged length must not exhaust the memory.
     out.reserve(len.min(enough).min(1 << 20));
     let begin = out.len();
-    walk(pool, space, first, len, &mut |bytes| {
+    walk(pool, named_by, first, len, &mut |bytes| {
         out.extend_from_slice(bytes);
         out.len() - begin < enough
     })
 }
 
-/// Whether the chain that begins at `first`, of as many bytes as `bytes` has, holds these.
+/// Whether the chain that begins at `first`, of as many bytes as `bytes` has, holds these. `named_by` as for [`read_overflow`].
 ///
 /// # Errors
 /// As [`read_overflow`].
-pub fn holds(pool: &BufferPool, space: SpaceId, first: PageNo, bytes: &[u8]) -> Result<bool> {
+pub fn holds(pool: &BufferPool, named_by: PageId, first: PageNo, bytes: &[u8]) -> Result<bool> {
     let (mut at, mut same) = (0, true);
-    walk(pool, space, first, bytes.len(), &mut |here| {
+    walk(pool, named_by, first, bytes.len(), &mut |here| {
         same = bytes[at..at + here.len()] == *here;
         at += here.len();
         same
@@ -145,30 +146,91 @@ pub fn holds(pool: &BufferPool, space: SpaceId, first: PageNo, bytes: &[u8]) -> 
     Ok(same)
 }
 
+/// A page of a chain, latched shared. What it is is looked at first: a page of a tree may be latched by somebody who waits for one
+/// that the caller has latched, and `named_by` is.
+fn fix(pool: &BufferPool, named_by: PageId, id: PageId) -> Result<SharedPage<'_>> {
+    if id == named_by {
+        return Err(Error::corrupt(id, "its chain of overflow pages comes back to it"));
+    }
+    let wrong = |kind: u8| Error::corrupt(id, format!("kind {kind}, where an overflow page belongs"));
+    if let Some(seen) = pool.glance(id) {
+        let kind = seen.u8(OFF_KIND);
+        if kind == PageKind::Index as u8 && seen.validate() {
+            return Err(wrong(kind));
+        }
+    }
+    let page = pool.fix_shared(id)?;
+    if page[OFF_KIND] != PageKind::Overflow as u8 {
+        return Err(wrong(page[OFF_KIND]));
+    }
+    Ok(page)
+}
+
+/// The bytes that a chain's page has, and the next page. `rest` bytes of the value are left: all pages but the last are full.
+fn content(page: &[u8], id: PageId, rest: usize) -> Result<(&[u8], PageNo)> {
+    let (here, expected) = (get_u32(page, OFF_LEN) as usize, rest.min(bytes_per_page(page.len())));
+    if here != expected {
+        return Err(Error::corrupt(id, format!("an overflow page of {here} bytes, where one of {expected} belongs")));
+    }
+    Ok((&page[DATA..DATA + here], PageNo(get_u32(page, OFF_NEXT))))
+}
+
+/// The pages of a chain, one after the other.
+struct Chain {
+    named_by: PageId,
+    len: usize,
+    /// Bytes behind those of the last page given.
+    rest: usize,
+    last: PageId,
+    next: PageNo,
+    circle: Circle<PageNo>,
+}
+
+impl Chain {
+    fn new(named_by: PageId, first: PageNo, len: usize) -> Chain {
+        Chain { named_by, len, rest: len, last: named_by, next: first, circle: Circle::default() }
+    }
+
+    /// The next page's number; `None` behind the value's last byte.
+    fn next(&mut self) -> Result<Option<PageId>> {
+        if self.rest == 0 {
+            return Ok(None);
+        }
+        if self.next == PageNo::NONE {
+            let text = format!("a chain of overflow pages ends here and lacks {} of {} bytes", self.rest, self.len);
+            return Err(Error::corrupt(self.last, text));
+        }
+        let id = PageId::new(self.named_by.space, self.next);
+        if self.circle.closes_at(self.next) {
+            return Err(Error::corrupt(id, "its chain of overflow pages comes back to it"));
+        }
+        self.last = id;
+        Ok(Some(id))
+    }
+
+    /// The page that was given has so many bytes.
+    fn pass(&mut self, bytes: usize, next: PageNo) {
+        self.rest -= bytes;
+        self.next = next;
+    }
+}
+
 /// Hands the bytes of each page of a chain of `len` bytes to `visit`, until that returns `false`.
 fn walk(
     pool: &BufferPool,
-    space: SpaceId,
+    named_by: PageId,
     first: PageNo,
     len: usize,
     visit: &mut dyn FnMut(&[u8]) -> bool,
 ) -> Result<()> {
-    let (mut rest, mut next) = (len, first);
-    while rest > 0 {
-        let id = PageId::new(space, next);
-        if next == PageNo::NONE {
-            return Err(Error::corrupt(PageId::new(space, first), format!("a chain of {len} bytes lacks {rest}")));
-        }
-        let page = pool.fix_shared(id)?;
-        let here = get_u32(&page, OFF_LEN) as usize;
-        if page[OFF_KIND] != PageKind::Overflow as u8 || here == 0 || here > rest || here > bytes_per_page(page.len()) {
-            return Err(Error::corrupt(id, format!("not the overflow page of a value with {rest} more bytes")));
-        }
-        if !visit(&page[DATA..DATA + here]) {
+    let mut chain = Chain::new(named_by, first, len);
+    while let Some(id) = chain.next()? {
+        let page = fix(pool, named_by, id)?;
+        let (bytes, next) = content(&page, id, chain.rest)?;
+        if !visit(bytes) {
             return Ok(());
         }
-        rest -= here;
-        next = PageNo(get_u32(&page, OFF_NEXT));
+        chain.pass(bytes.len(), next);
     }
     Ok(())
 }
@@ -186,42 +248,23 @@ pub fn check(
     len: usize,
     visit: &mut dyn FnMut(PageId, Lsn) -> Result<()>,
 ) -> Result<()> {
-    let (mut rest, mut last, mut next) = (len, named_by, first);
-    while rest > 0 {
-        if next == PageNo::NONE {
-            return Err(Error::corrupt(
-                last,
-                format!("a chain of overflow pages ends here and lacks {rest} of {len} bytes"),
-            ));
-        }
-        let id = PageId::new(named_by.space, next);
-        if id == named_by {
-            return Err(Error::corrupt(id, "its chain of overflow pages comes back to it"));
-        }
+    let mut chain = Chain::new(named_by, first, len);
+    while let Some(id) = chain.next()? {
         // Not latched while the bitmap page is asked: who allocates a page has that page first.
-        let (kind, here, link, changed) = {
-            let page = pool.fix_shared(id)?;
-            (page[OFF_KIND], get_u32(&page, OFF_LEN) as usize, PageNo(get_u32(&page, OFF_NEXT)), page_lsn(&page))
+        let (bytes, next, changed) = {
+            let page = fix(pool, named_by, id)?;
+            let (bytes, next) = content(&page, id, chain.rest)?;
+            (bytes.len(), next, page_lsn(&page))
         };
-        if kind != PageKind::Overflow as u8 {
-            return Err(Error::corrupt(id, format!("kind {kind}, where an overflow page belongs")));
-        }
         if !alloc::is_in_use(pool, id)? {
             return Err(Error::corrupt(id, "the overflow page is in use but not allocated"));
         }
-        let expected = rest.min(bytes_per_page(pool.page_size()));
-        if here != expected {
-            return Err(Error::corrupt(
-                id,
-                format!("an overflow page of {here} bytes, where one of {expected} belongs"),
-            ));
-        }
         visit(id, changed)?;
-        rest -= here;
-        (last, next) = (id, link);
+        chain.pass(bytes, next);
     }
-    if len > 0 && next != PageNo::NONE {
-        return Err(Error::corrupt(last, format!("a chain of overflow pages goes on behind its {len} bytes")));
+    if len > 0 && chain.next != PageNo::NONE {
+        let text = format!("a chain of overflow pages goes on behind its {len} bytes");
+        return Err(Error::corrupt(chain.last, text));
     }
     Ok(())
 }
@@ -245,13 +288,10 @@ pub fn free_overflow(pool: &BufferPool, space: SpaceId, first: PageNo) -> Result
         while next != PageNo::NONE && batch.len() < FREE_BATCH {
             let id = PageId::new(space, next);
             // Asked before the first page is latched again.
-            if id == head_id || batch.contains(&id) {
+            if batch.contains(&id) {
                 return Err(Error::corrupt(id, "its chain of overflow pages comes back to it"));
             }
-            let page = pool.fix_shared(id)?;
-            if page[OFF_KIND] != PageKind::Overflow as u8 {
-                return Err(Error::corrupt(id, "not an overflow page of this chain"));
-            }
+            let page = fix(pool, head_id, id)?;
             batch.push(id);
             next = PageNo(get_u32(&page, OFF_NEXT));
         }

@@ -221,7 +221,7 @@ impl Trx {
             return Ok(false);
         };
         out.begin(key);
-        version.read_into(&self.sys, index.tree.space, tail_bytes, &mut out.bytes)?;
+        version.read_into(&self.sys, leaf.page_id(), tail_bytes, &mut out.bytes)?;
         Ok(true)
     }
 
@@ -262,7 +262,7 @@ impl Trx {
                         let page = leaf.page_id();
                         let version = locker.sys.version(entry, page, View::Newest, locker.own, &mut self.versions)?;
                         let version = version.expect("not deleted");
-                        version.payload_into(locker.sys, index.tree.space, &mut out.bytes)?;
+                        version.payload_into(locker.sys, page, &mut out.bytes)?;
                         if index.clustered {
                             self.place = Some(Place::read(index.tree, &leaf));
                         }

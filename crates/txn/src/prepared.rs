@@ -3,11 +3,11 @@
 //! No table definition is protected for them, as the server's metadata locks end with the session. So whoever is about to
 //! build something from a table's rows, or to empty it, asks here first whether one of them has changed it.
 
-use crate::read::Circle;
 use crate::rollback::index_of;
 use crate::system::{undo_pages_wanted, TrxSystem, Work};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, LogState};
+use myriad_base::circle::Circle;
 use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use parking_lot::Mutex;
 use std::collections::HashSet;

@@ -5,7 +5,8 @@ use crate::trx::trim;
 use crate::undo::page::undo_page;
 use crate::undo::record::{self, Kind};
 use crate::value::{self, Entry, OverflowRef};
-use myriad_base::{work, Csn, Error, PageId, PageNo, Result, SpaceId, TrxId};
+use myriad_base::circle::Circle;
+use myriad_base::{work, Csn, Error, PageId, Result, TrxId};
 use myriad_btree::overflow;
 
 /// What a reader wants to see. Its own changes it sees in any case.
@@ -33,28 +34,6 @@ impl Versions {
     }
 }
 
-/// Finds that a chain comes back to where it was (Brent, 1980): compares each link with one that is kept, which is
-/// replaced after twice as many steps each time.
-#[derive(Default)]
-pub(crate) struct Circle<T> {
-    kept: Option<T>,
-    steps: u64,
-}
-
-impl<T: Copy + PartialEq> Circle<T> {
-    /// Whether the chain has been at this link before. Tells it within three times the links of the chain.
-    pub fn closes_at(&mut self, link: T) -> bool {
-        if self.kept == Some(link) {
-            return true;
-        }
-        if self.steps.is_power_of_two() || self.kept.is_none() {
-            self.kept = Some(link);
-        }
-        self.steps += 1;
-        false
-    }
-}
-
 /// A version's body and how it is stored.
 #[derive(Clone, Copy)]
 pub(crate) struct Version<'a> {
@@ -65,33 +44,32 @@ pub(crate) struct Version<'a> {
 impl Version<'_> {
     /// Appends the payload to `out`. The entry's leaf must still be latched: its overflow chain could go.
     #[inline]
-    pub fn payload_into(&self, sys: &TrxSystem, space: SpaceId, out: &mut Vec<u8>) -> Result<()> {
+    pub fn payload_into(&self, sys: &TrxSystem, leaf: PageId, out: &mut Vec<u8>) -> Result<()> {
         if self.flags & value::OVERFLOW == 0 {
             out.extend_from_slice(self.body);
             return Ok(());
         }
-        self.overflow_into(sys, space, usize::MAX, out)
+        self.overflow_into(sys, leaf, usize::MAX, out)
     }
 
     #[cold]
-    fn overflow_into(&self, sys: &TrxSystem, space: SpaceId, enough: usize, out: &mut Vec<u8>) -> Result<()> {
-        let o = OverflowRef::get(self.body).ok_or_else(|| {
-            Error::corrupt(PageId::new(space, PageNo::NONE), "a version's reference to overflow pages is malformed")
-        })?;
+    fn overflow_into(&self, sys: &TrxSystem, leaf: PageId, enough: usize, out: &mut Vec<u8>) -> Result<()> {
+        let o = OverflowRef::get(self.body)
+            .ok_or_else(|| Error::corrupt(leaf, "a version's reference to overflow pages is malformed"))?;
         let head = value::head(self.body);
         out.extend_from_slice(head);
         let enough = if head.is_empty() { usize::MAX } else { enough };
-        overflow::read_overflow(sys.pool(), space, o.first, o.chain_len(), enough, out)
+        overflow::read_overflow(sys.pool(), leaf, o.first, o.chain_len(), enough, out)
     }
 
     /// As [`Version::payload_into`]; of a payload with a head no more than that and the pages of the next `tail_bytes`.
     #[inline]
-    pub fn read_into(&self, sys: &TrxSystem, space: SpaceId, tail_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+    pub fn read_into(&self, sys: &TrxSystem, leaf: PageId, tail_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
         if self.flags & value::OVERFLOW == 0 {
             out.extend_from_slice(self.body);
             return Ok(());
         }
-        self.overflow_into(sys, space, tail_bytes, out)
+        self.overflow_into(sys, leaf, tail_bytes, out)
     }
 }
 
@@ -148,6 +126,12 @@ impl TrxSystem {
         own: TrxId,
         scratch: &'a mut Versions,
     ) -> Result<Option<Version<'a>>> {
+        if entry.trx >= self.next_trx_id() {
+            return Err(Error::corrupt(
+                page,
+                format!("an entry of transaction {}, which there was not yet", entry.trx),
+            ));
+        }
         if entry.is_short() {
             return Ok(entry.is_deleted().then_some(Version { flags: entry.flags, body: entry.body }));
         }

@@ -187,7 +187,7 @@ impl TrxSystem {
         let version = self.version(entry, leaf.page_id(), crate::read::View::Newest, TrxId(0), &mut versions)?;
         out.clear();
         match version {
-            Some(v) => v.payload_into(self, index.tree.space, out).map(|()| true),
+            Some(v) => v.payload_into(self, leaf.page_id(), out).map(|()| true),
             None => Ok(false),
         }
     }

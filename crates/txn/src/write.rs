@@ -117,7 +117,7 @@ impl<'a> Stored<'a> {
         let (Ok(len), false) = (u32::try_from(op.payload.len()), entry.is_deleted()) else { return Ok(None) };
         if head_len == 0
             || chain.chain_len() != rest.len()
-            || !overflow::holds(pool, index.tree.space, chain.first, rest)?
+            || !overflow::holds(pool, leaf.page_id(), chain.first, rest)?
         {
             return Ok(None);
         }
@@ -362,6 +362,8 @@ impl Writer<'_> {
                 Step::Room(len) => {
                     // A deletion makes room in the end.
                     let _room = (op.kind == OpKind::Delete).then(|| BeyondLimit::new(Beyond::Deletion));
+                    // The room is made where the tree leads. Fences that are damaged may have led elsewhere.
+                    *self.place = None;
                     sys.make_room(tree, &self.scratch.key, len)?;
                 }
                 Step::NotKept => {

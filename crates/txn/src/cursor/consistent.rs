@@ -87,7 +87,7 @@ impl Cursor {
                 ahead = self.count_within(leaf, slot, left.min(wanted), direction);
                 if ahead == 0 {
                     if slot != start {
-                        self.stand_at(leaf, slot, direction);
+                        self.stand_at(leaf, slot, direction)?;
                     }
                     return Ok(false);
                 }
@@ -96,7 +96,7 @@ impl Cursor {
                 let n = self.copy_seen(trx, &entries, slot, direction, ahead.min(limit - self.rows.len()));
                 (slot, ahead) = (if forward { slot + n } else { slot - n }, ahead - n);
                 if self.is_full(limit) {
-                    self.stand_at(leaf, slot, direction);
+                    self.stand_at(leaf, slot, direction)?;
                     return Ok(true);
                 }
                 if ahead == 0 {
@@ -122,12 +122,12 @@ impl Cursor {
                 let from = self.buffer.len();
                 stored.key().append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
-                version.read_into(&trx.sys, self.index.tree.space, self.options.tail_bytes, &mut self.buffer)?;
+                version.read_into(&trx.sys, page, self.options.tail_bytes, &mut self.buffer)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
             }
             slot = if forward { slot + 1 } else { slot - 1 };
             if *fresh && self.is_full(limit) {
-                self.stand_at(leaf, slot, direction);
+                self.stand_at(leaf, slot, direction)?;
                 return Ok(true);
             }
         }

@@ -218,7 +218,7 @@ impl Cursor {
         }
         trx.scratch.key = key;
         if slot != begin {
-            self.stand_at(leaf, slot, direction);
+            self.stand_at(leaf, slot, direction)?;
         }
         Ok(slot)
     }
@@ -277,7 +277,7 @@ impl Cursor {
                 } else if new && !gaps {
                     trx.sys.locks().release_one(&trx.locks, LockKey::entry(&key), mode);
                 }
-                self.pass(&leaf, slot, &key, direction);
+                self.pass(&leaf, slot, &key, direction)?;
                 if self.index.clustered {
                     trx.place = Some(Place::read(self.index.tree, &leaf));
                 }
@@ -294,14 +294,14 @@ impl Cursor {
                 return Ok(Looked::Again);
             }
             Locked::Blocked if self.options.wait == LockWait::SkipLocked => {
-                self.pass(&leaf, slot, &key, direction);
+                self.pass(&leaf, slot, &key, direction)?;
                 Looked::Pass
             }
             Locked::Blocked if semi => {
                 // Keeps purge from the versions about to be read; its writer is active, so their records are still there.
                 trx.snapshot();
                 self.semi = self.take_row(trx, entry, leaf.page_id(), &key, View::Committed)?;
-                self.pass(&leaf, slot, &key, direction);
+                self.pass(&leaf, slot, &key, direction)?;
                 if self.semi {
                     Looked::Row
                 } else {
@@ -341,10 +341,12 @@ impl Cursor {
     }
 
     /// The entry is behind the cursor now.
-    fn pass(&mut self, leaf: &LeafShared<'_>, slot: usize, key: &[u8], direction: Direction) {
+    fn pass(&mut self, leaf: &LeafShared<'_>, slot: usize, key: &[u8], direction: Direction) -> Result<()> {
+        self.expect_beyond(leaf, slot, direction)?;
         self.position.key.clear();
         self.position.key.extend_from_slice(key);
         self.stand_by_key(leaf, if direction == Direction::Forward { slot + 1 } else { slot }, direction);
+        Ok(())
     }
 
     /// Makes a version of the entry the current row; `false` if there is none in the view.
@@ -356,7 +358,7 @@ impl Cursor {
         self.buffer.clear();
         self.at = 0;
         self.buffer.extend_from_slice(key);
-        version.payload_into(&trx.sys, self.index.tree.space, &mut self.buffer)?;
+        version.payload_into(&trx.sys, page, &mut self.buffer)?;
         self.rows.push(Row { key: 4..key.len(), value: key.len()..self.buffer.len() });
         self.ended = false;
         Ok(true)

@@ -22,6 +22,7 @@ use myriad_base::{Error, PageId, Result};
 use myriad_btree::{KeyParts, Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
 use std::cell::RefCell;
+use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -482,10 +483,25 @@ impl Cursor {
     }
 
     /// The entries on this side of `slot` have been read.
-    fn stand_at(&mut self, leaf: &LeafShared<'_>, slot: usize, direction: Direction) {
+    fn stand_at(&mut self, leaf: &LeafShared<'_>, slot: usize, direction: Direction) -> Result<()> {
         let last = if direction == Direction::Forward { slot - 1 } else { slot };
+        self.expect_beyond(leaf, last, direction)?;
         leaf.key_into(last, &mut self.position.key);
         self.stand_by_key(leaf, slot, direction);
+        Ok(())
+    }
+
+    /// A scan over keys out of order that looks for its place again by key, as after changes, might go round in circles.
+    fn expect_beyond(&self, leaf: &LeafShared<'_>, slot: usize, direction: Direction) -> Result<()> {
+        let beyond = if direction == Direction::Forward { Ordering::Greater } else { Ordering::Less };
+        let order = leaf.cmp_key(slot, &self.position.key);
+        if order == beyond || self.position.inclusive && order.is_eq() {
+            return Ok(());
+        }
+        Err(Error::corrupt(
+            leaf.page_id(),
+            format!("the key of slot {slot} is not beyond that of the entry read before it"),
+        ))
     }
 
     /// As [`Cursor::stand_at`], where the position has the key already.
@@ -515,7 +531,7 @@ impl Cursor {
         // position's own entry may begin with it; the next is then sought below.
         if forward {
             leaf.next_from(&self.position.key)?;
-        } else if sought_below {
+        } else if sought_below || fence > &self.position.key[..] {
             leaf.next_before(&self.position.key)?;
         }
         self.position.key.clear();

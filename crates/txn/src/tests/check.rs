@@ -69,7 +69,7 @@ fn damaged_chains_are_found() {
             relink(rig, a[3], b[4].page);
             b[4]
         }),
-        ("in use twice", |rig, a, _| {
+        ("comes back", |rig, a, _| {
             relink(rig, a[3], a[2].page);
             a[2]
         }),
