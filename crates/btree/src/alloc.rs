@@ -25,7 +25,7 @@ use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::limits::EXTENT_PAGES;
 use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
-use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr, PageRef};
+use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr, PageRef, SharedPage};
 use std::ops::Range;
 
 /// Root page of a tablespace's pack tree.
@@ -296,9 +296,34 @@ impl View<'_> {
     }
 }
 
+/// The bitmap page of a group, latched shared.
+fn shared_bitmap(pool: &BufferPool, space: SpaceId, group: u32) -> Result<SharedPage<'_>> {
+    let id = PageId::new(space, bitmap_page(pool.page_size(), group));
+    let bitmap = pool.fix_shared(id)?;
+    match bitmap[OFF_KIND] == PageKind::Bitmap as u8 {
+        true => Ok(bitmap),
+        false => Err(not_a_bitmap(id)),
+    }
+}
+
+#[cold]
+fn not_a_bitmap(id: PageId) -> Error {
+    Error::corrupt(id, "not an allocation bitmap")
+}
+
+/// The number of groups in a tablespace's first bitmap page.
+fn group_count_in(bitmap: &[u8], space: SpaceId) -> Result<u32> {
+    let (groups, first) = (get_u32(bitmap, OFF_GROUPS), PageId::new(space, bitmap_page(bitmap.len(), 0)));
+    // One more may be begun.
+    match (1..u32::MAX / group_pages(bitmap.len())).contains(&groups) {
+        true => Ok(groups),
+        false => Err(Error::corrupt(first, format!("{groups} groups of pages"))),
+    }
+}
+
 /// Groups that the tablespace has.
 fn group_count(pool: &BufferPool, space: SpaceId) -> Result<u32> {
-    Ok(get_u32(&pool.fix_shared(PageId::new(space, bitmap_page(pool.page_size(), 0)))?, OFF_GROUPS))
+    group_count_in(&shared_bitmap(pool, space, 0)?, space)
 }
 
 /// Finds a free page, close to page `near` if one is given. Latches a bitmap page and changes nothing.
@@ -362,7 +387,7 @@ fn fix_bitmap(mtr: &mut Mtr<'_>, space: SpaceId, group: u32) -> Result<PageRef> 
     let id = PageId::new(space, bitmap_page(mtr.pool().page_size(), group));
     let bitmap = mtr.fix(id)?;
     if mtr.page(bitmap)[OFF_KIND] != PageKind::Bitmap as u8 {
-        return Err(Error::corrupt(id, "not an allocation bitmap"));
+        return Err(not_a_bitmap(id));
     }
     Ok(bitmap)
 }
@@ -433,6 +458,11 @@ fn find_in_group(
     };
     let (word, bit) = (place.0 as u16, place.1 as u8);
     let page = PageId::new(space, PageNo((first + page(place)) as u32));
+    // Pages that are in use from the start, and those that this mini-transaction holds.
+    if page.page <= PACK_ROOT || page == mtr.page_id(bitmap) || mtr.find(page).is_some() {
+        let text = format!("page {} is in use and free there", page.page);
+        return Err(Error::corrupt(mtr.page_id(bitmap), text));
+    }
     Ok(InGroup::Page(Candidate { bitmap, word, bit, page }))
 }
 
@@ -569,7 +599,7 @@ pub fn free(mtr: &mut Mtr<'_>, freeing: Freeing) -> Result<()> {
 pub fn is_in_use(pool: &BufferPool, page: PageId) -> Result<bool> {
     let group_pages = group_pages(pool.page_size());
     let within = page.page.0 % group_pages;
-    let bitmap = pool.fix_shared(PageId::new(page.space, bitmap_page(pool.page_size(), page.page.0 / group_pages)))?;
+    let bitmap = shared_bitmap(pool, page.space, page.page.0 / group_pages)?;
     Ok(word(&bitmap, (within / EXTENT_PAGES) as usize) & 1 << (within % EXTENT_PAGES) != 0)
 }
 
@@ -597,21 +627,10 @@ fn group_pages_wanted(bitmap: &[u8]) -> u64 {
 /// # Errors
 /// The pool's; [`Error::CorruptPage`] where a bitmap page is none.
 pub fn pages_wanted(pool: &BufferPool, space: SpaceId) -> Result<u64> {
-    let id = |group| PageId::new(space, bitmap_page(pool.page_size(), group));
-    let wanted = |group: u32| {
-        let bitmap = pool.fix_shared(id(group))?;
-        if bitmap[OFF_KIND] != PageKind::Bitmap as u8 {
-            return Err(Error::corrupt(id(group), "not an allocation bitmap"));
-        }
-        let before = u64::from(group) * u64::from(group_pages(pool.page_size()));
-        Ok((before + group_pages_wanted(&bitmap), get_u32(&bitmap, OFF_GROUPS)))
-    };
-    let (first, groups) = wanted(0)?;
-    match groups {
-        0 | 1 => Ok(first),
-        // The last group has at least its bitmap page.
-        groups => Ok(wanted(groups - 1)?.0),
-    }
+    // The last group has at least its bitmap page.
+    let last = group_count(pool, space)? - 1;
+    let before = u64::from(last) * u64::from(group_pages(pool.page_size()));
+    Ok(before + group_pages_wanted(&shared_bitmap(pool, space, last)?))
 }
 
 /// Pages of the tablespace that are in use, as the bitmaps say.
@@ -619,15 +638,8 @@ pub fn pages_wanted(pool: &BufferPool, space: SpaceId) -> Result<u64> {
 /// # Errors
 /// The pool's.
 pub fn pages_in_use(pool: &BufferPool, space: SpaceId) -> Result<u64> {
-    let id = |group| PageId::new(space, bitmap_page(pool.page_size(), group));
-    let (groups, mut used) = {
-        let first = pool.fix_shared(id(0))?;
-        (get_u32(&first, OFF_GROUPS), u64::from(get_u32(&first, OFF_USED)))
-    };
-    for group in 1..groups {
-        used += u64::from(get_u32(&pool.fix_shared(id(group))?, OFF_USED));
-    }
-    Ok(used)
+    let used = |group| Ok(u64::from(get_u32(&shared_bitmap(pool, space, group)?, OFF_USED)));
+    (0..group_count(pool, space)?).map(used).sum()
 }
 
 /// Extents that were wholly free at some moment, to be given back to the file system once that is safe.
@@ -674,9 +686,9 @@ pub fn plan_punch(pool: &BufferPool, space: SpaceId) -> Result<Option<PunchPlan>
     let mut groups = Vec::new();
     let (mut group, mut group_count) = (0, 1);
     while group < group_count {
-        let bitmap = pool.fix_shared(PageId::new(space, bitmap_page(page_size, group)))?;
+        let bitmap = shared_bitmap(pool, space, group)?;
         if group == 0 {
-            group_count = get_u32(&bitmap, OFF_GROUPS);
+            group_count = group_count_in(&bitmap, space)?;
         }
         let in_file = file_extents.saturating_sub(u64::from(group) * extents_per_group).min(extents_per_group);
         let mut runs: Vec<(u32, u32)> = Vec::new();

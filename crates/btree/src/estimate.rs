@@ -382,7 +382,7 @@ impl Tree {
         let mut at = Vec::new();
         for page in [high, low] {
             // In memory, as both were looked at a moment ago; but anything may be on them now.
-            let Some(p) = pool.fix_shared(self.id(page)).ok().filter(|p| is_inner(p, level)) else {
+            let Some(p) = pool.fix_shared(self.id(page)).ok().filter(|p| is_of_level(p, level)) else {
                 return Ok(between);
             };
             sample.add(&p);
@@ -518,7 +518,7 @@ impl Tree {
                     None if sample.entries == 0 && looked == 1 => pool.fix_shared(id).ok(),
                     found => found,
                 };
-                if let Some(p) = found.filter(|p| level == 0 || is_inner(p, level)) {
+                if let Some(p) = found.filter(|p| is_of_level(p, level)) {
                     sample.add(&p);
                     if few {
                         seen.push(p.seen());
@@ -637,7 +637,7 @@ fn place(way: &[Step], plus: f64) -> f64 {
     inner.iter().rev().fold(plus, |place, step| (step.at as f64 + place) / step.of as f64)
 }
 
-/// Whether a page that is in memory is an inner page of this level; the root of another index may stand in for one.
-fn is_inner(p: &[u8], level: u8) -> bool {
+/// Whether a page that is in memory is one of a tree and of this level; the root of another index may stand in for one.
+fn is_of_level(p: &[u8], level: u8) -> bool {
     p[OFF_KIND] == PageKind::Index as u8 && page::level(p) == level && !page::is_promoted_root(p)
 }

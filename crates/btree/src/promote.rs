@@ -8,7 +8,7 @@
 use crate::alloc::{self, Found, PACK_ROOT};
 use crate::page::{self, Fences, Latched, Target, ROOT};
 use crate::redo::{self, Bounds};
-use crate::split::{split, SplitPoint};
+use crate::split::{split, SplitPoint, MOVES_MAX};
 use crate::tree::{expect_order, Owner, Step, Tree, HEIGHT_MAX};
 use myriad_base::{Error, IndexId, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef, SharedPage};
@@ -133,7 +133,7 @@ impl Tree {
     /// there ends at `end`; `None`: it stays in the pack tree, and its new page must not keep an extent from being free
     /// that the promoted index leaves one day.
     fn cut(&self, pool: &BufferPool, level: u8, key: &[u8; 4], end: Option<&[u8; 4]>) -> Result<Cut> {
-        loop {
+        for _ in 0..MOVES_MAX {
             // A promoted index with this id is bounded by it up to its root's place.
             if self.owner_of(pool, key)?.home_level.is_some_and(|home_level| level <= home_level) {
                 return Ok(Cut::Done);
@@ -186,6 +186,7 @@ impl Tree {
                 }
             }
         }
+        Err(Error::corrupt(self.root_id(), "the way to an index does not lead to its root"))
     }
 
     /// Makes the root of a promoted index an ordinary page of this pack tree again, once the index has become small enough

@@ -5,7 +5,7 @@ use crate::leaf::Leaf;
 use crate::page::{self, Fences, Latched, Target, RIGHTMOST};
 use crate::redo::{self, Bounds};
 use crate::tree::{RemoveProgress, Tree};
-use myriad_base::{PageId, PageNo, Result};
+use myriad_base::{Error, PageId, PageNo, Result};
 use myriad_buffer::{BufferPool, ExclusivePage, Mtr, PageRef};
 
 /// Pages freed in one mini-transaction.
@@ -77,6 +77,10 @@ impl Tree {
         }
         let mut ids: Vec<PageId> = leaves[1..].iter().map(|l| l.0).collect();
         let freeing = prepare_free_all(&mut mtr, &mut ids)?;
+        // The first leaf stays, and none may go twice.
+        if ids.contains(&leaves[0].0) || ids.windows(2).any(|two| two[0] == two[1]) {
+            return Err(Error::corrupt(mtr.page_id(parent), "two of its children are one page"));
+        }
         let mut key = Vec::new();
         for &(_, leaf) in &leaves {
             report(mtr.page(leaf), 0..page::count(mtr.page(leaf)), &mut key, on_entry);
@@ -161,7 +165,7 @@ impl Tree {
                 break n;
             }
             if child_level >= level {
-                return Err(myriad_base::Error::corrupt(last, "a child is not below its parent"));
+                return Err(Error::corrupt(last, "a child is not below its parent"));
             }
             mtr.release_unchanged(node);
             node = child;

@@ -52,6 +52,10 @@ pub(crate) struct SplitPoint {
     pub separator: Vec<u8>,
 }
 
+/// How often an index may move while room is made for one entry. It gets a root of its own, or is dropped; a leaf that is not where
+/// the page above it says looks as if it moved for ever.
+pub(crate) const MOVES_MAX: usize = 1000;
+
 /// How [`Tree::make_room_at`] ended.
 #[derive(Clone, Copy, Debug)]
 enum Room {
@@ -92,12 +96,14 @@ impl Tree {
         if key.len() + value_len > max {
             return Err(Error::TooLong { what: "index entry", len: key.len() + value_len, max });
         }
-        loop {
+        for _ in 0..MOVES_MAX {
             let owner = self.owner_of(pool, key)?;
             if let Room::Made { leaves } = owner.make_room_at(pool, 0, Need::Entry { key, value_len })? {
                 return Ok(leaves);
             }
         }
+        let leaf = self.leaf_and_owner(pool, key)?.0.id();
+        Err(Error::corrupt(leaf, "it is not where the level above says"))
     }
 
     /// This tree, which is not a promoted index's or cannot be dropped meanwhile.

@@ -542,14 +542,14 @@ fn long_values_round_trip() {
     let rig = rig(256);
     let pool = &rig.pool;
     let used = alloc::pages_in_use(pool, SPACE).unwrap();
-    let mut chains = Vec::new();
+    let (mut chains, leaf) = (Vec::new(), PageId::new(SPACE, alloc::PACK_ROOT));
     for len in [1usize, 4064, 4065, 300_000] {
         let bytes: Vec<u8> = (0..len).map(|i| (i / 7) as u8).collect();
         let first = overflow::write_overflow(pool, SPACE, &bytes).unwrap();
         let mut got = b"x".to_vec();
-        overflow::read_overflow(pool, SPACE, first, len, usize::MAX, &mut got).unwrap();
+        overflow::read_overflow(pool, leaf, first, len, usize::MAX, &mut got).unwrap();
         assert!(got[1..] == bytes[..] && got[0] == b'x');
-        assert!(overflow::read_overflow(pool, SPACE, first, len + 1, usize::MAX, &mut got).is_err());
+        assert!(overflow::read_overflow(pool, leaf, first, len + 1, usize::MAX, &mut got).is_err());
         chains.push(first);
     }
     for first in chains {
@@ -575,6 +575,32 @@ fn a_chain_that_comes_back_to_itself_is_corrupt() {
         let freed = overflow::free_overflow(pool, SPACE, first);
         assert!(matches!(freed, Err(Error::CorruptPage { page, .. }) if page.page == to), "{freed:?}");
     }
+}
+
+/// Nobody waits for a page that the caller has latched, nor reads the pages of a circle as often as a damaged length says.
+#[test]
+fn a_chain_of_other_pages_or_in_a_circle_is_read_to_no_end_but_an_error() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    let leaf = tree.seek_exclusive(pool, &77u32.to_be_bytes()).unwrap();
+    let first = overflow::write_overflow(pool, SPACE, &[1; 20_000]).unwrap();
+    let second = PageNo(get_u32(&pool.fix_shared(PageId::new(SPACE, first)).unwrap(), 24));
+    let link = |to: PageNo| damage(pool, PageId::new(SPACE, second), 24, &to.0.to_le_bytes());
+    for to in [leaf.page_id().page, alloc::PACK_ROOT, PageNo(1), second, first] {
+        link(to);
+        let mut out = Vec::new();
+        let read = overflow::read_overflow(pool, leaf.page_id(), first, u32::MAX as usize, usize::MAX, &mut out);
+        assert!(matches!(read, Err(Error::CorruptPage { page, .. }) if page.page == to), "{read:?}");
+        assert!(out.len() < 50_000, "{} bytes", out.len());
+        let same = overflow::holds(pool, leaf.page_id(), first, &[1; 20_000]);
+        assert!(matches!(same, Err(Error::CorruptPage { page, .. }) if page.page == to), "{same:?}");
+        let checked = overflow::check(pool, leaf.page_id(), first, 20_000, &mut |_, _| Ok(()));
+        assert!(matches!(checked, Err(Error::CorruptPage { page, .. }) if page.page == to), "{checked:?}");
+    }
+    damage(pool, PageId::new(SPACE, first), 28, &1u32.to_le_bytes());
+    let read = overflow::read_overflow(pool, leaf.page_id(), first, 20_000, usize::MAX, &mut Vec::new());
+    assert!(matches!(read, Err(Error::CorruptPage { page, .. }) if page.page == first), "{read:?}");
 }
 
 /// Overwrites bytes of a page as no code would.
@@ -714,6 +740,100 @@ fn a_descent_through_promoted_roots_in_a_circle_ends() {
         assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == own.root_id()));
     }
     assert_eq!(get(pool, tree, &key(1_999)).unwrap(), [1; 100], "other pages are fine");
+}
+
+#[test]
+fn a_pack_root_that_calls_itself_promoted_is_not_cut_for_ever() {
+    let rig = rig(400);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    let key = |n: u32| [(n % 3 + 5).to_be_bytes(), n.to_be_bytes()].concat();
+    (0..2_000).for_each(|i| _ = put(pool, tree, &key(i), &[1; 100]).unwrap());
+    let flags = pool.fix_shared(tree.root_id()).unwrap()[page::OFF_FLAGS];
+    damage(pool, tree.root_id(), page::OFF_FLAGS, &[flags | page::ROOT]);
+    let promoted = tree.promote(pool, IndexId(6));
+    assert!(matches!(promoted, Err(Error::CorruptPage { page, .. }) if page == tree.root_id()), "{promoted:?}");
+    pool.check_poison().unwrap();
+}
+
+/// A tree of index 77 with a level of leaves, and where its root has the number of each child but the first.
+fn one_level(pool: &BufferPool, tree: Tree) -> Vec<usize> {
+    (0..400u32).for_each(|i| _ = put(pool, tree, &[77u32.to_be_bytes(), i.to_be_bytes()].concat(), &[1; 100]).unwrap());
+    let root = pool.fix_shared(tree.owner(pool, &77u32.to_be_bytes()).unwrap().root_id()).unwrap();
+    assert_eq!(page::level(&root), 1);
+    let offset = |slot| usize::from(u16::from_le_bytes([root[slot], root[slot + 1]]));
+    (0..page::count(&root)).map(|slot| offset(page::SLOTS + slot * page::SLOT_BYTES)).collect()
+}
+
+#[test]
+fn leaves_that_change_places_make_no_room_for_ever() {
+    let rig = rig(400);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    (0..400)
+        .for_each(|i| _ = put(pool, tree, &[78u32.to_be_bytes(), u32::to_be_bytes(i)].concat(), &[1; 100]).unwrap());
+    (0..100)
+        .for_each(|i| _ = put(pool, tree, &[77u32.to_be_bytes(), u32::to_be_bytes(i)].concat(), &[1; 100]).unwrap());
+    let own = tree.promote(pool, IndexId(77)).unwrap().unwrap();
+    let children = one_level(pool, tree);
+    let child = |at: usize| get_u32(&pool.fix_shared(own.root_id()).unwrap(), children[at]);
+    let (one, other) = (child(3), child(5));
+    damage(pool, own.root_id(), children[3], &other.to_le_bytes());
+    damage(pool, own.root_id(), children[5], &one.to_le_bytes());
+    let key = page::key(&pool.fix_shared(own.root_id()).unwrap(), 3);
+    for (from, told) in [(tree, other), (own, own.root.0)] {
+        let refused = from.make_room(pool, &[&key[..], &[0]].concat(), 1_700);
+        assert!(matches!(&refused, Err(Error::CorruptPage { page, .. }) if page.page.0 == told), "{refused:?}");
+    }
+    pool.check_poison().unwrap();
+}
+
+#[test]
+fn a_leaf_that_stays_is_not_freed_with_the_others() {
+    let rig = rig(400);
+    let pool = &rig.pool;
+    for twice in [false, true] {
+        let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+        let children = one_level(pool, tree);
+        // The first or the second child in another's place.
+        let first =
+            get_u32(&pool.fix_shared(tree.root_id()).unwrap(), if twice { children[0] } else { page::OFF_LEFT });
+        damage(pool, tree.root_id(), children[3], &first.to_le_bytes());
+        let used = alloc::pages_in_use(pool, SPACE).unwrap();
+        let refused = tree.remove_range(pool, &[], &[], 100, &mut |_, _| ());
+        assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == tree.root_id()), "{refused:?}");
+        assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), used);
+        pool.check_poison().unwrap();
+    }
+}
+
+#[test]
+fn a_page_that_is_its_own_child_is_corrupt() {
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    let children = one_level(pool, tree);
+    let key = page::key(&pool.fix_shared(tree.root_id()).unwrap(), 3);
+    damage(pool, tree.root_id(), children[3], &tree.root.0.to_le_bytes());
+    let begun = std::time::Instant::now();
+    let sought = [tree.seek(pool, &key).map(|_| ()), tree.seek_exclusive(pool, &key).map(|_| ())];
+    for found in sought.into_iter().chain([tree.make_room(pool, &key, 100).map(|_| ())]) {
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == tree.root_id()), "{found:?}");
+    }
+    assert!(begun.elapsed().as_secs() < 10, "nobody waits for the latch");
+}
+
+#[test]
+fn an_estimate_takes_no_other_page_for_a_leaf() {
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    let children = one_level(pool, tree);
+    let chain = overflow::write_overflow(pool, SPACE, &[0xee; 4064]).unwrap();
+    children[1..].iter().for_each(|&at| damage(pool, tree.root_id(), at, &chain.0.to_le_bytes()));
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    for high in [50, 100, 399] {
+        let _ = tree.estimate_range(pool, &key(0), &key(high));
+    }
+    let _ = tree.estimate_range(pool, &key(0), &[]);
 }
 
 #[test]

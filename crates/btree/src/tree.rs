@@ -304,6 +304,9 @@ impl Tree {
                 let at = page::route(&Latched(&page), target);
                 note.step(Step { page: page.id().page, at, of: page::count(&page) + 1 });
                 let id = self.id(page::child(&page, at));
+                if id == page.id() {
+                    return Err(Error::corrupt(id, "the page is a child of its own"));
+                }
                 here -= 1;
                 if here == level {
                     let latched = P::fix(pool, id)?;

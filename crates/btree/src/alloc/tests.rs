@@ -4,7 +4,7 @@
 use super::*;
 use crate::crash_tests::{check_allocation, create, quiet, DIR};
 use crate::tests::{check_whole, open_pool, put, take as take_row, SPACE};
-use crate::{BulkBuilder, RemoveProgress, Tree};
+use crate::{BulkBuilder, Leaf, RemoveProgress, Tree};
 use myriad_base::ids::mix;
 use myriad_base::random::Random;
 use myriad_base::IndexId;
@@ -432,5 +432,54 @@ fn take_one(pool: &BufferPool, near: Option<PageNo>) -> Option<PageNo> {
                 }
             }
         }
+    }
+}
+
+/// Clears the bit of a page, as damage may.
+fn forget(pool: &BufferPool, page: PageNo) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let bitmap = mtr.fix(PageId::new(SPACE, PageNo(1))).unwrap();
+    let payload = change_payload((page.0 / EXTENT_PAGES) as u16, 1 << (page.0 % EXTENT_PAGES));
+    mtr.apply(bitmap, redo::FREE, &payload).unwrap();
+    mtr.commit().unwrap();
+}
+
+#[test]
+fn no_page_is_given_out_that_is_surely_in_use() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    for what in 0..5 {
+        let pool = create(&SimIo::new(1), &quiet(FRAMES));
+        let tree = Tree::create_for(&pool, SPACE, IndexId(77)).unwrap();
+        (0..100).for_each(|i| _ = put(&pool, tree, &key(i * 10), &[1; 100]).unwrap());
+        occupy(&pool, 0..1);
+        let leaf = tree.seek(&pool, &key(505)).unwrap().page_id().page;
+        let freed = [PageNo(0), PageNo(1), PACK_ROOT, leaf, tree.root][what];
+        forget(&pool, freed);
+        let refused = tree.make_room(&pool, &key(505), 1_700);
+        assert!(matches!(&refused, Err(Error::CorruptPage { page, .. }) if page.page == PageNo(1)), "{refused:?}");
+        pool.check_poison().unwrap();
+        assert!(pool.fix_shared(PageId::new(SPACE, freed)).unwrap()[OFF_KIND] != PageKind::Free as u8);
+    }
+}
+
+#[test]
+fn a_number_of_groups_that_cannot_be_is_corrupt() {
+    for groups in [0, u32::MAX, u32::MAX / group_pages(4096)] {
+        let sim = SimIo::new(1);
+        let pool = full_first_group(&sim);
+        let mut mtr = Mtr::start(&pool).unwrap();
+        let bitmap = mtr.fix(PageId::new(SPACE, PageNo(1))).unwrap();
+        mtr.write(bitmap, OFF_GROUPS, &groups.to_le_bytes());
+        mtr.commit().unwrap();
+        let all = [
+            Tree::create(&pool, SPACE).map(|_| ()),
+            pages_wanted(&pool, SPACE).map(|_| ()),
+            pages_in_use(&pool, SPACE).map(|_| ()),
+            plan_punch(&pool, SPACE).map(|_| ()),
+        ];
+        for done in all {
+            assert!(matches!(&done, Err(Error::CorruptPage { page, .. }) if page.page == PageNo(1)), "{done:?}");
+        }
+        assert_eq!(get_u32(&pool.fix_shared(PageId::new(SPACE, PageNo(1))).unwrap(), OFF_GROUPS), groups);
     }
 }
