@@ -83,12 +83,12 @@ impl Totals {
     fn of(directory: &[u8]) -> Totals {
         let end = get_u32(directory, page::DIR_HIGH_WATER);
         let free = get_u32(directory, page::DIR_FREE_COUNT);
-        Totals { end, in_use: end.saturating_sub(page::FIRST + free) }
+        Totals { end, in_use: end.saturating_sub(free.saturating_add(page::FIRST)) }
     }
 
     /// Pages that the file is to have, if it is too large.
     fn wanted(&self) -> Option<u32> {
-        let keep = page::FIRST + 2 * self.in_use + KEEP_PAGES;
+        let keep = page::FIRST + 2 * self.in_use.min(IN_USE_MAX) + KEEP_PAGES;
         (self.in_use <= IN_USE_MAX && self.end > 2 * keep).then_some(keep)
     }
 }
@@ -215,6 +215,12 @@ impl UndoSpace {
         let used = self.pages_of_chains(&heads)?;
         let is_low = used.iter().all(|&no| no < keep);
         let end = if is_low { keep } else { Totals::of(mtr.page(dir)).end };
+        // After a crash the file may lack some of them for a while.
+        let all = self.pool.spaces().get(SpaceId::UNDO)?.pages_in_file().saturating_mul(2);
+        if end > all || used.iter().any(|&no| no >= end) {
+            let text = format!("it tells of {end} undo pages, which are not those of the file or of the chains");
+            return Err(Error::corrupt(page::DIRECTORY, text));
+        }
         let Some(free) = (end - page::FIRST).checked_sub(used.len() as u32) else {
             return Err(Error::corrupt(page::DIRECTORY, "chains of undo pages share pages"));
         };

@@ -172,15 +172,10 @@ impl UndoSpace {
         let slots = get_u32(&dir, page::DIR_SLOT_COUNT);
         let used = get_u32(&dir, page::DIR_HIGH_WATER).saturating_sub(get_u32(&dir, page::DIR_FREE_COUNT));
         drop(dir);
-        let mut chains = Vec::new();
-        for slot in 0..slots {
-            let (id, at) = page::slot_position(pool.page_size(), slot);
-            if id.page.0 > page::DIRECTORY_PAGES {
-                return Err(Error::corrupt(page::DIRECTORY, format!("{slots} undo slots are more than fit")));
-            }
-            let dir = pool.fix_shared(id)?;
-            chains.push((PageNo(get_u32(&dir, at)), PageNo(get_u32(&dir, at + 4))));
+        if !(1..1 << 48).contains(&limit.0) {
+            return Err(Error::corrupt(page::DIRECTORY, format!("transactions below {limit}")));
         }
+        let chains = chains(&pool, slots)?;
         let mut space = UndoSpace {
             pool,
             report,
@@ -209,6 +204,10 @@ impl UndoSpace {
                     unreadable.push(Unreadable { slot: no, trx, error });
                 }
                 Err(error) => return Err(error),
+            }
+            if let Some(trx) = trx.filter(|&trx| trx >= limit) {
+                let text = format!("transactions below {limit}, but undo slot {no} has {trx}");
+                return Err(Error::corrupt(page::DIRECTORY, text));
             }
         }
         space.has_set_aside = !unreadable.is_empty();
@@ -251,7 +250,7 @@ impl UndoSpace {
     /// Records of changes in an unfinished log. Its tail page tells how many there are before it, unless an earlier version
     /// wrote that page: then the pages before are read, too, back to one that tells it or to the log's header.
     fn count_records(&self, log: &UndoLog) -> Result<u64> {
-        let pages = pages_formatted(&self.pool)?;
+        let pages = pages_formatted(&self.pool)?.min(self.pool.spaces().get(SpaceId::UNDO)?.pages_in_file());
         let (mut no, mut n) = (log.tail.page, 0);
         for _ in 0..pages {
             let p = self.pool.fix_shared(undo_page(no))?;
@@ -432,12 +431,12 @@ impl UndoSpace {
         }
         let free = PageNo(get_u32(mtr.page(dir), page::DIR_FREE_HEAD));
         if free != PageNo::NONE && Some(free) != unusable {
-            let p = mtr.fix(undo_page(free))?;
-            let next = page::next(mtr.page(p));
             let count = get_u32(mtr.page(dir), page::DIR_FREE_COUNT);
-            if free == tail.page || count == 0 {
+            if free.0 < page::FIRST || free == tail.page || count == 0 {
                 return Err(Error::corrupt(page::DIRECTORY, format!("undo page {free} is free and in use")));
             }
+            let p = mtr.fix(undo_page(free))?;
+            let next = page::next(mtr.page(p));
             mtr.write(dir, page::DIR_FREE_HEAD, &next.0.to_le_bytes());
             mtr.write(dir, page::DIR_FREE_COUNT, &(count - 1).to_le_bytes());
             return Ok(Some((free, p)));
@@ -445,6 +444,9 @@ impl UndoSpace {
         let no = get_u32(mtr.page(dir), page::DIR_HIGH_WATER);
         if no >= ready {
             return Ok(None);
+        }
+        if no < page::FIRST || no == tail.page.0 {
+            return Err(Error::corrupt(page::DIRECTORY, format!("undo page {no} was never used and is in use")));
         }
         let p = mtr.init(undo_page(PageNo(no)), PageKind::Undo)?;
         mtr.write(dir, page::DIR_HIGH_WATER, &(no + 1).to_le_bytes());
@@ -454,7 +456,7 @@ impl UndoSpace {
     pub(super) fn put_free(&self, mtr: &mut Mtr<'_>, dir: PageRef, no: PageNo, p: PageRef) {
         let head = get_u32(mtr.page(dir), page::DIR_FREE_HEAD);
         let count = get_u32(mtr.page(dir), page::DIR_FREE_COUNT);
-        mtr.write(dir, page::DIR_FREE_COUNT, &(count + 1).to_le_bytes());
+        mtr.write(dir, page::DIR_FREE_COUNT, &count.saturating_add(1).to_le_bytes());
         if self.put_free_in_memory(no) {
             return;
         }
@@ -498,12 +500,40 @@ impl UndoSpace {
         let p = mtr.fix(undo_page(head))?;
         let next = page::next(mtr.page(p));
         assert!(next != PageNo::NONE, "purge frees no slot's tail");
+        // Purge goes on there: were it another page of the chain, or a free one, that would be freed twice.
+        let after = mtr.fix(undo_page(next))?;
+        if next.0 < page::FIRST || page::slot(mtr.page(after)) != slot || page::prev(mtr.page(after)) != head {
+            return Err(Error::corrupt(undo_page(head), format!("undo page {next} does not follow it")));
+        }
         mtr.write(slots, at, &next.0.to_le_bytes());
         self.put_free(&mut mtr, dir, head, p);
         mtr.commit()?;
         self.pages_in_use.fetch_sub(1, Ordering::Relaxed);
         Ok(next)
     }
+}
+
+/// First and last page of each slot.
+fn chains(pool: &BufferPool, slots: u32) -> Result<Vec<(PageNo, PageNo)>> {
+    let mut chains = Vec::new();
+    for slot in 0..=slots {
+        let (id, at) = page::slot_position(pool.page_size(), slot);
+        if id.page.0 > page::DIRECTORY_PAGES {
+            if slot == slots {
+                break;
+            }
+            return Err(Error::corrupt(page::DIRECTORY, format!("{slots} undo slots are more than fit")));
+        }
+        let dir = pool.fix_shared(id)?;
+        let ends = (PageNo(get_u32(&dir, at)), PageNo(get_u32(&dir, at + 4)));
+        // Without its slot an unfinished transaction would look committed.
+        if (slot == slots) != (ends == (PageNo(0), PageNo(0))) {
+            return Err(Error::corrupt(page::DIRECTORY, format!("{slots} undo slots, but not as slot {slot} says")));
+        }
+        chains.push(ends);
+    }
+    chains.truncate(slots as usize);
+    Ok(chains)
 }
 
 /// Whether an error says that an undo page cannot be had, now or for ever: it is damaged, the device does not give it, or its redo
