@@ -255,6 +255,17 @@ pub fn decode_table(name: String, value: &[u8]) -> Result<TableDef> {
     table_fields(name, r).ok_or_else(|| corrupt("table"))
 }
 
+/// Whether an index with this id can be a table's. The last number has no successor, as ends of key ranges must.
+fn is_index_of_table(id: u32) -> bool {
+    (FIRST_INDEX..u32::MAX).contains(&id)
+}
+
+/// The id and the root page of a table's index.
+fn index_fields(r: &mut Reader<'_>) -> Option<(IndexId, PageNo)> {
+    let (id, root) = (u32_field(r)?, PageNo(u32_field(r)?));
+    is_index_of_table(id).then_some((IndexId(id), root))
+}
+
 fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
     let flags = r.u8()?;
     let id = TableId(u32_field(&mut r)?);
@@ -274,13 +285,13 @@ fn table_fields(name: String, mut r: Reader<'_>) -> Option<TableDef> {
     }
     let mut indexes = Vec::with_capacity(count);
     for _ in 0..count {
-        let (id, root) = (IndexId(u32_field(&mut r)?), PageNo(u32_field(&mut r)?));
+        let (id, root) = index_fields(&mut r)?;
         let flags = r.u8()?;
         let spec = IndexSpec { unique: flags & INDEX_UNIQUE != 0, hash: flags & INDEX_HASH != 0 };
         indexes.push(IndexDef { id, root, spec });
     }
     let auto_increment = if flags & TABLE_AUTO_INCREMENT != 0 {
-        let (id, root) = (IndexId(u32_field(&mut r)?), PageNo(u32_field(&mut r)?));
+        let (id, root) = index_fields(&mut r)?;
         Some(IndexDef { id, root, spec: IndexSpec::UNIQUE })
     } else {
         None
@@ -451,7 +462,8 @@ impl Pending {
         let (&kind, id) = key.split_first()?;
         let id = u32::from_be_bytes(id.try_into().ok()?);
         Some(match kind {
-            Pending::INDEX => {
+            // The catalog's own indexes are never dropped.
+            Pending::INDEX if is_index_of_table(id) => {
                 Pending::Index { id: IndexId(id), space: SpaceId(u32_field(&mut r)?), root: PageNo(u32_field(&mut r)?) }
             }
             Pending::SPACE_CREATE => Pending::SpaceCreate(SpaceId(id)),
@@ -638,8 +650,8 @@ mod tests {
     proptest! {
         #[test]
         fn table_rows_round_trip(
-            ids in proptest::collection::vec(any::<u32>(), 1..70),
-            numbers: [u32; 4], frm_len in prop_oneof![Just(0u32), 1u32..200], flags: [bool; 3], auto: Option<u32>, time: u64, patch: [u8; 16],
+            ids in proptest::collection::vec(FIRST_INDEX..u32::MAX, 1..70),
+            numbers: [u32; 4], frm_len in prop_oneof![Just(0u32), 1u32..200], flags: [bool; 3], auto in proptest::option::of(FIRST_INDEX..u32::MAX), time: u64, patch: [u8; 16],
             keys in proptest::collection::vec(foreign_key(), 0..4), layouts in proptest::collection::vec(any::<u8>(), 0..300),
         ) {
             let def = TableDef {
