@@ -229,6 +229,7 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
         change_buffer_max_size: config.change_buffer_max_size,
         doublewrite: config.doublewrite,
         background_threads: config.background_threads,
+        ..PoolConfig::default()
     };
     let pool = BufferPool::new(
         pool_config,
