@@ -75,11 +75,13 @@ namespace {
 /* A definition changes while it is being used to open the table: the next attempt finds the new one. */
 class ChangedMeanwhile : public Internal_error_handler {
 public:
-  explicit ChangedMeanwhile(THD *thd) : m_thd(thd) { thd->push_internal_handler(this); }
+  ChangedMeanwhile(THD *thd, bool tries_again) : m_thd(thd), m_tries_again(tries_again) {
+    thd->push_internal_handler(this);
+  }
   ~ChangedMeanwhile() override { m_thd->pop_internal_handler(); }
   bool handle_condition(THD *, uint code, const char *, Sql_condition::enum_warning_level *, const char *,
                         Sql_condition **) override {
-    const bool changed = code == ER_TABLE_DEF_CHANGED || code == ER_NO_SUCH_TABLE_IN_ENGINE;
+    const bool changed = m_tries_again && (code == ER_TABLE_DEF_CHANGED || code == ER_NO_SUCH_TABLE_IN_ENGINE);
     seen |= changed;
     return changed;
   }
@@ -87,14 +89,16 @@ public:
 
 private:
   THD *m_thd;
+  bool m_tries_again;
 };
 
 }  // namespace
 
 /* Who defines foreign keys has no metadata lock on the tables at their other ends. */
 int Relative::open(THD *thd, const std::string &name, std::unique_ptr<Relative> *out) {
-  for (;;) {
-    ChangedMeanwhile changed(thd);
+  constexpr int tries = 100;
+  for (int i = 1;; i++) {
+    ChangedMeanwhile changed(thd, i < tries);
     const int error = open_as_defined(thd, name, out);
     if (!changed.seen) return error;
   }

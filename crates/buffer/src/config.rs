@@ -67,7 +67,7 @@ impl Default for PoolConfig {
             io_capacity_max: 20_000,
             change_buffer_max_size: 25,
             doublewrite: true,
-            latch_wait_max: Duration::from_secs(60),
+            latch_wait_max: Duration::from_secs(300),
             background_threads: true,
         }
     }
