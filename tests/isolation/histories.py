@@ -301,6 +301,7 @@ class Verdict:
             self.problems += [str(row) for row in cursor.fetchall() if row[3] != "OK"]
         self.place = {key: {number: i for i, number in enumerate(numbers)} for key, numbers in self.lists.items()}
         self.writer = {number: trx for trx in self.history for _, number in trx.appended}
+        self.found = {row for trx in self.history for row in trx.deleted}
 
     def judge(self):
         for trx in self.history:
@@ -322,9 +323,9 @@ class Verdict:
 
     def outcome(self, trx):
         """Acknowledged ones are there, others wholly or not."""
-        deleted = {row for other in self.history for row in other.deleted}
         there = [number in self.place[key] for key, number in trx.appended]
-        there += [row in self.rows for row, _ in trx.inserted if row not in deleted]
+        # Who deletes a row of another has found it committed.
+        there += [row in self.rows or row in self.found for row, _ in trx.inserted if row not in trx.deleted]
         if trx.outcome == "unknown":
             there += [row not in self.rows for row in trx.deleted] if not there else []
             trx.outcome = "committed" if any(there) else "rolled back"
