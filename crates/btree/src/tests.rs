@@ -256,9 +256,8 @@ fn the_last_merge_leaves_a_root_alone() {
     assert_eq!(left, 3, "of {pages} pages");
 }
 
-/// Each leaf keeps a few entries: whichever way the others go, what is left comes together.
-#[test]
-fn leaves_left_nearly_empty_are_merged_in_whatever_order_they_became_so() {
+/// Of 12,000 entries all go but one in `kept`: upwards, downwards and in no order. `look` gets the tree as it was and as it is.
+fn remove_but_one_in(kept: u32, look: impl Fn(CheckReport, CheckReport)) {
     const N: u32 = 12_000;
     let rig = rig(1024);
     let pool = &rig.pool;
@@ -270,37 +269,31 @@ fn leaves_left_nearly_empty_are_merged_in_whatever_order_they_became_so() {
             put(pool, tree, &key(i), &[1; 60]).unwrap();
         }
         let before = check_whole(pool, tree);
-        for i in (0..N).map(order).filter(|i| i % 50 != 0) {
+        for i in (0..N).map(order).filter(|i| i % kept != 0) {
             take(pool, tree, &key(i)).unwrap().expect("it was there");
         }
         let report = check_whole(pool, tree);
-        assert_eq!(report.entries, u64::from(N) / 50);
-        assert!(before.leaf_pages > 200 && report.leaf_pages < 15, "order {no}: {report:?}, before {before:?}");
+        assert_eq!(report.entries, u64::from(N / kept));
         assert_eq!(scan(pool, tree).len(), scan_back(pool, tree).len());
+        look(before, report);
     }
+}
+
+/// Each leaf keeps a few entries: whichever way the others go, what is left comes together.
+#[test]
+fn leaves_left_nearly_empty_are_merged_in_whatever_order_they_became_so() {
+    remove_but_one_in(50, |before, report| {
+        assert!(before.leaf_pages > 200 && report.leaf_pages < 15, "{report:?}, before {before:?}");
+    });
 }
 
 /// What deletes everywhere leave is not spread over half-empty pages, and pages that fit are not merged to be split again soon.
 #[test]
 fn leaves_left_a_third_full_are_merged() {
-    const N: u32 = 12_000;
-    let rig = rig(1024);
-    let pool = &rig.pool;
-    let orders: [&dyn Fn(u32) -> u32; 3] = [&|i| i, &|i| N - 1 - i, &|i| i * 7919 % N];
-    for (no, order) in (0u32..).zip(orders) {
-        let tree = Tree::create_for(pool, SPACE, IndexId(no + 5)).unwrap();
-        let key = |i: u32| [(no + 5).to_be_bytes(), i.to_be_bytes()].concat();
-        for i in 0..N {
-            put(pool, tree, &key(i), &[1; 60]).unwrap();
-        }
-        for i in (0..N).map(order).filter(|i| i % 3 != 0) {
-            take(pool, tree, &key(i)).unwrap().expect("it was there");
-        }
-        let report = check_whole(pool, tree);
-        assert_eq!(report.entries, u64::from(N) / 3);
+    remove_but_one_in(3, |_, report| {
         let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
-        assert!((50..80).contains(&fill), "order {no}: {fill} % full, {report:?}");
-    }
+        assert!((50..80).contains(&fill), "{fill} % full, {report:?}");
+    });
 }
 
 #[test]
