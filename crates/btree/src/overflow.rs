@@ -152,18 +152,17 @@ fn fix(pool: &BufferPool, named_by: PageId, id: PageId) -> Result<SharedPage<'_>
     if id == named_by {
         return Err(Error::corrupt(id, "its chain of overflow pages comes back to it"));
     }
-    let wrong = |kind: u8| Error::corrupt(id, format!("kind {kind}, where an overflow page belongs"));
-    if let Some(seen) = pool.glance(id) {
+    loop {
+        let seen = pool.optimistic(id)?;
         let kind = seen.u8(OFF_KIND);
-        if kind == PageKind::Index as u8 && seen.validate() {
-            return Err(wrong(kind));
+        if kind == PageKind::Overflow as u8 {
+            if let Some(page) = seen.lock_shared() {
+                return Ok(page);
+            }
+        } else if seen.validate() {
+            return Err(Error::corrupt(id, format!("kind {kind}, where an overflow page belongs")));
         }
     }
-    let page = pool.fix_shared(id)?;
-    if page[OFF_KIND] != PageKind::Overflow as u8 {
-        return Err(wrong(page[OFF_KIND]));
-    }
-    Ok(page)
 }
 
 /// The bytes that a chain's page has, and the next page. `rest` bytes of the value are left: all pages but the last are full.
