@@ -22,9 +22,9 @@ pub(crate) enum To {
     Right,
 }
 
-/// Whether the leaf, where an entry is to go to `key`, is filled in no particular order.
-pub(crate) fn is_random(p: &[u8], key: &[u8]) -> bool {
-    page::find(p, key).is_err_and(|slot| page::direction(p, slot) == Direction::Random)
+/// Whether the leaf, where an entry is to go to `key`, is filled in no particular order, or the entry is there and grows.
+pub(crate) fn may_share(p: &[u8], key: &[u8]) -> bool {
+    page::find(p, key).map_or_else(|slot| page::direction(p, slot) == Direction::Random, |_| true)
 }
 
 impl Owner {

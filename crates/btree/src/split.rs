@@ -139,7 +139,7 @@ impl Owner {
             if need.fits(mtr.page(child))? {
                 return Ok(Room::Made { leaves });
             }
-            if std::mem::take(&mut may_share) && share::is_random(mtr.page(child), need.key()) {
+            if std::mem::take(&mut may_share) && share::may_share(mtr.page(child), need.key()) {
                 // Latches are taken anew: the left neighbour's comes first.
                 drop(mtr);
                 if !self.share(pool, need, To::Left)? {

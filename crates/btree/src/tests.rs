@@ -296,6 +296,23 @@ fn leaves_left_a_third_full_are_merged() {
     });
 }
 
+/// An UPDATE of all rows of a loaded table makes each longer.
+#[test]
+fn entries_that_grow_one_after_the_other_do_not_halve_the_fill() {
+    let rig = rig(1024);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(5)).unwrap();
+    let key = |i: u32| [5u32.to_be_bytes(), i.to_be_bytes()].concat();
+    for value in [&[1; 60][..], &[1; 70]] {
+        for i in 0..12_000 {
+            put(pool, tree, &key(i), value).unwrap();
+        }
+    }
+    let report = check_whole(pool, tree);
+    let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+    assert!(fill > 70, "{fill} % full, {report:?}");
+}
+
 #[test]
 fn an_ascending_load_fills_pages_and_a_descending_one_too() {
     let rig = rig(512);
