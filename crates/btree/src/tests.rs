@@ -160,6 +160,11 @@ pub fn scan_back(pool: &BufferPool, tree: Tree) -> Vec<Vec<u8>> {
     }
 }
 
+/// How full the leaves are, in percent.
+fn fill_percent(report: &CheckReport) -> u64 {
+    report.leaf_used_bytes * 100 / (report.leaf_pages * 4096)
+}
+
 pub fn check_whole(pool: &BufferPool, tree: Tree) -> CheckReport {
     let report = tree.check(pool, &[], &[], &mut |_| Ok(())).unwrap();
     assert!(report.findings.is_empty(), "{:?}", report.findings);
@@ -291,7 +296,7 @@ fn leaves_left_nearly_empty_are_merged_in_whatever_order_they_became_so() {
 #[test]
 fn leaves_left_a_third_full_are_merged() {
     remove_but_one_in(3, |_, report| {
-        let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+        let fill = fill_percent(&report);
         assert!((50..80).contains(&fill), "{fill} % full, {report:?}");
     });
 }
@@ -309,7 +314,7 @@ fn entries_that_grow_one_after_the_other_do_not_halve_the_fill() {
         }
     }
     let report = check_whole(pool, tree);
-    let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+    let fill = fill_percent(&report);
     assert!(fill > 70, "{fill} % full, {report:?}");
 }
 
@@ -326,7 +331,7 @@ fn an_ascending_load_fills_pages_and_a_descending_one_too() {
         }
         let report = check_whole(pool, tree);
         assert_eq!(report.entries, 6_000);
-        let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+        let fill = fill_percent(&report);
         // Not 100: once a page has a high fence its prefix is longer, and its entries shorter.
         assert!(fill >= 90, "descending {descending}: {fill} % full");
         // The index id and the common bytes are stored once a page.
@@ -349,7 +354,7 @@ fn a_random_load_shares_with_neighbours() {
     }
     check_model(pool, tree, &model);
     let report = check_whole(pool, tree);
-    let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+    let fill = fill_percent(&report);
     assert!(fill >= 78, "{fill} % full");
 }
 
@@ -378,7 +383,7 @@ fn bulk_loads_are_packed_and_exact() {
         check_model(pool, tree, &model);
         let report = check_whole(pool, tree);
         if n == 20_000 {
-            let fill = report.leaf_used_bytes * 100 / (report.leaf_pages * 4096);
+            let fill = fill_percent(&report);
             assert!((88..=97).contains(&fill), "{fill} % full");
         }
         let before = alloc::pages_in_use(pool, SPACE).unwrap();

@@ -5,7 +5,7 @@ use crate::change_buffer::ChangeBuffer;
 use crate::config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 use crate::doublewrite::Doublewrite;
 use crate::flush::BatchBuffers;
-use crate::frame::{FrameNo, Frames, USAGE_WARM};
+use crate::frame::{Frame, FrameNo, Frames, USAGE_WARM};
 use crate::guard::{ExclusivePage, OptimisticPage, ReadFrame, SharedPage};
 use crate::memory::MemoryPages;
 use crate::ops::RedoTable;
@@ -28,7 +28,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// How often a page that does not verify is read, in all.
 const READS_MAX: u32 = 5;
@@ -186,10 +186,8 @@ impl BufferPool {
     #[inline]
     pub fn fix_shared(&self, id: PageId) -> Result<SharedPage<'_>> {
         loop {
-            match self.lock_resident_shared(id) {
-                Ok(Some(at)) => return Ok(SharedPage::from_held(self, at, id)),
-                Ok(None) => {}
-                Err(TooLate) => return Err(latch_timeout(id)),
+            if let Some(at) = self.lock_resident_shared(id).map_err(|TooLate| latch_timeout(id))? {
+                return Ok(SharedPage::from_held(self, at, id));
             }
             if let Some(at) = self.load(id)? {
                 self.frames.get(at).latch.downgrade();
@@ -205,10 +203,8 @@ impl BufferPool {
     #[inline]
     pub fn fix_exclusive(&self, id: PageId) -> Result<ExclusivePage<'_>> {
         loop {
-            match self.lock_resident(id) {
-                Ok(Some(at)) => return Ok(ExclusivePage::from_held(self, at, id)),
-                Ok(None) => {}
-                Err(TooLate) => return Err(latch_timeout(id)),
+            if let Some(at) = self.lock_resident(id).map_err(|TooLate| latch_timeout(id))? {
+                return Ok(ExclusivePage::from_held(self, at, id));
             }
             if let Some(at) = self.load(id)? {
                 return Ok(ExclusivePage::from_held(self, at, id));
@@ -234,19 +230,16 @@ impl BufferPool {
         self.frames.get(at).latch_class() == LatchClass::PageRead
     }
 
-    /// The frame of a page in memory, latched shared.
+    /// The frame of a page in memory, latched by `lock`, which wants it while it holds the page and waits no longer than it is told.
     #[inline]
-    fn lock_resident_shared(&self, id: PageId) -> std::result::Result<Option<u32>, TooLate> {
+    fn lock_frame(
+        &self,
+        id: PageId,
+        lock: impl Fn(&Frame, LatchPart, Option<Duration>) -> Taken,
+    ) -> std::result::Result<Option<u32>, TooLate> {
         while let Some(at) = self.table.find(&self.frames, id) {
             let frame = self.frames.get(at);
-            let limit = Some(self.config.latch_wait_max);
-            // Nobody waits for a frame that has been given to another page: whoever has that may wait for a page that the
-            // caller holds.
-            match frame.latch.lock_shared_within(self.latch_part(at), limit, || frame.holds(id.to_u64())) {
-                Taken::Held if frame.is_lost() => {
-                    frame.latch.unlock_shared();
-                    return Ok(None);
-                }
+            match lock(frame, self.latch_part(at), Some(self.config.latch_wait_max)) {
                 Taken::Held => {
                     frame.touch();
                     self.count_hit();
@@ -257,6 +250,21 @@ impl BufferPool {
             }
         }
         Ok(None)
+    }
+
+    /// The frame of a page in memory, latched shared.
+    #[inline]
+    fn lock_resident_shared(&self, id: PageId) -> std::result::Result<Option<u32>, TooLate> {
+        // Nobody waits for a frame that has been given to another page: whoever has that may wait for a page that the
+        // caller holds.
+        let lock = |f: &Frame, part, limit| f.latch.lock_shared_within(part, limit, || f.holds(id.to_u64()));
+        let Some(at) = self.lock_frame(id, lock)? else { return Ok(None) };
+        let frame = self.frames.get(at);
+        if frame.is_lost() {
+            frame.latch.unlock_shared();
+            return Ok(None);
+        }
+        Ok(Some(at))
     }
 
     /// The frame of a page in memory, latched exclusively.
@@ -274,20 +282,7 @@ impl BufferPool {
     /// The same, also if its page is a lost one.
     #[inline]
     fn lock_frame_of(&self, id: PageId) -> std::result::Result<Option<u32>, TooLate> {
-        while let Some(at) = self.table.find(&self.frames, id) {
-            let frame = self.frames.get(at);
-            let limit = Some(self.config.latch_wait_max);
-            match frame.latch.lock_exclusive_within(self.latch_part(at), limit, || frame.holds(id.to_u64())) {
-                Taken::Held => {
-                    frame.touch();
-                    self.count_hit();
-                    return Ok(Some(at));
-                }
-                Taken::TooLate if !self.is_being_read(at) => return Err(TooLate),
-                Taken::Unwanted | Taken::TooLate => {}
-            }
-        }
-        Ok(None)
+        self.lock_frame(id, |f, part, limit| f.latch.lock_exclusive_within(part, limit, || f.holds(id.to_u64())))
     }
 
     /// A frame for a page about to be formatted, latched exclusively; nothing is read and the contents are unspecified.
