@@ -213,6 +213,8 @@ private:
   int deliver(uchar *record, myriad_status status, myriad_row *row, bool forward);
   int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
   int deliver_clustered(uchar *record, const myriad_row &row);
+  int deliver_with_tail(uchar *record, const myriad_row &row, size_t wanted);
+  int unpack(uchar *record, const myriad_row &row);
   void read_rows_ahead(const uchar *pk, size_t pk_length);
   void begin_ranges();
   static bool next_range(range_seq_t self, KEY_MULTI_RANGE *range);

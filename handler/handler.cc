@@ -234,7 +234,7 @@ size_t ha_myriad::tail_bytes() {
   return m_template.more_tails && m_session->isolation >= MYRIAD_REPEATABLE_READ ? 1 : SIZE_MAX;
 }
 
-void ha_myriad::make_template() {
+inline void ha_myriad::make_template() {
   if (!m_template.valid)
     m_plan->make_template(table, reading_needs_all(), &m_template, entries_may_differ() ? m_index : nullptr);
 }
@@ -267,25 +267,32 @@ void ha_myriad::remember(const myriad_row &row) {
 }
 
 /* The row of the clustered index into the record. */
-int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
+inline int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   m_from_entry = false;
   make_template();
-  myriad_row whole = row;
   size_t wanted;
-  if (m_template.tails && m_plan->lacks_tail(m_template, row, &wanted)) {
-    /* Also if it was read when the statement's columns were others. */
-    Buffer key;
-    key.assign(row.key, row.key_len);
-    for (size_t tail : {wanted, SIZE_MAX}) {
-      myriad_status status = myriad_get_head(core(), m_table, key.data(), key.size(), tail, &whole);
-      if (status == MYRIAD_END) return HA_ERR_RECORD_DELETED;
-      if (status != MYRIAD_OK) return fail(status);
-      if (!m_plan->lacks_tail(m_template, whole, &wanted)) break;
-    }
-  }
-  if (m_plan->unpack_row(m_template, whole, record, &m_blobs)) return 0;
+  if (m_template.tails && m_plan->lacks_tail(m_template, row, &wanted)) return deliver_with_tail(record, row, wanted);
+  return unpack(record, row);
+}
+
+int ha_myriad::unpack(uchar *record, const myriad_row &row) {
+  if (m_plan->unpack_row(m_template, row, record, &m_blobs)) return 0;
   sql_print_error("MYRIAD: table %s holds a row that does not fit its definition", m_name.c_str());
   return HA_ERR_CRASHED;
+}
+
+/* A row of which some of the tail is missing: also if it was read when the statement's columns were others. */
+int ha_myriad::deliver_with_tail(uchar *record, const myriad_row &row, size_t wanted) {
+  myriad_row whole = row;
+  Buffer key;
+  key.assign(row.key, row.key_len);
+  for (size_t tail : {wanted, SIZE_MAX}) {
+    myriad_status status = myriad_get_head(core(), m_table, key.data(), key.size(), tail, &whole);
+    if (status == MYRIAD_END) return HA_ERR_RECORD_DELETED;
+    if (status != MYRIAD_OK) return fail(status);
+    if (!m_plan->lacks_tail(m_template, whole, &wanted)) break;
+  }
+  return unpack(record, whole);
 }
 
 /* True if the server wants no more of a row than its entry has. It says so too where it wants no more than the row's
@@ -427,7 +434,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
 }
 
 /* Delivers the row that a cursor found, or the next one in the direction that this statement wants. */
-int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, bool forward) {
+inline int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *row, bool forward) {
   for (;;) {
     m_locked_row.clear();
     if (status == MYRIAD_END) return HA_ERR_END_OF_FILE;

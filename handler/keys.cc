@@ -410,6 +410,8 @@ static void finish(Field *field, KeyPart *part) {
     part->reversible = !part->prefix;
     break;
   }
+  const bool integer = part->kind == PartKind::Unsigned || part->kind == PartKind::Signed;
+  if (integer && !part->descending && (part->length == 4 || part->length == 8)) part->word = uint8_t(part->length);
 }
 
 KeyPart make_key_part(TABLE *table, const KEY_PART_INFO &key_part) {
@@ -600,7 +602,7 @@ const uchar *decode_any_part(const KeyPart &part, const uchar *at, const uchar *
   case PartKind::Unsigned:
   case PartKind::Signed: {
     if (size_t(end - at) < part.length) return nullptr;
-    if (const uchar *behind = decode_integer(part, at, to)) return behind;
+    if (const uchar *behind = decode_word(part, at, to)) return behind;
     for (uint32_t i = 0; i < part.length; i++) to[part.length - 1 - i] = uchar(at[i] ^ mask);
     if (part.kind == PartKind::Signed) to[part.length - 1] ^= 0x80;
     return at + part.length;

@@ -61,6 +61,7 @@ struct KeyPart {
   bool binary_string = false; /* BINARY */
   uint8_t null_bit = 0;
   uint8_t length_bytes = 0; /* of the length in the record: VARCHAR 1 or 2, BLOB 1 to 4 */
+  uint8_t word = 0;         /* 4 or 8: an ascending integer of so many bytes */
   uint16_t field_index = 0;
   uint32_t null_offset = 0;
   uint32_t offset = 0;       /* of the column in the record */
@@ -92,23 +93,22 @@ bool text_of(const KeyPart &column, const uchar *record, const uchar **bytes, si
 /* The end of the part that begins at `at`, or null where the bytes are not such a part. */
 const uchar *skip_part(const KeyPart &part, const uchar *at, const uchar *end);
 /* An ascending integer of four or eight bytes, all there: writes it and returns its end; null for any other part. */
-inline const uchar *decode_integer(const KeyPart &part, const uchar *at, uchar *to) {
-  const bool is_signed = part.kind == PartKind::Signed;
-  if (part.descending || !(is_signed || part.kind == PartKind::Unsigned)) return nullptr;
-  if (part.length == 4)
-    int4store(to, mi_uint4korr(at) ^ (is_signed ? 1U << 31 : 0));
-  else if (part.length == 8)
-    int8store(to, mi_uint8korr(at) ^ (is_signed ? 1ULL << 63 : 0));
+inline const uchar *decode_word(const KeyPart &part, const uchar *at, uchar *to) {
+  const uint64_t sign = part.kind == PartKind::Signed;
+  if (part.word == 4)
+    int4store(to, mi_uint4korr(at) ^ uint32_t(sign << 31));
+  else if (part.word == 8)
+    int8store(to, mi_uint8korr(at) ^ (sign << 63));
   else
     return nullptr;
-  return at + part.length;
+  return at + part.word;
 }
 const uchar *decode_any_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record);
 /* Writes the column of a reversible part into the record, and its NULL bit. Returns the part's end, null if malformed.
  */
 inline const uchar *decode_part(const KeyPart &part, const uchar *at, const uchar *end, uchar *record) {
   const uchar *behind = nullptr;
-  if (!part.nullable && size_t(end - at) >= part.length) behind = decode_integer(part, at, record + part.offset);
+  if (!part.nullable && size_t(end - at) >= part.length) behind = decode_word(part, at, record + part.offset);
   return behind ? behind : decode_any_part(part, at, end, record);
 }
 /* A part with letters: appends the column's spelling. False, nothing appended: it has to be spelled out. */

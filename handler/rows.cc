@@ -104,7 +104,8 @@ void clear_null(const Step &step, const uchar *defaults, uchar *record) {
 }
 
 /* A value of a column with length bytes into the record. False: it is too long for the column. */
-inline bool place_value(const Step &step, const uchar *value, size_t length, uchar *record, Buffer *blobs) {
+[[gnu::always_inline]] inline bool place_value(const Step &step, const uchar *value, size_t length, uchar *record,
+                                               Buffer *blobs) {
   uchar *to = record + step.offset;
   if (step.kind != StepKind::Blob && length > step.length) return false;
   switch (step.kind) {
@@ -134,7 +135,8 @@ inline bool place_value(const Step &step, const uchar *value, size_t length, uch
 }
 
 /* Reads one column's image into the record; null where the value ends too early. */
-const uchar *unpack_step(const Step &step, const uchar *at, const uchar *end, uchar *record, Buffer *blobs) {
+[[gnu::always_inline]] inline const uchar *unpack_step(const Step &step, const uchar *at, const uchar *end,
+                                                       uchar *record, Buffer *blobs) {
   size_t length = step.length;
   if (step.kind == StepKind::Copy) {
     if (size_t(end - at) < length) return nullptr;
@@ -577,10 +579,22 @@ bool TablePlan::unpack_columns(const Template &what, Bytes &row, uchar *record, 
 
 /* A row's NULL bits. A virtual column's is left as it is: the row has what the record had when it was written, when the
    column may not have been computed, and the record may have the column from an index entry already. */
-void TablePlan::place_null_bits(const uchar *bits, uchar *record) const {
+inline void TablePlan::place_null_bits(const uchar *bits, uchar *record) const {
   if (m_virtual_bits.empty()) return copy_bytes(record, bits, m_null_bytes_record);
   for (size_t i = 0; i < m_virtual_bits.size(); i++)
     record[i] = uchar((record[i] & m_virtual_bits[i]) | (bits[i] & ~m_virtual_bits[i]));
+}
+
+/* What does not depend on the row's layout. */
+inline bool TablePlan::finish_row(const Template &what, const myriad_row &row, uchar *record) const {
+  /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
+  for (NullBit null : what.unread) record[null.offset] |= null.bit;
+  const uchar *key = row.key, *key_end = row.key + row.key_len;
+  for (const KeyAction &action : what.key_actions) {
+    key = action.need ? decode_part(*action.part, key, key_end, record) : skip_part(*action.part, key, key_end);
+    if (!key) return false;
+  }
+  return true;
 }
 
 bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *record, Buffer *blobs) const {
@@ -619,18 +633,6 @@ bool TablePlan::unpack_other_row(const Template &what, const myriad_row &row, uc
   }
   AnyRow any(bytes);
   return unpack_columns(what, any, record, blobs);
-}
-
-/* What does not depend on the row's layout. */
-bool TablePlan::finish_row(const Template &what, const myriad_row &row, uchar *record) const {
-  /* CHECKSUM TABLE does not read them and still counts what the record has of them, unless that is NULL. */
-  for (NullBit null : what.unread) record[null.offset] |= null.bit;
-  const uchar *key = row.key, *key_end = row.key + row.key_len;
-  for (const KeyAction &action : what.key_actions) {
-    key = action.need ? decode_part(*action.part, key, key_end, record) : skip_part(*action.part, key, key_end);
-    if (!key) return false;
-  }
-  return true;
 }
 
 RowLayout TablePlan::own_layout() const {

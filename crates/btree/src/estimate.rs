@@ -18,11 +18,11 @@ const SAMPLED_PAGES: u64 = 4;
 const SAMPLE_LOOKS: u64 = 32;
 /// Pages spread over a long range that tell how much the others have.
 const SPREAD_PAGES: u32 = 4;
-/// Entries of a page at an end that tell how large others are.
+/// Entries of a page at an end of which some tell how large others are.
 const SIZED_ENTRIES: usize = 32;
 /// Fewer say less than a page of many.
 const FEW_ENTRIES: usize = 4;
-/// Entries of a leaf that tell how large others of their index are.
+/// Entries that tell how large those are that they stand among.
 const MEASURED_ENTRIES: usize = 8;
 /// How often a range is looked at if the tree is changed just then.
 const TRIES_MAX: usize = 4;
@@ -115,7 +115,8 @@ impl Sample {
             let first = at.min(own.end.saturating_sub(FEW_ENTRIES)).max(own.start);
             first..own.end.min(first + SIZED_ENTRIES)
         };
-        self.add_size(sized.len(), sized.map(|slot| page::slot_entry_bytes(p, slot) + page::SLOT_BYTES).sum());
+        let (entries, bytes) = measured(p, sized);
+        self.add_size(entries, bytes);
     }
 
     /// Adds the bytes of a page's entries. A page of small ones counts as much as one of large ones, unless it has next to none.
@@ -180,6 +181,15 @@ fn slots_of_index(p: &[u8], key: &[u8]) -> Range<usize> {
     }
 }
 
+/// How many entries these are, and their bytes by those of some.
+fn measured(p: &[u8], slots: Range<usize>) -> (usize, usize) {
+    let entries = slots.len();
+    let some = slots.step_by(entries.div_ceil(MEASURED_ENTRIES).max(1));
+    let count = some.len();
+    let bytes: usize = some.map(|slot| page::slot_entry_bytes(p, slot) + page::SLOT_BYTES).sum();
+    (entries, bytes * entries / count.max(1))
+}
+
 /// A range from one slot of a leaf to another.
 fn within(leaf: &LeafShared<'_>, from: usize, to: usize) -> RangeEstimate {
     let entries = to.saturating_sub(from);
@@ -187,10 +197,7 @@ fn within(leaf: &LeafShared<'_>, from: usize, to: usize) -> RangeEstimate {
         room(leaf.bytes()).saturating_sub(page::free_bytes(leaf.bytes()))
     } else {
         // The others may be another index's.
-        let measured = (from..to).step_by(entries.div_ceil(MEASURED_ENTRIES).max(1));
-        let count = measured.len();
-        let slot_bytes = |slot| page::slot_entry_bytes(leaf.bytes(), slot) + page::SLOT_BYTES;
-        measured.map(slot_bytes).sum::<usize>() * entries / count.max(1)
+        measured(leaf.bytes(), from..to).1
     };
     let (entries, entry_bytes) = (entries as u64, entry_bytes as u64);
     RangeEstimate { entries, leaf_pages: 1, entry_bytes, exact: true, spread: false }

@@ -88,7 +88,7 @@ impl Cursor {
 
     #[inline]
     fn row(&self, found: bool) -> Option<Row<'_>> {
-        found.then(|| Row { key: self.inner.key(), value: self.inner.value() })
+        found.then(|| self.inner.row()).map(|(key, value)| Row { key, value })
     }
 
     /// Goes to a key.
@@ -111,6 +111,7 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Cursor::seek`].
+    #[inline]
     #[allow(clippy::should_implement_trait)] // rows are borrowed from the cursor
     pub fn next(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
         let found = self.inner.next(&mut session.trx)?;
@@ -121,6 +122,7 @@ impl Cursor {
     ///
     /// # Errors
     /// As [`Cursor::seek`].
+    #[inline]
     pub fn prev(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
         let found = self.inner.prev(&mut session.trx)?;
         Ok(self.row(found))

@@ -314,6 +314,7 @@ impl Cursor {
         self.step_slow(trx, direction)
     }
 
+    #[inline(never)]
     fn step_slow(&mut self, trx: &mut Trx, direction: Direction) -> Result<bool> {
         trx.start();
         if self.exact_unique && !self.semi {
@@ -350,6 +351,13 @@ impl Cursor {
     #[inline]
     pub fn value(&self) -> &[u8] {
         self.rows.get(self.at).map_or(&[], |r| &self.buffer[r.value.clone()])
+    }
+
+    /// Key and payload.
+    #[inline]
+    pub fn row(&self) -> (&[u8], &[u8]) {
+        let bytes = &self.buffer[..];
+        self.rows.get(self.at).map_or((&[], &[]), |r| (&bytes[r.key.clone()], &bytes[r.value.clone()]))
     }
 
     /// How many rows behind the current one [`Cursor::peek`] can give: without locks those that have been read already, with
