@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 impl LockTable {
     /// Waits for a queued request, at most `timeout`. No latch may be held.
     ///
-    /// Looks for deadlocks before sleeping, whatever the time-out. A grant that came first wins over a kill.
+    /// Looks for deadlocks before sleeping. Who would not sleep is in none: with a time-out of zero (NOWAIT) nobody becomes a
+    /// victim for a statement that fails anyway. A grant that came first wins over a kill.
     pub fn wait(&self, trx: &Arc<TrxLocks>, token: WaitToken, timeout: Duration) -> WaitOutcome {
         let start = Instant::now();
         let totals = &self.totals;
@@ -19,7 +20,7 @@ impl LockTable {
         totals.waiting_now.fetch_add(1, Ordering::Relaxed);
         trx.wait_start_us.store(self.clock.wall_us(), Ordering::Relaxed);
 
-        let outcome = self.sleep_until_over(trx, &token, start.checked_add(timeout));
+        let outcome = self.sleep_until_over(trx, &token, timeout, start.checked_add(timeout));
 
         trx.wait_start_us.store(0, Ordering::Relaxed);
         totals.waiting_now.fetch_sub(1, Ordering::Relaxed);
@@ -32,7 +33,13 @@ impl LockTable {
         outcome
     }
 
-    fn sleep_until_over(&self, trx: &Arc<TrxLocks>, token: &WaitToken, deadline: Option<Instant>) -> WaitOutcome {
+    fn sleep_until_over(
+        &self,
+        trx: &Arc<TrxLocks>,
+        token: &WaitToken,
+        timeout: Duration,
+        deadline: Option<Instant>,
+    ) -> WaitOutcome {
         let mut look = true;
         loop {
             match trx.wait.state(token.word) {
@@ -49,6 +56,8 @@ impl LockTable {
             }
             let over = if trx.is_killed() {
                 Some(WaitOutcome::Interrupted)
+            } else if timeout.is_zero() {
+                Some(WaitOutcome::Timeout)
             } else if trx.wait.take_poke() | std::mem::take(&mut look) {
                 if self.detect.load(Ordering::Relaxed) {
                     self.break_deadlocks(trx, token.word);
