@@ -572,18 +572,20 @@ int ha_myriad::lock_relatives(THD *thd, const uchar *old_record, const uchar *ne
   }
 }
 
-/* A DELETE has no need of the parents of what it deletes; tables of its triggers and functions are another matter. */
-static bool deletes_alone(THD *thd, const TABLE *table) {
+/* A DELETE has no need of the parents of what it deletes, nor has a SELECT FOR UPDATE; tables of their triggers and
+   functions are another matter. */
+static bool adds_no_children(THD *thd, const TABLE *table) {
   const int command = thd_sql_command(thd);
   const TABLE_LIST *named = table->pos_in_table_list;
-  return (command == SQLCOM_DELETE || command == SQLCOM_DELETE_MULTI) && named && !named->prelocking_placeholder;
+  return (command == SQLCOM_DELETE || command == SQLCOM_DELETE_MULTI || command == SQLCOM_SELECT) && named &&
+         !named->prelocking_placeholder;
 }
 
 /* Before a statement that changes the table. */
 int ha_myriad::use_references(THD *thd) {
   for (;;) {
     if (int error = load_references()) return error;
-    if (!m_references || !checks_foreign_keys(thd) || deletes_alone(thd, table)) return 0;
+    if (!m_references || !checks_foreign_keys(thd) || adds_no_children(thd, table)) return 0;
     if (int error = m_references->lock_parents(thd)) return error;
     /* A rename of a parent may have been waited for. */
     if (m_references_version == myriad_references_version(myriad_core)) return 0;
