@@ -43,6 +43,7 @@ section cargo cargo test --workspace --no-fail-fast
 # The longest first.
 beside mtr $python tests/mtr/run.py
 beside isolation $python tests/isolation/run.py
+beside interleavings $python tests/isolation/interleavings.py
 beside histories $python tests/isolation/histories.py
 beside sql $python tests/sql/run.py
 beside sql-server $python tests/sql/server_tests.py
