@@ -20,6 +20,7 @@ while [ $SECONDS -lt $end ]; do
   $python tests/sql/random_queries.py --statements 10000
   $python tests/isolation/run.py
   $python tests/isolation/histories.py --seconds 60
+  $python tests/isolation/interleavings.py --seconds 120 --seed $RANDOM
   $python tests/replication/run.py
   cargo test --release --workspace -- --ignored
   rounds=$((rounds + 1))
