@@ -59,10 +59,13 @@ int ha_myriad::add_missing_counter() {
 
 /* Whether a replica that repeats the statement may get other values than we did. Not if it makes none, or if all are
    reserved at once: then the first one, which the binary log has, tells them all. A statement that does not say how
-   many rows it inserts reserves as it goes, and others come between. */
+   many rows it inserts reserves as it goes, and others come between; so does one that the server does not begin as a
+   bulk insert, because triggers, functions or foreign keys open further tables. */
 bool ha_myriad::autoinc_lock_mode_stmt_unsafe() const {
   THD *thd = ha_thd();
-  if (thd->lex->requires_prelocking() || thd->locked_tables_mode > LTM_LOCK_TABLES) return true;
+  const TABLE_LIST *use = table->pos_in_table_list;
+  if (use && use->prelocking_placeholder != TABLE_LIST::PRELOCK_NONE)
+    return use->trg_event_map & trg2bit(TRG_EVENT_INSERT);
   switch (thd->lex->sql_command) {
   case SQLCOM_UPDATE:
   case SQLCOM_UPDATE_MULTI:
@@ -73,7 +76,7 @@ bool ha_myriad::autoinc_lock_mode_stmt_unsafe() const {
   case SQLCOM_REPAIR:
   case SQLCOM_TRUNCATE: return false;
   case SQLCOM_INSERT:
-  case SQLCOM_REPLACE: return thd->lex->duplicates == DUP_UPDATE;
+  case SQLCOM_REPLACE: return thd->locked_tables_mode > LTM_LOCK_TABLES && thd->lex->many_values.elements > 1;
   default: return true;
   }
 }

@@ -317,6 +317,11 @@ def unsafe_statements():
             cursor.execute("CREATE TABLE told (a INT) ENGINE=MYRIAD")
             cursor.execute("CREATE TABLE parts (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MYRIAD PARTITION BY KEY (id) PARTITIONS 2")
             cursor.execute("CREATE TRIGGER tells AFTER INSERT ON told FOR EACH ROW INSERT INTO other (a) VALUES (NEW.a)")
+            cursor.execute("CREATE TABLE parent (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
+            cursor.execute("CREATE TABLE child (id INT AUTO_INCREMENT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) "
+                           "ON DELETE CASCADE ON UPDATE SET NULL) ENGINE=MYRIAD")
+            cursor.execute("CREATE TABLE stamped (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
+            cursor.execute("CREATE TRIGGER stamps BEFORE INSERT ON stamped FOR EACH ROW SET NEW.a = 1")
             for text, unsafe in [("INSERT INTO other (a) VALUES (1)", False),
                                  ("INSERT INTO other (a) VALUES (1), (2), (3)", False),
                                  ("REPLACE INTO other VALUES (1, 5), (NULL, 6)", False),
@@ -329,8 +334,15 @@ def unsafe_statements():
                                  ("ALTER TABLE other FORCE", False),
                                  ("ALTER TABLE other MODIFY a BIGINT", False),
                                  ("INSERT INTO other (a) SELECT a FROM told", True),
-                                 ("INSERT INTO other (id, a) VALUES (1, 1), (NULL, 2) ON DUPLICATE KEY UPDATE a = 9", True),
+                                 ("INSERT INTO other (id, a) VALUES (1, 1), (NULL, 2) ON DUPLICATE KEY UPDATE a = 9", False),
                                  ("INSERT INTO told VALUES (1)", True),
+                                 ("INSERT INTO parent (a) VALUES (1)", False),
+                                 ("INSERT INTO parent (a) VALUES (1), (2)", True),
+                                 ("INSERT INTO child (p) VALUES (1), (2)", False),
+                                 ("UPDATE parent SET id = 9 WHERE id = 1", False),
+                                 ("DELETE FROM parent", False),
+                                 ("INSERT INTO stamped (a) VALUES (1)", False),
+                                 ("INSERT INTO stamped (a) VALUES (1), (2)", True),
                                  ("TRUNCATE TABLE other", False)]:
                 cursor.execute(text)
                 cursor.execute("SHOW WARNINGS")
