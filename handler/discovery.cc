@@ -3,6 +3,7 @@
 #include "discovery.h"
 #include "drop_database.h"
 #include "foreign_keys.h"
+#include "sql_rename.h"
 #include <atomic>
 #include <string>
 #include <vector>
@@ -74,6 +75,35 @@ void open_sequences(THD *thd, const LEX_CSTRING &db, const char *directory, cons
   thd->pop_internal_handler();
 }
 
+/* ALTER DATABASE ... UPGRADE DATA DIRECTORY NAME is about to drop the old database, or after a failure the new one. */
+bool is_upgraded(THD *thd, const LEX_CSTRING &db) {
+  return thd && thd_sql_command(thd) == SQLCOM_ALTER_DB_UPGRADE && db.length > MYSQL50_TABLE_NAME_PREFIX_LENGTH &&
+         !memcmp(db.str, MYSQL50_TABLE_NAME_PREFIX, MYSQL50_TABLE_NAME_PREFIX_LENGTH);
+}
+
+/* The server has renamed the tables that have .frm files, and drops what is left: ours are renamed now. True on
+   failure, reported. */
+bool leave_upgraded_database(THD *thd, const LEX_CSTRING &db, const std::vector<std::string> &files) {
+  const LEX_CSTRING upgraded = {db.str + MYSQL50_TABLE_NAME_PREFIX_LENGTH,
+                                db.length - MYSQL50_TABLE_NAME_PREFIX_LENGTH};
+  TABLE_LIST *first = nullptr, **next = &first;
+  for (const std::string &file : files) {
+    char name[NAME_LEN + 1];
+    LEX_CSTRING table;
+    if (!thd->make_lex_string(&table, name, filename_to_tablename(file.c_str(), name, sizeof name, true))) return true;
+    for (const LEX_CSTRING &each : {db, upgraded}) {
+      auto *entry = static_cast<TABLE_LIST *>(thd->alloc(sizeof(TABLE_LIST)));
+      if (!entry) return true;
+      entry->init_one_table(&each, &table, nullptr, TL_WRITE);
+      entry->mdl_request.set_type(MDL_EXCLUSIVE);
+      *next = entry;
+      next = &entry->next_local;
+    }
+  }
+  for (TABLE_LIST *entry = first; entry; entry = entry->next_local) entry->next_global = entry->next_local;
+  return first && mysql_rename_tables(thd, first, true, false);
+}
+
 int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerton::discovered_list *result) {
   char directory[FN_REFLEN];
   tablename_to_filename(db->str, directory, sizeof directory);
@@ -87,6 +117,7 @@ int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerto
   }
   /* Only DROP DATABASE and engines that look for files are given the folder's files. */
   if (files && in_drop_database(thd) && myriad_leave_drops(thd, db->str, files, &listing.names)) return 1;
+  if (files && is_upgraded(thd, *db)) return leave_upgraded_database(thd, *db, listing.names);
   if (thd && thd_sql_command(thd) == SQLCOM_SHOW_TABLES && thd->lex->verbose)
     open_sequences(thd, *db, directory, listing.names);
   for (const std::string &name : listing.names)

@@ -819,5 +819,48 @@ def test_names(where):
         rows(c, f"DROP DATABASE {quoted}")
 
 
+def upgrade_name(where, in_use):
+    old, new = "`#mysql50#a-b`", "`a-b`"
+    upgrade = f"ALTER DATABASE {old} UPGRADE DATA DIRECTORY NAME"
+    os.mkdir(os.path.join(where.datadir, "a-b"))
+    c = where.connect()
+    rows(c, f"CREATE TABLE {old}.p (a INT PRIMARY KEY) ENGINE=MYRIAD")
+    rows(c, f"CREATE TABLE {old}.`c d` (a INT, b INT, FOREIGN KEY (a) REFERENCES p (a)) ENGINE=MYRIAD")
+    rows(c, f"CREATE TABLE {old}.h (a INT) ENGINE=MYRIAD PARTITION BY HASH (a) PARTITIONS 2")
+    rows(c, f"CREATE SEQUENCE {old}.s ENGINE=MYRIAD")
+    rows(c, f"CREATE TABLE {old}.m (a INT) ENGINE=Aria")
+    for table in ("p", "h", "m"):
+        rows(c, f"INSERT INTO {old}.{table} VALUES (1), (2)")
+    rows(c, f"INSERT INTO {old}.`c d` VALUES (1, 2)")
+    rows(c, f"USE {old}")
+    rows(c, "CREATE TRIGGER adds BEFORE INSERT ON p FOR EACH ROW SET NEW.a = NEW.a + 10")
+    if in_use:
+        user = where.connect()
+        rows(user, "BEGIN")
+        rows(user, f"SELECT * FROM {old}.p")
+        expect("in use", code_of(c, f"SET STATEMENT lock_wait_timeout=1 FOR {upgrade}"), 1205)
+        expect("left", rows(c, f"SHOW TABLES FROM {old}"), (("c d",), ("p",), ("s",)))
+        expect("its rows", rows(user, f"SELECT COUNT(*) FROM {old}.p"), ((2,),))
+        rows(user, "COMMIT")
+        rows(c, f"RENAME TABLE {old}.p TO {new}.p, {old}.`c d` TO {new}.`c d`, {old}.s TO {new}.s")
+        rows(c, f"DROP DATABASE {old}")
+    else:
+        rows(c, upgrade)
+    expect("old name", code_of(c, f"USE {old}"), 1049)
+    expect("tables", [name for (name,) in rows(c, f"SHOW TABLES FROM {new}")], ["c d", "h", "m", "p", "s"])
+    expect("rows", [len(rows(c, f"SELECT * FROM {new}.{table}")) for table in ("`c d`", "h", "m", "p")], [1, 2, 2, 2])
+    expect("value", rows(c, f"SELECT NEXTVAL({new}.s)"), ((1,),))
+    expect("foreign key", code_of(c, f"DELETE FROM {new}.p WHERE a = 1"), 1451)
+    rows(c, f"INSERT INTO {new}.p VALUES (1)")
+    expect("trigger", rows(c, f"SELECT MAX(a) FROM {new}.p"), ((11,),))
+    rows(c, f"DROP DATABASE {new}")
+
+
+def test_upgraded_name(where):
+    """A folder gets a name of today (mariadb-check --fix-db-names) with all tables in it; of one in use nothing is lost."""
+    upgrade_name(where, in_use=False)
+    upgrade_name(where, in_use=True)
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: cases.run(globals()))
