@@ -11,18 +11,34 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, Hash};
 
 const SHARDS: usize = 16;
+/// Keys of forgotten values in a shard's queue that are not worth a look.
+const LINGERING_MIN: usize = 16;
 
 struct Slot<V> {
     value: V,
     bytes: usize,
     used: bool,
+    /// Of all insertions into the shard.
+    number: u64,
 }
 
 struct Shard<K, V> {
     map: HashMap<K, Slot<V>>,
-    queue: VecDeque<K>,
+    /// Keys with the numbers of their insertions. Those of forgotten values linger until they come by.
+    queue: VecDeque<(K, u64)>,
     bytes: usize,
     epoch: u64,
+    insertions: u64,
+}
+
+impl<K: Hash + Eq, V> Shard<K, V> {
+    /// Takes out of the queue what lingers there, once that is half of it: so the cost is that of the insertions.
+    fn tidy(&mut self) {
+        if self.queue.len() > 2 * self.map.len() + LINGERING_MIN {
+            let map = &self.map;
+            self.queue.retain(|(key, number)| map.get(key).is_some_and(|slot| slot.number == *number));
+        }
+    }
 }
 
 /// See the module's description.
@@ -39,7 +55,7 @@ pub struct Epoch(u64);
 impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
     /// An empty cache of about `bytes_max`.
     pub fn new(bytes_max: usize) -> Cache<K, V> {
-        let shard = || Shard { map: HashMap::new(), queue: VecDeque::new(), bytes: 0, epoch: 0 };
+        let shard = || Shard { map: HashMap::new(), queue: VecDeque::new(), bytes: 0, epoch: 0, insertions: 0 };
         Cache {
             shards: (0..SHARDS).map(|_| Mutex::new(shard())).collect(),
             hasher: RandomState::new(),
@@ -47,8 +63,12 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         }
     }
 
+    fn shard_no<Q: Hash + ?Sized>(&self, key: &Q) -> usize {
+        self.hasher.hash_one(key) as usize % SHARDS
+    }
+
     fn shard<Q: Hash + ?Sized>(&self, key: &Q) -> MutexGuard<'_, Shard<K, V>> {
-        let no = self.hasher.hash_one(key) as usize % SHARDS;
+        let no = self.shard_no(key);
         lock_counted(&self.shards[no], LatchClass::Catalog.part(no))
     }
 
@@ -71,17 +91,18 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         if shard.epoch != epoch.0 || bytes > self.shard_bytes_max {
             return;
         }
+        let shard = &mut *shard;
         if let Entry::Vacant(vacant) = shard.map.entry(key.clone()) {
-            vacant.insert(Slot { value, bytes, used: false });
-            shard.queue.push_back(key);
+            shard.insertions += 1;
+            vacant.insert(Slot { value, bytes, used: false, number: shard.insertions });
+            shard.queue.push_back((key, shard.insertions));
             shard.bytes += bytes;
         }
         while shard.bytes > self.shard_bytes_max {
-            let Some(key) = shard.queue.pop_front() else { break };
-            // Keys of invalidated values linger in the queue until they come by.
-            let Some(slot) = shard.map.get_mut(&key) else { continue };
+            let Some((key, number)) = shard.queue.pop_front() else { break };
+            let Some(slot) = shard.map.get_mut(&key).filter(|slot| slot.number == number) else { continue };
             if std::mem::take(&mut slot.used) {
-                shard.queue.push_back(key);
+                shard.queue.push_back((key, number));
             } else if let Some(slot) = shard.map.remove(&key) {
                 shard.bytes -= slot.bytes;
             }
@@ -98,22 +119,22 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
         shard.epoch += 1;
         if let Some(slot) = shard.map.remove(key) {
             shard.bytes -= slot.bytes;
-            // A key must not stand in the queue twice, or a new value under it would lose its second chance.
-            if shard.queue.len() > 2 * shard.map.len() + 16 {
-                let Shard { map, queue, .. } = &mut *shard;
-                queue.retain(|k| map.contains_key::<K>(k));
-            }
+            shard.tidy();
         }
     }
 
-    /// Forgets all.
-    pub fn clear(&self) {
+    /// As [`Cache::invalidate`], of all keys for which `gone` holds. Looks at every key.
+    pub fn invalidate_all(&self, gone: impl Fn(&K) -> bool) {
         for shard in &self.shards {
             let mut shard = shard.lock();
-            shard.epoch += 1;
-            shard.map.clear();
-            shard.queue.clear();
-            shard.bytes = 0;
+            let Shard { map, bytes, epoch, .. } = &mut *shard;
+            *epoch += 1;
+            map.retain(|key, slot| {
+                let keep = !gone(key);
+                *bytes -= if keep { 0 } else { slot.bytes };
+                keep
+            });
+            shard.tidy();
         }
     }
 
@@ -154,7 +175,35 @@ mod tests {
         let epoch = cache.get("a").unwrap_err();
         cache.insert("a".into(), 2, 10, epoch);
         assert_eq!(cache.get("a").ok(), Some(2));
-        cache.clear();
-        assert_eq!(cache.usage(), (0, 0));
+    }
+
+    #[test]
+    fn all_of_some_keys_are_forgotten_and_no_others() {
+        let cache: Cache<u32, u32> = Cache::new(1 << 20);
+        let epochs: Vec<Epoch> = (0..1000).map(|i| cache.get(&i).unwrap_err()).collect();
+        (0..1000).for_each(|i| cache.insert(i, i, 10, epochs[i as usize]));
+        let stale = cache.get(&1003).unwrap_err();
+        cache.invalidate_all(|key| key % 2 == 1);
+        assert_eq!(cache.usage(), (500, 5000));
+        assert!((0..1000).all(|i| cache.get(&i).is_ok() == (i % 2 == 0)));
+        cache.insert(1003, 1, 10, stale);
+        assert!(cache.get(&1003).is_err());
+    }
+
+    #[test]
+    fn a_value_put_in_again_has_its_second_chance() {
+        let cache: Cache<u32, u32> = Cache::new(SHARDS * 1000);
+        let insert = |i: u32| {
+            if let Err(epoch) = cache.get(&i) {
+                cache.insert(i, i, 100, epoch);
+            }
+        };
+        insert(7);
+        cache.invalidate(&7);
+        insert(7);
+        // Used, and then as many others as make the hand come by once.
+        assert!(cache.get(&7).is_ok());
+        (8..).filter(|i| cache.shard_no(i) == cache.shard_no(&7)).take(10).for_each(insert);
+        assert!(cache.get(&7).is_ok());
     }
 }

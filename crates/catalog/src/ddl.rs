@@ -569,7 +569,7 @@ impl Catalog {
             }
             tries += 1;
         };
-        self.forget_all();
+        self.forget_database(db);
         let dropped = dropped?;
         self.note_if(dropped.references);
         if dropped.count > 0 {

@@ -311,9 +311,9 @@ impl Catalog {
         self.definitions.invalidate(name);
     }
 
-    /// Forgets all cached definitions.
-    pub(crate) fn forget_all(&self) {
-        self.definitions.clear();
+    /// As [`Catalog::forget`], of all tables of a database.
+    pub(crate) fn forget_database(&self, db: &str) {
+        self.definitions.invalidate_all(|name| name.strip_prefix(db).is_some_and(|rest| rest.starts_with('/')));
     }
 
     pub(crate) fn get_committed(&self, id: IndexId, key: &[u8]) -> Result<Option<Vec<u8>>> {

@@ -1,5 +1,6 @@
 //! Copies of databases.
 
+use super::full_log::metric;
 use super::*;
 
 fn names(engine: &Arc<Engine>, db: &str) -> Vec<String> {
@@ -169,4 +170,20 @@ fn a_copy_is_there_wholly_or_not_at_all() {
         }
     }
     assert!(nothing > 5 && whole > 0, "{nothing} times nothing, {whole} times whole");
+}
+
+#[test]
+fn a_dropped_database_leaves_the_definitions_of_others_cached() {
+    let io = SimIo::new(1);
+    io.create_dir(Path::new("/data")).unwrap();
+    let engine = Engine::open_with(sim_config(), Some(Arc::new(io))).unwrap();
+    // The name of the one begins with that of the other.
+    for table in ["tenant/t", "tenant/u", "tenant2/t", "other/t"] {
+        engine.create_table(table, &spec()).unwrap();
+        engine.open_table(table).unwrap();
+    }
+    assert_eq!(metric(&engine, "definitions_cached"), 4);
+    assert_eq!(engine.drop_database("tenant").unwrap(), 2);
+    assert_eq!(metric(&engine, "definitions_cached"), 2);
+    assert!(matches!(engine.open_table("tenant/t"), Err(Error::NoSuchTable { .. })));
 }

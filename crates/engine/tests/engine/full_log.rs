@@ -5,7 +5,7 @@ use super::*;
 /// The file of the tablespace of database `d`.
 const FILE: &str = "/d.";
 
-fn metric(engine: &Engine, wanted: &str) -> u64 {
+pub(crate) fn metric(engine: &Engine, wanted: &str) -> u64 {
     let mut found = 0;
     engine.metrics(&mut |name, value, _| {
         if name == wanted {
