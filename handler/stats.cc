@@ -1,6 +1,7 @@
 /* What the optimizer asks: sizes, rows in ranges, rows for each key value; and the table maintenance statements. */
 #include "ha_myriad.h"
 #include "work.h"
+#include <cmath>
 
 using myriad::IndexPlan;
 
@@ -8,50 +9,76 @@ namespace {
 
 constexpr uint32_t SAMPLE_PAGES_AT_OPEN = 8, SAMPLE_PAGES_ANALYZE = 64;
 
-/* Counts, over sampled pages, how often the first k columns of an index change from one entry to the next. */
+/* How often the first k columns of an index change from one entry to the next, on sampled pages and between them. */
 struct Sampler {
-  explicit Sampler(const IndexPlan &plan) : index(plan), changes(plan.parts.size(), 0) {}
+  struct Page {
+    ulonglong steps; /* from one entry to the next, that behind the page included where its fence is known */
+    size_t same,
+        same_behind; /* of the columns: as in the last entry before; in the fence as in the page's last entry */
+    std::vector<ulonglong> changes;
+  };
+  explicit Sampler(const IndexPlan &plan) : index(plan) {}
   const IndexPlan &index;
-  std::vector<ulonglong> changes;
+  std::vector<Page> pages;
   myriad::Buffer previous;
-  ulonglong entries = 0, pages = 0;
+  ulonglong entries = 0;
 
-  void add(const uchar *key, size_t length, bool new_page) {
+  void add(const uchar *key, size_t length, uint8_t kind) {
+    const size_t parts = index.parts.size(), same = pages.empty() ? 0 : count_same(key, length);
+    if (kind == MYRIAD_SAMPLED_FIRST) {
+      pages.push_back({0, same, parts, std::vector<ulonglong>(parts, 0)});
+    } else {
+      Page &page = pages.back();
+      page.steps++;
+      for (size_t i = same; i < parts; i++) page.changes[i]++;
+      if (kind == MYRIAD_SAMPLED_FENCE) {
+        page.same_behind = same;
+        return;
+      }
+    }
     entries++;
-    if (new_page)
-      pages++;
-    else
-      compare(key, length);
     previous.assign(key, length);
   }
 
   /* A part that lies within what is equal is the same: it says itself where it ends. */
-  void compare(const uchar *key, size_t length) {
+  size_t count_same(const uchar *key, size_t length) const {
     const uchar *end = key + length, *equal_end = key + std::min(length, previous.size());
     equal_end = std::mismatch(key, equal_end, previous.data()).first;
     const uchar *at = key;
     size_t same = 0;
-    for (; same < changes.size(); same++) {
+    for (; same < index.parts.size(); same++) {
       at = skip_part(index.parts[same], at, end);
       if (!at || at > equal_end) break;
     }
-    for (; same < changes.size(); same++) changes[same]++;
+    return same;
   }
 
-  /* Rows for each value of the first part + 1 columns. */
+  /* Changes for each step on two pages. */
+  static double rate(size_t part, const Page &a, const Page &b) {
+    const ulonglong steps = a.steps + b.steps;
+    return steps ? double(a.changes[part] + b.changes[part]) / double(steps) : 1;
+  }
+
+  /* Rows for each value of the first part + 1 columns. The index is in order: between two pages with one value there is
+     no other. Where the value changes between them, it does so as often as on the two. */
   ulong rows_per_value(size_t part, ulonglong rows) const {
     if (!entries) return 0;
-    /* Each page adds one value that is not yet seen, unless it only continues the page before. */
-    ulonglong values = changes[part] + (changes[part] ? pages : 1);
-    double per_value = double(entries) / double(values);
-    /* Nothing changed within the sample: the value may fill the whole index. */
-    if (!changes[part] && rows > entries) per_value = double(rows) / double(pages ? pages : 1);
-    return ulong(per_value < 1 ? 1 : per_value + 0.5);
+    const double unseen = rows > entries && pages.size() > 1 ? double(rows - entries) / double(pages.size() - 1) : 0;
+    double values = 1 + double(pages[0].changes[part]);
+    for (size_t i = 1; i < pages.size(); i++) {
+      const Page &before = pages[i - 1], &page = pages[i];
+      values += double(page.changes[part]);
+      const double seen = before.same_behind <= part ? 0 : 1;
+      if (page.same <= part) values += std::max(seen, unseen * rate(part, before, page));
+    }
+    /* A value on each page: they are longer than a page, and shorter than what is between two. */
+    if (unseen > 0 && values == double(pages.size())) values *= std::sqrt(double(rows) / double(entries));
+    return ulong(std::max(1.0, double(rows) / values + 0.5));
   }
 };
 
-bool sample_entry(void *arg, const uint8_t *key, size_t length, bool new_page) {
-  static_cast<Sampler *>(arg)->add(key, length, new_page);
+bool sample_entry(void *arg, const uint8_t *key, size_t length, uint8_t kind) {
+  static_cast<Sampler *>(arg)->add(key, length, kind);
   return true;
 }
 

@@ -209,6 +209,22 @@ def test_tails_left_alone(where):
         expect(f"c{i} by key", rows(c, f"SELECT MD5(c{i}) = MD5(REPEAT(CHAR(65 + 9), {20000 + i})) FROM many WHERE id = 9"), ((1,),))
 
 
+def test_values_counted(where):
+    """Values of an index of which few pages are sampled are counted whether they take a part of a page or many, also where nearly
+    all rows have one value."""
+    c = database(where)
+    counts = {"few": 3, "some": 20, "many": 5000, "rare": 3001}
+    rows(c, f"CREATE TABLE f (id INT PRIMARY KEY, {', '.join(f'{column} INT NOT NULL, KEY ({column}, id)' for column in counts)})")
+    rows(c, "INSERT INTO f SELECT seq, seq % 3, CRC32(seq) % 20, seq % 5000, IF(seq % 20, 0, seq) FROM seq_1_to_60000")
+    for analyzed in (False, True):
+        rows(c, "ANALYZE TABLE f" if analyzed else "FLUSH TABLES f")
+        found = dict(rows(c, """SELECT COLUMN_NAME, CARDINALITY FROM information_schema.STATISTICS
+            WHERE TABLE_NAME = 'f' AND INDEX_NAME <> 'PRIMARY' AND SEQ_IN_INDEX = 1"""))
+        for column, values in counts.items():
+            off = found[column] / values
+            expect(f"analyzed {analyzed}, values: {found}", 0.4 < off < 2.5, True)
+
+
 def test_sort_by_position(where):
     """Sorting an index's entries by their rows' positions; InnoDB is no measure, it finds no virtual column's value here."""
     c = database(where)

@@ -115,22 +115,22 @@ pub unsafe extern "C" fn myriad_table_info(t: *mut TableHandle, detail: i32, out
     })
 }
 
-/// Entries from random places, in key order.
+/// Keys from places spread over an index, in order.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_sample_index(
     t: *mut TableHandle,
     index_no: u32,
     pages: u32,
-    visit: Option<unsafe extern "C" fn(*mut c_void, *const u8, usize, bool) -> bool>,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const u8, usize, u8) -> bool>,
     arg: *mut c_void,
 ) -> Status {
     // SAFETY: a live table by contract.
     let t = unsafe { &*t };
     guard(Some(&t.engine), || {
         let Some(visit) = visit else { return Ok(Status::Ok) };
-        t.table.sample_index(index_no as usize, pages, &mut |key, new_page| {
+        t.table.sample_index(index_no as usize, pages, &mut |key, kind| {
             // SAFETY: the callback is the caller's.
-            unsafe { visit(arg, key.as_ptr(), key.len(), new_page) }
+            unsafe { visit(arg, key.as_ptr(), key.len(), kind as u8) }
         })?;
         Ok(Status::Ok)
     })

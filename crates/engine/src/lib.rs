@@ -72,4 +72,5 @@ pub use myriad_io::FileStats;
 pub use reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 pub use row_log::{RowChange, RowChanges};
 pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};
+pub use stats::Sampled;
 pub use table::{Detail, Table, TableStats};

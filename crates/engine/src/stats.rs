@@ -309,36 +309,63 @@ fn sampled_leaf<'p>(engine: &'p Engine, index: &Index, start: &[u8]) -> Result<(
     Ok((leaf, from..to.max(from)))
 }
 
-/// Live entries of up to `pages` leaves spread over an index, in key order.
+/// A key of a sampled index.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum Sampled {
+    /// The first live entry of a leaf.
+    First,
+    /// A further one.
+    Entry,
+    /// What the next leaf's entries begin at, which is not sampled: a key between the last entry and those, as short as can be.
+    Fence,
+}
+
+/// Live entries of up to `pages` leaves spread over an index, in key order, and the fences behind them. The first leaf and the last
+/// are among them: what most rows have may be followed, or led by, values of one row each.
 pub(crate) fn sample(
     engine: &Engine,
     index: &Index,
     pages: usize,
-    visit: &mut dyn FnMut(&[u8], bool) -> bool,
+    visit: &mut dyn FnMut(&[u8], Sampled) -> bool,
 ) -> Result<()> {
     let (lo, hi) = bounds(index.id);
     let mut keys = Vec::new();
     let mut ends = Vec::new();
-    for start in index.tree.sample_leaves(engine.pool(), &lo, &hi, pages)? {
+    let mut starts = index.tree.sample_leaves(engine.pool(), &lo, &hi, pages.max(2) - 1)?;
+    let last = index.tree.seek_before(engine.pool(), &hi)?.low_fence().to_vec();
+    if pages > 1 && starts.last().is_some_and(|start| *start < last) {
+        starts.push(last);
+    }
+    for (no, start) in starts.iter().enumerate() {
         keys.clear();
         ends.clear();
+        let mut fence = Vec::new();
         {
-            let (leaf, slots) = sampled_leaf(engine, index, &start)?;
+            let (leaf, slots) = sampled_leaf(engine, index, start)?;
             for slot in slots {
                 if leaf.value(slot).first().is_some_and(|flags| flags & value::DELETED == 0) {
                     leaf.key_parts(slot).append_to(&mut keys);
                     ends.push(keys.len());
                 }
             }
+            let behind = leaf.high_fence();
+            if behind.starts_with(&lo) && starts.get(no + 1).map(Vec::as_slice) != Some(behind) {
+                fence = behind.to_vec();
+            }
         }
         // The latch is gone: the visitor may take its time.
         let mut at = 0;
         for (i, &end) in ends.iter().enumerate() {
             // Without the index's id.
-            if !visit(keys[at..end].get(lo.len()..).unwrap_or(&[]), i == 0) {
+            let kind = if i == 0 { Sampled::First } else { Sampled::Entry };
+            if !visit(keys[at..end].get(lo.len()..).unwrap_or(&[]), kind) {
                 return Ok(());
             }
             at = end;
+        }
+        if !fence.is_empty() && !ends.is_empty() && !visit(&fence[lo.len()..], Sampled::Fence) {
+            return Ok(());
         }
     }
     Ok(())

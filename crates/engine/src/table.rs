@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::share::TableShare;
-use crate::stats;
+use crate::stats::{self, Sampled};
 use myriad_base::{Error, Result};
 use myriad_catalog::IndexSpec;
 use myriad_txn::{Durability, Isolation, ValueCheck};
@@ -100,11 +100,16 @@ impl Table {
         stats::table_stats(&self.engine, &self.share, detail)
     }
 
-    /// Entries from places spread over an index, in key order: `visit(key, new_page)` until it returns false.
+    /// Keys from places spread over an index, in order, until `visit` returns false.
     ///
     /// # Errors
     /// Those of reading pages.
-    pub fn sample_index(&self, index_no: usize, pages: u32, visit: &mut dyn FnMut(&[u8], bool) -> bool) -> Result<()> {
+    pub fn sample_index(
+        &self,
+        index_no: usize,
+        pages: u32,
+        visit: &mut dyn FnMut(&[u8], Sampled) -> bool,
+    ) -> Result<()> {
         stats::sample(&self.engine, self.share.index(index_no)?, pages.max(1) as usize, visit)
     }
 
