@@ -873,12 +873,22 @@ int ha_myriad::multi_range_read_next(range_id_t *range_info) {
   return error;
 }
 
+/* The server takes a row that is found through an entry to cost as much as six of a scan. In memory it costs eleven; so
+   wide ranges cost more here, of as many rows as InnoDB gives double the estimate. */
 ha_rows ha_myriad::multi_range_read_info_const(uint keyno, RANGE_SEQ_IF *seq, void *seq_init_param, uint n_ranges,
                                                uint *bufsz, uint *flags, Cost_estimate *cost) {
-  if (table->part_info)
-    return handler::multi_range_read_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
-  m_ds_mrr.init(this, table);
-  return m_ds_mrr.dsmrr_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
+  constexpr ha_rows narrow_range_rows = 1000;
+  ha_rows rows;
+  if (table->part_info) {
+    rows = handler::multi_range_read_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
+  } else {
+    m_ds_mrr.init(this, table);
+    rows = m_ds_mrr.dsmrr_info_const(keyno, seq, seq_init_param, n_ranges, bufsz, flags, cost);
+  }
+  const bool row_by_row = (*flags & HA_MRR_USE_DEFAULT_IMPL) && !(*flags & HA_MRR_INDEX_ONLY);
+  if (rows != HA_POS_ERROR && rows > narrow_range_rows && row_by_row && keyno != table->s->primary_key)
+    cost->cpu_cost += double(rows - narrow_range_rows);
+  return rows;
 }
 
 ha_rows ha_myriad::multi_range_read_info(uint keyno, uint n_ranges, uint keys, uint key_parts, uint *bufsz, uint *flags,

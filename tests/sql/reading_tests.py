@@ -225,6 +225,16 @@ def test_values_counted(where):
             expect(f"analyzed {analyzed}, values: {found}", 0.4 < off < 2.5, True)
 
 
+def test_wide_ranges(where):
+    """Of a thirtieth of the rows those are read that a range finds; of a seventh the table is scanned, but for entries alone."""
+    c = database(where)
+    rows(c, "CREATE TABLE w (id INT PRIMARY KEY, page INT NOT NULL, n INT NOT NULL, KEY (page))")
+    rows(c, "INSERT INTO w SELECT seq, seq % 60, seq FROM seq_1_to_60000")
+    for select, access in (("SUM(n) FROM w WHERE page < 2", "range"), ("SUM(n) FROM w WHERE page < 9", "ALL"),
+                           ("SUM(id) FROM w WHERE page < 9", "range")):
+        expect(select, rows(c, f"EXPLAIN SELECT {select}")[0][3], access)
+
+
 def test_sort_by_position(where):
     """Sorting an index's entries by their rows' positions; InnoDB is no measure, it finds no virtual column's value here."""
     c = database(where)
