@@ -12,6 +12,12 @@ void put_row_id(uint64_t id, uchar *to) {
   for (int i = 0; i < 8; i++) to[i] = uchar(id >> (8 * (7 - i)));
 }
 
+bool same_columns(const IndexPlan &index, const uchar *a, const uchar *b) {
+  for (const myriad::KeyPart &part : index.parts)
+    if (!same_column(part, a, b)) return false;
+  return true;
+}
+
 /* Whether the value of a row that is a duplicate counts: REPLACE stores it in the end, INSERT ... SELECT is as with
    InnoDB. */
 bool duplicate_counts(THD *thd, bool replacing) {
@@ -147,12 +153,10 @@ int ha_myriad::write_row(const uchar *record) {
 void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record, const uchar *new_record,
                                  size_t old_pk, size_t old_pk_length, size_t new_pk, size_t new_pk_length,
                                  bool pk_changed) {
-  bool same = !pk_changed;
-  for (size_t i = 0; same && i < index.parts.size(); i++) same = same_column(index.parts[i], old_record, new_record);
   /* A clustered key can stay equal while its columns' bytes change ('a' to 'A'); the entry keeps copies of those. */
-  for (size_t i = 0; same && i < m_plan->clustered().parts.size() && !index.originals.empty(); i++)
-    same = same_column(m_plan->clustered().parts[i], old_record, new_record);
-  if (same) return;
+  if (!pk_changed && same_columns(index, old_record, new_record) &&
+      (index.originals.empty() || same_columns(m_plan->clustered(), old_record, new_record)))
+    return;
   size_t pending = m_pending.size();
   add_entry_delete(index, old_record, old_pk, old_pk_length);
   add_entry_insert(index, new_record, new_pk, new_pk_length);
@@ -187,7 +191,7 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
   const size_t old_pk = 0, old_length = m_keys.size();
   size_t new_pk = old_pk, new_length = old_length;
   bool pk_changed = false;
-  if (!m_plan->hidden_row_id()) {
+  if (!m_plan->hidden_row_id() && !same_columns(m_plan->clustered(), old_record, new_record)) {
     new_pk = m_keys.size();
     m_plan->pack_clustered_key(new_record, &m_keys);
     new_length = m_keys.size() - new_pk;

@@ -385,16 +385,13 @@ impl LeafMut {
     /// # Errors
     /// [`myriad_base::Error::Invalid`] if the range is not within the value.
     pub fn patch_value(&self, mtr: &mut Mtr<'_>, slot: usize, at: usize, bytes: &[u8]) -> Result<()> {
-        let p = mtr.page(self.page);
-        if slot >= page::count(p) || at.saturating_add(bytes.len()) > page::value(p, slot).len() {
+        let Some(patched) = page::patched(mtr.page(self.page), slot, at, bytes.len()) else {
             return Err(Error::invalid("patch beyond the value"));
-        }
+        };
         let mut head = [0; 5];
         head[..2].copy_from_slice(&(slot as u16).to_le_bytes());
         let n = 2 + put_varint(&mut head[2..], at);
-        mtr.log_applied_parts(self.page, redo::PATCH, &[&head[..n], bytes], |p| {
-            page::patch(p, slot, at, bytes).expect("the range was checked");
-        });
+        mtr.log_applied_parts(self.page, redo::PATCH, &[&head[..n], bytes], |p| p[patched].copy_from_slice(bytes));
         Ok(())
     }
 }

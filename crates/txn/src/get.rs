@@ -264,7 +264,7 @@ impl Trx {
                         let version = version.expect("not deleted");
                         version.payload_into(locker.sys, page, &mut out.bytes)?;
                         if index.clustered {
-                            self.place = Some(Place::read(index.tree, &leaf));
+                            self.place = Some(Place::read(index.tree, &leaf, slot));
                         }
                         return Ok(true);
                     }

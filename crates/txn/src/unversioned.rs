@@ -1,7 +1,7 @@
 //! Entries without version or undo: counters, bulk loads, index builds.
 
 use crate::index::Index;
-use crate::place::Place;
+use crate::place::{found, Place};
 use crate::rollback::LeftOver;
 use crate::system::TrxSystem;
 use crate::trx::{ApplyError, Op, OpKind, Trx};
@@ -70,8 +70,8 @@ impl Trx {
                 Some(leaf) => leaf,
                 None => tree.seek(pool, &from)?,
             };
-            *place = Some(Place::read(tree, &leaf));
             let slot = leaf.find(&from).unwrap_or_else(|s| s);
+            *place = Some(Place::read(tree, &leaf, slot));
             if slot < leaf.len() {
                 leaf.key_into(slot, &mut self.scratch.other);
                 if self.scratch.other.get(..len) != Some(&self.scratch.key[..len]) {
@@ -238,13 +238,13 @@ impl TrxSystem {
         let (pool, tree) = (self.pool(), index.tree);
         loop {
             let mut mtr = Mtr::start(pool)?;
-            let leaf = match place.and_then(|place| place.exclusive(pool, tree, key)) {
-                Some(leaf) => leaf,
-                None => tree.seek_exclusive(pool, key)?,
+            let (leaf, slot) = match place.and_then(|place| place.exclusive(pool, tree, key)) {
+                Some(known) => known,
+                None => found(tree.seek_exclusive(pool, key)?, key),
             };
-            let changed = Place::changed(tree, &leaf);
+            let changed = Place::moved(tree, &leaf, slot.unwrap_or_else(|s| s));
             let mut left = LeftOver { chains: [None, None], sparse: false };
-            match leaf.find(key) {
+            match slot {
                 Ok(slot) => {
                     let old = Entry::parse(leaf.value(slot), leaf.page_id())?;
                     if what == Plain::Insert && !old.is_deleted() {

@@ -12,7 +12,7 @@ use crate::lock::{
     hash_key, Extent, Inheritance, LockKey, LockMode, LockOutcome, Strength, TrxLocks, WaitOutcome, WaitPolicy,
     WaitToken,
 };
-use crate::place::Place;
+use crate::place::{found, Place};
 use crate::read::View;
 use crate::system::TrxSystem;
 use crate::trx::{trim, ApplyError, Op, OpKind, Trx};
@@ -175,6 +175,10 @@ enum Check {
     Duplicate,
     Wait(WaitToken),
 }
+
+/// Bytes in front of those that a change in place changes that are logged with the header, rather than a record of its own for
+/// what is behind them: that takes six bytes and more time.
+const TOGETHER_BYTES_MAX: usize = 8;
 
 /// How often the undo page is read for an operation before it is waited for with the leaf latched: it may go each time.
 const UNDO_READS_MAX: u32 = 16;
@@ -402,11 +406,11 @@ impl Writer<'_> {
         let mtr = Mtr::start(pool)?;
         let (tree, key) = (op.index.tree, &self.scratch.key);
         let place = if op.index.clustered { *self.place } else { None };
-        let leaf = match place.and_then(|p| p.exclusive(pool, tree, key)) {
-            Some(leaf) => leaf,
+        let (leaf, slot) = match place.and_then(|p| p.exclusive(pool, tree, key)) {
+            Some(known) => known,
             // A secondary index is looked up by less than the whole key.
-            None if op.index.clustered => op.index.seek_exclusive(self.sys, key)?,
-            None => tree.seek_exclusive(pool, key)?,
+            None if op.index.clustered => found(op.index.seek_exclusive(self.sys, key)?, key),
+            None => found(tree.seek_exclusive(pool, key)?, key),
         };
         if !checked {
             let prefix = unique_prefix(op).unwrap_or(4);
@@ -420,20 +424,14 @@ impl Writer<'_> {
                 Check::Wait(token) => return Ok(Step::Wait(token)),
             }
         }
-        match (leaf.find(&self.scratch.key), op.kind) {
+        match (slot, op.kind) {
             (Ok(slot), OpKind::Insert) => {
                 if let Some(step) = self.revive(op, &leaf, slot)? {
                     return Ok(step);
                 }
                 self.change(op, stored, leaf, slot, mtr)
             }
-            (Ok(slot), _) => {
-                let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-                let key = LockKey::entry(&self.scratch.key);
-                // Gives the holder the explicit lock that the request in `change` will find.
-                self.sys.implicitly_locked(self.own, entry.trx, key);
-                self.change(op, stored, leaf, slot, mtr)
-            }
+            (Ok(slot), _) => self.change(op, stored, leaf, slot, mtr),
             (Err(slot), OpKind::Insert) => self.insert(op, stored, leaf, slot, mtr),
             (Err(_), _) => Err(TrxSystem::missing_entry(leaf.page_id(), op.index.id)),
         }
@@ -571,14 +569,18 @@ impl Writer<'_> {
         slot: usize,
         mut mtr: Mtr<'p>,
     ) -> Result<Step> {
+        let old = Entry::parse(leaf.value(slot), leaf.page_id())?;
         let key = LockKey::entry(&self.scratch.key);
+        if op.kind != OpKind::Insert {
+            // Gives the holder the explicit lock that the request will find. An insert has asked before.
+            self.sys.implicitly_locked(self.own, old.trx, key);
+        }
         if self.sys.locks().may_have_locks(&key) {
             match self.sys.locks().request_implicit(self.locks, key, WaitPolicy::Wait) {
                 LockOutcome::Waiting(token) => return Ok(Step::Wait(token)),
                 LockOutcome::Granted { .. } | LockOutcome::WouldBlock => {}
             }
         }
-        let old = Entry::parse(leaf.value(slot), leaf.page_id())?;
         if op.kind != OpKind::Insert && old.is_deleted() {
             return Err(TrxSystem::missing_entry(leaf.page_id(), op.index.id));
         }
@@ -600,13 +602,13 @@ impl Writer<'_> {
             return Ok(Step::Room(len));
         }
         let in_place = value::Header::of(&old).len() == header.len() && old.body.len() == body.len();
+        let apart = in_place && prefix > TOGETHER_BYTES_MAX;
         self.scratch.value.clear();
-        if in_place {
-            self.scratch.value.extend_from_slice(&body[prefix..body.len() - suffix]);
-        } else {
+        if !apart {
             self.scratch.value.extend_from_slice(&header);
-            self.scratch.value.extend_from_slice(body);
         }
+        let changed = if in_place { ..body.len() - suffix } else { ..body.len() };
+        self.scratch.value.extend_from_slice(&body[changed][if apart { prefix } else { 0 }..]);
         let settled = old.trx < self.sys.commits().low_limit();
         self.overtook = match self.snapshot {
             Some(csn) if op.index.clustered => !self.sys.sees(View::Snapshot(csn), self.own, old.trx),
@@ -616,14 +618,16 @@ impl Writer<'_> {
         if !self.fix_undo(&mut mtr)? {
             return Ok(Step::UndoAway);
         }
-        let place = Place::changed(op.index.tree, &leaf);
+        let place = Place::changed(op.index.tree, &leaf, slot);
         let leaf = leaf.into_mtr(&mut mtr);
         self.log.append(&mut mtr, &self.scratch.record)?;
-        if in_place {
+        if apart {
             leaf.patch_value(&mut mtr, slot, 0, &header)?;
             if !self.scratch.value.is_empty() {
                 leaf.patch_value(&mut mtr, slot, header.len() + prefix, &self.scratch.value)?;
             }
+        } else if in_place {
+            leaf.patch_value(&mut mtr, slot, 0, &self.scratch.value)?;
         } else {
             leaf.replace_value(&mut mtr, slot, &self.scratch.value)?;
         }
@@ -717,7 +721,7 @@ impl Writer<'_> {
         if !self.fix_undo(&mut mtr)? {
             return Ok(Step::UndoAway);
         }
-        let place = Place::changed(op.index.tree, &leaf);
+        let place = Place::moved(op.index.tree, &leaf, slot);
         if gap_locked {
             self.sys.locks().inherit_on_insert(LockKey::entry(&self.scratch.key), successor);
         }

@@ -5,6 +5,7 @@ use super::*;
 use myriad_base::codec::{put_u16, put_u32};
 use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{Error, Result};
+use std::ops::Range;
 
 /// Which way insertions into the page have been going.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,19 +242,24 @@ pub fn replace(p: &mut [u8], slot: usize, value: &[u8]) -> Result<()> {
     Ok(())
 }
 
+/// Where in the page those `len` bytes are that begin at `at` in the value of a leaf's slot; `None` if the value has none there.
+#[inline]
+pub fn patched(p: &[u8], slot: usize, at: usize, len: usize) -> Option<Range<usize>> {
+    if level(p) != 0 || slot >= count(p) {
+        return None;
+    }
+    let value = value_range(p, slot);
+    let within = at <= value.len() && len <= value.len() - at;
+    within.then(|| value.start + at..value.start + at + len)
+}
+
 /// Overwrites bytes of the value of a leaf's slot.
 ///
 /// # Errors
 /// [`Error::Invalid`] when the range is not within the value.
 pub fn patch(p: &mut [u8], slot: usize, at: usize, bytes: &[u8]) -> Result<()> {
-    if level(p) != 0 || slot >= count(p) {
-        return refuse("patch beyond the leaf's slots");
-    }
-    let value = value_range(p, slot);
-    if at > value.len() || bytes.len() > value.len() - at {
-        return refuse("patch beyond the value");
-    }
-    p[value.start + at..value.start + at + bytes.len()].copy_from_slice(bytes);
+    let Some(range) = patched(p, slot, at, bytes.len()) else { return refuse("patch beyond the value") };
+    p[range].copy_from_slice(bytes);
     Ok(())
 }
 
@@ -311,7 +317,7 @@ pub fn refence(p: &mut [u8], first: usize, end: usize, left: PageNo, f: Fences<'
 }
 
 /// Bytes that the slots `range` and their entries take on a page whose prefix is `new_prefix` bytes long.
-pub fn refenced_bytes(p: &[u8], range: std::ops::Range<usize>, new_prefix: usize) -> usize {
+pub fn refenced_bytes(p: &[u8], range: Range<usize>, new_prefix: usize) -> usize {
     let (level, old_prefix) = (level(p), prefix_len(p));
     range
         .map(|slot| {

@@ -35,8 +35,8 @@ mod verify;
 
 pub(crate) use edit::forget_pattern;
 pub use edit::{
-    capacity, direction, format, insert, insert_child, patch, refence, refenced_bytes, remove, replace, set_child,
-    Direction,
+    capacity, direction, format, insert, insert_child, patch, patched, refence, refenced_bytes, remove, replace,
+    set_child, Direction,
 };
 pub use key::{KeyParts, LeafEntry, Suffix};
 pub use route::{live_bytes, route, routed_child, Latched, PageRead, Target, Unlatched};
@@ -136,9 +136,8 @@ pub fn head_of(suffix: &[u8]) -> u32 {
     if let Some(four) = suffix.first_chunk::<4>() {
         return u32::from_be_bytes(*four);
     }
-    let mut four = [0; 4];
-    four[..suffix.len()].copy_from_slice(suffix);
-    u32::from_be_bytes(four)
+    let byte = |at: usize| suffix.get(at).copied().unwrap_or(0);
+    u32::from_be_bytes([byte(0), byte(1), byte(2), 0])
 }
 
 /// The level; 0 = leaf.

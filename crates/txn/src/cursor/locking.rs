@@ -279,7 +279,7 @@ impl Cursor {
                 }
                 self.pass(&leaf, slot, &key, direction)?;
                 if self.index.clustered {
-                    trx.place = Some(Place::read(self.index.tree, &leaf));
+                    trx.place = Some(Place::read(self.index.tree, &leaf, slot));
                 }
                 if row {
                     Looked::Row

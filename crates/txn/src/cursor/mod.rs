@@ -428,7 +428,9 @@ impl Cursor {
         let pool = sys.pool();
         let p = &self.position;
         if let Some(h) = p.hint.filter(|h| h.direction == direction) {
-            if let Some(page) = pool.try_reuse(h.frame, h.page, h.version) {
+            // Whoever has just changed the row it stands on need not look for that again.
+            let version = place.and_then(|place| place.version_like(h.frame, h.page, h.version));
+            if let Some(page) = pool.try_reuse(h.frame, h.page, version.unwrap_or(h.version)) {
                 return Ok((LeafShared::from_reused(page), h.slot));
             }
         }

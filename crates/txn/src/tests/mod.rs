@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod isolation;
 mod losers;
+mod places;
 mod rows;
 mod shrink;
 mod speed;
