@@ -12,7 +12,7 @@ use crate::gap::Edge;
 use crate::rollback::{index_of, is_unavailable, LeftOver};
 use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
 use crate::undo::page::{self, undo_page};
-use crate::undo::record::{self, Change, Kind, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
+use crate::undo::record::{self, Change, Kind, LogState, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
 use crate::undo::space::{PurgePosition, PurgeSlot, UndoLog};
 use crate::value::Entry;
 use crossbeam_utils::CachePadded;
@@ -374,6 +374,11 @@ impl TrxSystem {
             if let Some(header) = record::parse_log_header(bytes) {
                 Self::log_done(slot, position);
                 if !self.is_for_purge(header.trx, oldest) {
+                    if header.state != LogState::Committed {
+                        // It is the slot's last log, and is not counted while its page is latched.
+                        slot.pending.store(0, Ordering::Relaxed);
+                        position.catching_up = false;
+                    }
                     position.blocked_by = Some(header.trx);
                     return Ok(false);
                 }

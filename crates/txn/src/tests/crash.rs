@@ -216,6 +216,31 @@ fn prepared_transactions_survive_and_end_either_way() {
     }
 }
 
+/// Purge does not come to the end of a slot whose last log is that of a transaction that has not ended.
+#[test]
+fn the_history_before_a_prepared_transaction_is_counted_after_a_crash() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    rig.insert(&mut t, b"a", b"1").unwrap();
+    t.commit(Durability::Sync).unwrap();
+    let next = rig.crashed(5, 200);
+    let mut t = next.trx();
+    for i in 0..20u64 {
+        next.insert(&mut t, &key(i), b"row").unwrap();
+        t.commit(Durability::Configured).unwrap();
+    }
+    next.delete(&mut t, b"a").unwrap();
+    t.prepare(b"x", Durability::Configured).unwrap();
+    drop(t);
+    assert!(next.sys.purge_stats().history >= 20);
+    next.purge_all();
+    assert_eq!((next.sys.purge_stats().history, next.entries()), (0, 21));
+    assert!(next.sys.commit_by_xid(b"x").unwrap());
+    assert_eq!(next.sys.purge_stats().history, 1);
+    next.purge_all();
+    assert_eq!((next.sys.purge_stats().history, next.entries()), (0, 20));
+}
+
 #[test]
 fn a_prepared_transaction_outlives_its_session() {
     let rig = Rig::small();

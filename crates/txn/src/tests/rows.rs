@@ -137,7 +137,7 @@ fn purge_looks_at_no_page_while_nothing_can_go() {
     assert!(pages() - before < SLOTS, "{} pages", pages() - before);
     old.rollback().unwrap();
     rig.purge_all();
-    assert_eq!(rig.sys.purge_stats().history, 1, "the one that was counted though it had not ended");
+    assert_eq!(rig.sys.purge_stats().history, 0, "one was counted though it had not ended");
     unfinished.commit(Durability::Configured).unwrap();
     rig.purge_all();
     assert_eq!((rig.sys.purge_stats().history, rig.entries() as u64), (0, (SLOTS - 1) * rounds + 1));

@@ -59,7 +59,7 @@ pub struct PurgePosition {
     /// The transaction at whose log purge stopped last, as it had not ended or a snapshot needed it: while that is so its page
     /// need not be looked at.
     pub blocked_by: Option<TrxId>,
-    /// Purge has not been at the slot's end since start: [`PurgeSlot::pending`] does not count all logs yet.
+    /// Purge has not passed all ended logs of the slot since start: [`PurgeSlot::pending`] does not count all of them yet.
     pub catching_up: bool,
 }
 
