@@ -118,8 +118,8 @@ class Script:
 
     def select(self):
         r, other = self.random, self.other_table
-        lock = r.choice(["", " FOR UPDATE", " LOCK IN SHARE MODE"])
-        lock += r.choice(["", "", " SKIP LOCKED", " NOWAIT"]) if lock else ""
+        lock = r.choice(["", " FOR UPDATE", " FOR UPDATE", " LOCK IN SHARE MODE"])
+        lock += r.choice(["", " SKIP LOCKED", " NOWAIT"]) if lock else ""
         hint, where, order = self.where("t.")
         forms = [f"SELECT {what} FROM t {hint} {where}{self.limit(order)}" for what in ("id, a, b, s, v", "id, a, b, s, v", "id", "a")] * 3
         if hint:
