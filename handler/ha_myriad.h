@@ -202,6 +202,7 @@ private:
   void name_indexes();
   void make_template();
   size_t tail_bytes();
+  void note_tail(bool wanted);
   void note_handler();
   bool by_keyread() const;
   bool for_positions_alone() const;
@@ -213,7 +214,7 @@ private:
   int deliver(uchar *record, myriad_status status, myriad_row *row, bool forward);
   int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
   int deliver_clustered(uchar *record, const myriad_row &row);
-  int deliver_with_tail(uchar *record, const myriad_row &row, size_t wanted);
+  int deliver_tailed(uchar *record, const myriad_row &row);
   int unpack(uchar *record, const myriad_row &row);
   void read_rows_ahead(const uchar *pk, size_t pk_length);
   void begin_ranges();
@@ -328,6 +329,8 @@ private:
   enum class Beyond : uint8_t { None, First, Last } m_beyond = Beyond::None;
   const myriad::IndexPlan *m_index = nullptr;
   myriad::Template m_template;
+  unsigned m_tails_in_vain =
+      0; /* rows with a tail of which nothing was wanted, since the last of which something was */
   myriad::Buffer m_search, m_last_key, m_bound_low, m_bound_high, m_range_end;
   myriad::Buffer m_entry, m_entry_part;
   myriad::Buffer m_pk;         /* clustered key of the current row */

@@ -224,14 +224,25 @@ int ha_myriad::open_cursor(uint32_t core_index, bool full_scan) {
   return 0;
 }
 
-/* How much of rows' tails is read with them. Nothing if no column that the statement reads can be there; where others
-   come behind those, a page, and deliver_clustered() reads more of rows that have them further behind: twice, so within
-   one snapshot alone. */
+/* Rows with a tail of which no value was wanted, one after the other, after which tails are left alone. */
+static constexpr unsigned TAILS_IN_VAIN_MAX = 4;
+
+/* How much of rows' tails is read with them. Nothing if no column that the statement reads can be there, or none was
+   there in the last rows; where others come behind those, a page. deliver_tailed() reads more of rows that need it:
+   twice, so within one snapshot alone. */
 size_t ha_myriad::tail_bytes() {
   if (m_lock != MYRIAD_LOCK_NONE) return SIZE_MAX;
   make_template();
   if (!m_template.tails) return 0;
-  return m_template.more_tails && m_session->isolation >= MYRIAD_REPEATABLE_READ ? 1 : SIZE_MAX;
+  if (m_session->isolation < MYRIAD_REPEATABLE_READ) return SIZE_MAX;
+  if (m_tails_in_vain == TAILS_IN_VAIN_MAX) return 0;
+  return m_template.more_tails ? 1 : SIZE_MAX;
+}
+
+void ha_myriad::note_tail(bool wanted) {
+  const unsigned before = m_tails_in_vain;
+  m_tails_in_vain = wanted ? 0 : std::min(before + 1, TAILS_IN_VAIN_MAX);
+  if ((before == TAILS_IN_VAIN_MAX) != (m_tails_in_vain == TAILS_IN_VAIN_MAX)) set_cursor_options();
 }
 
 inline void ha_myriad::make_template() {
@@ -270,9 +281,7 @@ void ha_myriad::remember(const myriad_row &row) {
 inline int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   m_from_entry = false;
   make_template();
-  size_t wanted;
-  if (m_template.tails && m_plan->lacks_tail(m_template, row, &wanted)) return deliver_with_tail(record, row, wanted);
-  return unpack(record, row);
+  return m_template.tails && myriad::has_tail(row) ? deliver_tailed(record, row) : unpack(record, row);
 }
 
 int ha_myriad::unpack(uchar *record, const myriad_row &row) {
@@ -281,8 +290,13 @@ int ha_myriad::unpack(uchar *record, const myriad_row &row) {
   return HA_ERR_CRASHED;
 }
 
-/* A row of which some of the tail is missing: also if it was read when the statement's columns were others. */
-int ha_myriad::deliver_with_tail(uchar *record, const myriad_row &row, size_t wanted) {
+/* A row that has a tail, of which what is wanted may not have been read: also because it was when the statement's
+   columns were others. */
+int ha_myriad::deliver_tailed(uchar *record, const myriad_row &row) {
+  size_t wanted = 0;
+  const bool lacks = m_plan->lacks_tail(m_template, row, &wanted);
+  note_tail(wanted != 0);
+  if (!lacks) return unpack(record, row);
   myriad_row whole = row;
   Buffer key;
   key.assign(row.key, row.key_len);

@@ -400,7 +400,7 @@ bool TablePlan::pack_split_row(const uchar *record, Buffer *out) const {
 }
 
 bool TablePlan::lacks_tail(const Template &what, const myriad_row &row, size_t *wanted) const {
-  if (row.value_len < 5 || !(*row.value & SPLIT)) return false;
+  if (row.value_len < 5 || !has_tail(row)) return false;
   const size_t head = uint4korr(row.value + 1);
   /* What is no row is told where it is unpacked. */
   if (head < 5 || head > row.value_len) return false;

@@ -23,6 +23,7 @@ namespace myriad {
 
 /* In byte 0 of a row with a tail. */
 constexpr uchar SPLIT = 0x80;
+inline bool has_tail(const myriad_row &row) { return row.value_len && (*row.value & SPLIT); }
 /* Values longer than this are in the tail. */
 constexpr size_t OUTSIDE_MIN = 255;
 
