@@ -14,8 +14,8 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import run  # noqa: E402
-from run import Load, ROWS, Skipped, expect, server, wait_for  # noqa: E402
+import harness  # noqa: E402
+from harness import Load, ROWS, Skipped, expect, server, wait_for  # noqa: E402
 
 CASES = []
 
@@ -190,10 +190,10 @@ def slow_disk(place):
 
 
 def main():
-    run.OPTIONS.append("--loose-myriad-io-method=THREADS")
+    harness.OPTIONS.append("--loose-myriad-io-method=THREADS")
     if not shutil.which("strace"):
         raise server.ServerError("strace is not installed: run `make setup`")
-    return run.run_cases(CASES, sys.argv[1:], "device faults")
+    return harness.run_cases(CASES, sys.argv[1:], "device faults")
 
 
 if __name__ == "__main__":

@@ -43,6 +43,8 @@ pub use tree::{RemoveProgress, Tree};
 #[cfg(test)]
 mod crash_tests;
 #[cfg(test)]
+mod damage_tests;
+#[cfg(test)]
 mod estimate_tests;
 #[cfg(test)]
 mod promote_tests;

@@ -1,0 +1,285 @@
+//! Pages with a right checksum and wrong contents: errors that name the page, and no wait or loop without an end.
+
+use crate::tests::{get, put, rig, SPACE};
+use crate::*;
+use myriad_base::codec::get_u32;
+use myriad_base::{Error, IndexId, PageId, PageNo};
+use myriad_buffer::{BufferPool, Mtr};
+
+#[test]
+fn a_chain_that_comes_back_to_itself_is_corrupt() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    for back_to_first in [true, false] {
+        let first = overflow::write_overflow(pool, SPACE, &[1; 20_000]).unwrap();
+        let next_of = |page| PageNo(get_u32(&pool.fix_shared(PageId::new(SPACE, page)).unwrap(), 24));
+        let second = next_of(first);
+        let third = next_of(second);
+        let mut mtr = Mtr::start(pool).unwrap();
+        let page = mtr.fix(PageId::new(SPACE, third)).unwrap();
+        let to = if back_to_first { first } else { second };
+        mtr.apply(page, crate::redo::OVERFLOW_LINK, &to.0.to_le_bytes()).unwrap();
+        mtr.commit().unwrap();
+        let freed = overflow::free_overflow(pool, SPACE, first);
+        assert!(matches!(freed, Err(Error::CorruptPage { page, .. }) if page.page == to), "{freed:?}");
+    }
+}
+
+/// Nobody waits for a page that the caller has latched, nor reads the pages of a circle as often as a damaged length says.
+#[test]
+fn a_chain_of_other_pages_or_in_a_circle_is_read_to_no_end_but_an_error() {
+    let rig = rig(256);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    let leaf = tree.seek_exclusive(pool, &77u32.to_be_bytes()).unwrap();
+    let first = overflow::write_overflow(pool, SPACE, &[1; 20_000]).unwrap();
+    let second = PageNo(get_u32(&pool.fix_shared(PageId::new(SPACE, first)).unwrap(), 24));
+    let link = |to: PageNo| damage(pool, PageId::new(SPACE, second), 24, &to.0.to_le_bytes());
+    for to in [leaf.page_id().page, alloc::PACK_ROOT, PageNo(1), second, first] {
+        link(to);
+        let mut out = Vec::new();
+        let read = overflow::read_overflow(pool, leaf.page_id(), first, u32::MAX as usize, usize::MAX, &mut out);
+        assert!(matches!(read, Err(Error::CorruptPage { page, .. }) if page.page == to), "{read:?}");
+        assert!(out.len() < 50_000, "{} bytes", out.len());
+        let same = overflow::holds(pool, leaf.page_id(), first, &[1; 20_000]);
+        assert!(matches!(same, Err(Error::CorruptPage { page, .. }) if page.page == to), "{same:?}");
+        let checked = overflow::check(pool, leaf.page_id(), first, 20_000, &mut |_, _| Ok(()));
+        assert!(matches!(checked, Err(Error::CorruptPage { page, .. }) if page.page == to), "{checked:?}");
+    }
+    damage(pool, PageId::new(SPACE, first), 28, &1u32.to_le_bytes());
+    let read = overflow::read_overflow(pool, leaf.page_id(), first, 20_000, usize::MAX, &mut Vec::new());
+    assert!(matches!(read, Err(Error::CorruptPage { page, .. }) if page.page == first), "{read:?}");
+}
+
+/// Overwrites bytes of a page as no code would.
+fn damage(pool: &BufferPool, id: PageId, at: usize, bytes: &[u8]) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let page = mtr.fix(id).unwrap();
+    mtr.write(page, at, bytes);
+    mtr.commit().unwrap();
+}
+
+#[test]
+fn a_page_out_of_order_is_not_split_and_stops_nothing() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    // The root alone, a leaf filled in random order (which would give to its neighbour), one filled in order.
+    for (entries, random) in [(32, true), (3_000, true), (3_000, false)] {
+        for slot in [1, 7] {
+            let rig = rig(400);
+            let pool = &rig.pool;
+            let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+            for i in 0..entries {
+                let n = if random { myriad_base::ids::mix(u64::from(i)) as u32 % 100_000 } else { i * 10 };
+                put(pool, tree, &key(n), &[1; 100]).unwrap();
+            }
+            let wanted = if entries == 32 { key(50_000) } else { key(14_999) };
+            let leaf = tree.seek(pool, &wanted).unwrap().page_id();
+            damage(pool, leaf, page::SLOTS + page::SLOT_BYTES * slot + 4, &[0xff; 4]);
+            let refused = tree.make_room(pool, &wanted, 1_700);
+            assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == leaf), "{refused:?}");
+            pool.check_poison().unwrap();
+            assert!(put(pool, tree, &key(200_000), &[1; 100]).is_ok() || entries == 32, "other pages are fine");
+        }
+    }
+}
+
+#[test]
+fn a_page_out_of_order_is_not_merged_and_stops_nothing() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    for damaged_neighbour in [false, true] {
+        let rig = rig(400);
+        let pool = &rig.pool;
+        let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+        (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+        let leaf = tree.seek(pool, &key(15_000)).unwrap();
+        let (id, low, high) = (leaf.page_id(), leaf.low_fence().to_vec(), leaf.high_fence().to_vec());
+        drop(leaf);
+        // What is left of the leaf and of its neighbours fits one page.
+        let neighbours =
+            [tree.seek_before(pool, &low).unwrap().page_id(), id, tree.seek(pool, &high).unwrap().page_id()];
+        let mut emptied = Vec::new();
+        for n in (10_000..20_000).step_by(10).filter(|n| n % 200 != 0) {
+            let leaf = tree.seek_exclusive(pool, &key(n)).unwrap();
+            if !neighbours.contains(&leaf.page_id()) {
+                continue;
+            }
+            let mut mtr = Mtr::start(pool).unwrap();
+            let slot = leaf.find(&key(n)).unwrap();
+            let leaf = leaf.into_mtr(&mut mtr);
+            leaf.remove(&mut mtr, slot).unwrap();
+            mtr.commit().unwrap();
+            emptied.push(n);
+        }
+        let bad = if damaged_neighbour { neighbours[0] } else { id };
+        damage(pool, bad, page::SLOTS + 4, &[0xff; 4]);
+        let refused = tree.merge_if_sparse(pool, &low);
+        assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == bad), "{refused:?}");
+        pool.check_poison().unwrap();
+        put(pool, tree, &key(200_000), &[1; 100]).unwrap();
+    }
+}
+
+#[test]
+fn an_entry_outside_of_its_page_stops_no_split_half_way() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let mut leaves = 0;
+    let mut next = key(0);
+    while !next.is_empty() {
+        let leaf = tree.seek(pool, &next).unwrap();
+        let (id, slots, high, at) = (leaf.page_id(), leaf.len(), leaf.high_fence().to_vec(), leaf.len() / 2);
+        let wanted = [page::key(leaf.bytes(), at), vec![0]].concat();
+        drop(leaf);
+        for slot in [1, slots - 2] {
+            damage(pool, id, page::SLOTS + page::SLOT_BYTES * slot + 4, &[0xff; 4]);
+        }
+        let refused = tree.make_room(pool, &wanted, 1_700);
+        // The last one has the room.
+        let fits = high.is_empty() && refused.is_ok();
+        assert!(fits || matches!(refused, Err(Error::CorruptPage { .. })), "{refused:?}");
+        pool.check_poison().unwrap();
+        (leaves, next) = (leaves + 1, high);
+    }
+    assert!(leaves > 50);
+}
+
+#[test]
+fn a_parent_of_other_separators_gets_no_new_one() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..1_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let low = tree.seek(pool, &key(4_999)).unwrap().low_fence().to_vec();
+    let root = tree.root_id();
+    let slot = page::find(&pool.fix_shared(root).unwrap(), &low).unwrap();
+    // The next page's separator comes near the beginning of this one's keys.
+    let head = |slot| page::SLOTS + page::SLOT_BYTES * slot + 4;
+    let begin = get_u32(&pool.fix_shared(root).unwrap(), head(slot));
+    damage(pool, root, head(slot + 1), &(begin + 5).to_le_bytes());
+    let refused = tree.make_room(pool, &key(begin + 1), 1_700);
+    assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == root), "{refused:?}");
+    pool.check_poison().unwrap();
+}
+
+#[test]
+fn a_descent_through_promoted_roots_in_a_circle_ends() {
+    use crate::page::Target;
+    use myriad_buffer::SharedPage;
+    let rig = rig(400);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    let key = |n: u32| [5u32.to_be_bytes(), n.to_be_bytes()].concat();
+    (0..2_000).for_each(|i| _ = put(pool, tree, &key(i), &[1; 100]).unwrap());
+    let own = tree.promote(pool, IndexId(5)).unwrap().unwrap();
+    // Its first child is itself.
+    let mut mtr = Mtr::start(pool).unwrap();
+    let root = mtr.fix(own.root_id()).unwrap();
+    let set = [&[0; 2][..], &own.root.0.to_le_bytes()].concat();
+    mtr.apply(root, crate::redo::SET_CHILD, &set).unwrap();
+    mtr.commit().unwrap();
+    for from in [tree, own] {
+        let found = from.seek(pool, &key(0)).map(|leaf| leaf.page_id());
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == own.root_id()), "{found:?}");
+        let at = key(0);
+        let found = from.descend_latched::<SharedPage<'_>>(pool, Target::At(&at), 0, &mut |_| ());
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == own.root_id()));
+    }
+    assert_eq!(get(pool, tree, &key(1_999)).unwrap(), [1; 100], "other pages are fine");
+}
+
+#[test]
+fn a_pack_root_that_calls_itself_promoted_is_not_cut_for_ever() {
+    let rig = rig(400);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    let key = |n: u32| [(n % 3 + 5).to_be_bytes(), n.to_be_bytes()].concat();
+    (0..2_000).for_each(|i| _ = put(pool, tree, &key(i), &[1; 100]).unwrap());
+    let flags = pool.fix_shared(tree.root_id()).unwrap()[page::OFF_FLAGS];
+    damage(pool, tree.root_id(), page::OFF_FLAGS, &[flags | page::ROOT]);
+    let promoted = tree.promote(pool, IndexId(6));
+    assert!(matches!(promoted, Err(Error::CorruptPage { page, .. }) if page == tree.root_id()), "{promoted:?}");
+    pool.check_poison().unwrap();
+}
+
+/// A tree of index 77 with a level of leaves, and where its root has the number of each child but the first.
+fn one_level(pool: &BufferPool, tree: Tree) -> Vec<usize> {
+    (0..400u32).for_each(|i| _ = put(pool, tree, &[77u32.to_be_bytes(), i.to_be_bytes()].concat(), &[1; 100]).unwrap());
+    let root = pool.fix_shared(tree.owner(pool, &77u32.to_be_bytes()).unwrap().root_id()).unwrap();
+    assert_eq!(page::level(&root), 1);
+    let offset = |slot| usize::from(u16::from_le_bytes([root[slot], root[slot + 1]]));
+    (0..page::count(&root)).map(|slot| offset(page::SLOTS + slot * page::SLOT_BYTES)).collect()
+}
+
+#[test]
+fn leaves_that_change_places_make_no_room_for_ever() {
+    let rig = rig(400);
+    let (pool, tree) = (&rig.pool, Tree::pack(SPACE));
+    (0..400)
+        .for_each(|i| _ = put(pool, tree, &[78u32.to_be_bytes(), u32::to_be_bytes(i)].concat(), &[1; 100]).unwrap());
+    (0..100)
+        .for_each(|i| _ = put(pool, tree, &[77u32.to_be_bytes(), u32::to_be_bytes(i)].concat(), &[1; 100]).unwrap());
+    let own = tree.promote(pool, IndexId(77)).unwrap().unwrap();
+    let children = one_level(pool, tree);
+    let child = |at: usize| get_u32(&pool.fix_shared(own.root_id()).unwrap(), children[at]);
+    let (one, other) = (child(3), child(5));
+    damage(pool, own.root_id(), children[3], &other.to_le_bytes());
+    damage(pool, own.root_id(), children[5], &one.to_le_bytes());
+    let key = page::key(&pool.fix_shared(own.root_id()).unwrap(), 3);
+    for (from, told) in [(tree, other), (own, own.root.0)] {
+        let refused = from.make_room(pool, &[&key[..], &[0]].concat(), 1_700);
+        assert!(matches!(&refused, Err(Error::CorruptPage { page, .. }) if page.page.0 == told), "{refused:?}");
+    }
+    pool.check_poison().unwrap();
+}
+
+#[test]
+fn a_leaf_that_stays_is_not_freed_with_the_others() {
+    let rig = rig(400);
+    let pool = &rig.pool;
+    for twice in [false, true] {
+        let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+        let children = one_level(pool, tree);
+        // The first or the second child in another's place.
+        let first =
+            get_u32(&pool.fix_shared(tree.root_id()).unwrap(), if twice { children[0] } else { page::OFF_LEFT });
+        damage(pool, tree.root_id(), children[3], &first.to_le_bytes());
+        let used = alloc::pages_in_use(pool, SPACE).unwrap();
+        let refused = tree.remove_range(pool, &[], &[], 100, &mut |_, _| ());
+        assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == tree.root_id()), "{refused:?}");
+        assert_eq!(alloc::pages_in_use(pool, SPACE).unwrap(), used);
+        pool.check_poison().unwrap();
+    }
+}
+
+#[test]
+fn a_page_that_is_its_own_child_is_corrupt() {
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    let children = one_level(pool, tree);
+    let key = page::key(&pool.fix_shared(tree.root_id()).unwrap(), 3);
+    damage(pool, tree.root_id(), children[3], &tree.root.0.to_le_bytes());
+    let begun = std::time::Instant::now();
+    let sought = [tree.seek(pool, &key).map(|_| ()), tree.seek_exclusive(pool, &key).map(|_| ())];
+    for found in sought.into_iter().chain([tree.make_room(pool, &key, 100).map(|_| ())]) {
+        assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == tree.root_id()), "{found:?}");
+    }
+    assert!(begun.elapsed().as_secs() < 10, "nobody waits for the latch");
+}
+
+#[test]
+fn an_estimate_takes_no_other_page_for_a_leaf() {
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    let children = one_level(pool, tree);
+    let chain = overflow::write_overflow(pool, SPACE, &[0xee; 4064]).unwrap();
+    children[1..].iter().for_each(|&at| damage(pool, tree.root_id(), at, &chain.0.to_le_bytes()));
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    for high in [50, 100, 399] {
+        let _ = tree.estimate_range(pool, &key(0), &key(high));
+    }
+    let _ = tree.estimate_range(pool, &key(0), &[]);
+}
