@@ -5,9 +5,9 @@ hold the same.
 
     interleavings.py [--seconds N] [--seed N] [--large] [--keep-going]
 
-A difference counts if it is there again when waits are looked at for longer; the script is then made as short as it goes on to differ.
-What is known to differ (`excused`) ends a script. A snapshot stays open beside each: when purge removes deleted rows, and with them
-places to lock, depends on the time.
+A difference counts if it is there again when waits are looked at for longer, and if both optimizers go the same way in each step; the
+script is then made as short as it goes on to differ. What is known to differ (`excused`) ends a script. A snapshot stays open beside
+each: when purge removes deleted rows, and with them places to lock, depends on the time.
 """
 import argparse
 import os
@@ -129,21 +129,22 @@ def settle(lanes, samples):
             raise server.ServerError("neither answer nor sleep: " + "; ".join(s.sql for s in busy.values()))
 
 
-def same_plans(lanes, steps):
-    """Whether both optimizers would go the same ways, as far as they can be asked now."""
-    for _, sql in steps:
-        try:
-            innodb, ours = ([row[2:7] + row[9:] for row in lane.run(NO_WAIT + "EXPLAIN " + sql)] for lane in lanes)
-        except pymysql.err.MySQLError:
-            continue
-        if innodb != ours:
-            return False
-    return True
+def same_plan(lanes, sql):
+    """Whether both optimizers would go the same way, as far as they can be asked."""
+    try:
+        innodb, ours = ([row[2:7] + row[9:] for row in lane.run(NO_WAIT + "EXPLAIN " + sql)] for lane in lanes)
+    except pymysql.err.MySQLError:
+        return True
+    return innodb == ours
 
 
-def excused(script, number, sql, waited, changed, failed, states):
+def is_kept_out(state):
+    return bool(state[0]) or state[1] == "error 1205"
+
+
+def excused(script, number, sql, waited, changed, looked_again, failed, states):
     """Whether the states may differ after the step `sql`. `waited`: what each session waited with before; `changed`: others have made changes
-    since; `failed`: a statement has."""
+    since; `looked_again`: somebody found the way anew after such changes; `failed`: a statement has."""
     innodb, ours = states
     differing = [i for i, pair in enumerate(zip(*states)) if pair[0] != pair[1]]
     waits_less = all(innodb[i][0] and not ours[i][0] for i in differing)
@@ -155,13 +156,17 @@ def excused(script, number, sql, waited, changed, failed, states):
         or sum(not (innodb[i][0] and ours[i][0]) for i in waited) > 1               # those who are set free together race
         # Who waits at READ COMMITTED looks for its place again, and finds what came before it meanwhile.
         or changed and all(i in waited and script.levels[i].startswith("READ") for i in differing)
+        or looked_again
         or children and any("ALTER" in each for each in [sql, *waited.values()])    # InnoDB's definition waits for the children, too
         or children and violated and ("waits" in str(ours) or deadlocks[1])         # docs/foreign_keys.md: a row waits for gaps first
         or all(innodb[i][1] == "error 159" and ours[i][1] == "error 1412" for i in differing)
         # Searches downwards (docs/locks.md); in those over several pages InnoDB locks each page's end, too.
         or waits_less and any(each.find(" DESC") > each.find("ORDER BY") > 0 for _, each in script.steps[:number + 1])
         # What a failed statement leaves locked: a deleted parent, a deleted row in its new one's place.
-        or failed and any(innodb[i][0] != ours[i][0] for i in differing)
+        or failed and any(is_kept_out(innodb[i]) != is_kept_out(ours[i]) for i in differing)
+        # What InnoDB locks besides (gaps of parents, what is behind a range at READ COMMITTED) closes circles. Where it makes somebody
+        # wait it is a difference.
+        or deadlocks[0] and not deadlocks[1]
         # InnoDB looks at one of those who are waited for, and at the others when that one has ended.
         or len(script.levels) > 2 and deadlocks[1] and all(innodb[i][0] for i in differing))
 
@@ -171,12 +176,14 @@ def play(lanes, script, samples, log=None):
     ends = [(n, end) for _ in script.levels * 2 for end in ("COMMIT", "UNLOCK TABLES") for n in range(len(script.levels))]
     for lane in lanes:
         lane.prepare(script)
-    changed = failed = False
+    changed = looked_again = failed = False
     try:
         for number, (n, sql) in enumerate(script.steps + ends):
             waited = {i: s.sql for i, s in enumerate(lanes[0].sessions) if s.sql}
             if (n in waited) != (sql == "KILL"):
                 continue
+            if samples == SLOW and sql != "KILL" and not same_plan(lanes, sql):
+                return None
             for lane in lanes:
                 if sql == "KILL":
                     lane.run(f"KILL QUERY {lane.sessions[n].id}")
@@ -188,9 +195,10 @@ def play(lanes, script, samples, log=None):
                 for i, pair in enumerate(zip(*states)):
                     log += [f"    {engine}: s{i} {s[0] or s[1]}" for engine, s in zip(ENGINES if pair[0] != pair[1] else ["both"], pair) if any(s)]
             if states[0] != states[1]:
-                if excused(script, number, sql, waited, changed, failed, states) or not same_plans(lanes, script.steps[:number + 1]):
+                if excused(script, number, sql, waited, changed, looked_again, failed, states):
                     return None
                 return f"  after step {number}, {sql}: {states}"
+            looked_again |= changed and any(not states[0][i][0] and script.levels[i].startswith("READ") for i in waited)
             failed |= any(f"error {code}" in str(states) for code in (1062, 1205, 1451, 1452))
             changed = bool(waited) and (changed or not sql.startswith("SELECT"))
         left = [[s.sql for s in lane.sessions] for lane in lanes]
@@ -199,7 +207,7 @@ def play(lanes, script, samples, log=None):
         if any(left[0]):             # the server's own: a definition, and a row's lock
             return None
         contents = [lane.contents(script) for lane in lanes]
-        return None if contents[0] == contents[1] else "\n".join(f"  {a}\n  {b}" for a, b in zip(*contents) if a != b)
+        return None if contents[0] == contents[1] or looked_again else "\n".join(f"  {a}\n  {b}" for a, b in zip(*contents) if a != b)
     finally:
         for lane in lanes:
             lane.stop()
