@@ -14,15 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-import harness  # noqa: E402
-from harness import Load, ROWS, Skipped, expect, server, wait_for  # noqa: E402
-
-CASES = []
-
-
-def case(function):
-    CASES.append(function)
-    return function
+from harness import OPTIONS, ROWS, Load, Skipped, case, expect, run_cases, server, wait_for  # noqa: E402
 
 
 class Fault:
@@ -190,10 +182,10 @@ def slow_disk(place):
 
 
 def main():
-    harness.OPTIONS.append("--loose-myriad-io-method=THREADS")
+    OPTIONS.append("--loose-myriad-io-method=THREADS")
     if not shutil.which("strace"):
         raise server.ServerError("strace is not installed: run `make setup`")
-    return harness.run_cases(CASES, sys.argv[1:], "device faults")
+    return run_cases(sys.argv[1:], "device faults")
 
 
 if __name__ == "__main__":

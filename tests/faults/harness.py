@@ -28,14 +28,6 @@ def case(function):
     return function
 
 
-def known_gap(why):
-    """A case that fails today, for a reason that README.md tells too: run by name or with --known-gaps only."""
-    def mark(function):
-        function.known_gap = why
-        return function
-    return mark
-
-
 def expect(condition, text):
     if not condition:
         raise AssertionError(text)
@@ -185,19 +177,15 @@ def change(path, offset, data=None):
         f.write(data)
 
 
-def run_cases(cases, names, title, known_gaps=False):
+def run_cases(names, title):
     """Runs the cases (those in `names`, or all), each in a place of its own; the status of the process."""
     passed = failed = 0
     template = Place()
     template.server.start()
     template.fill()
     template.server.stop()
-    for function in cases:
+    for function in CASES:
         if names and function.__name__ not in names:
-            continue
-        gap = getattr(function, "known_gap", None)
-        if gap and not names and not known_gaps:
-            print(f"  known gap, not run: {function.__name__}: {gap}", flush=True)
             continue
         place, begin = None, time.monotonic()
         try:

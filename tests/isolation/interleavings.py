@@ -142,9 +142,9 @@ def is_kept_out(state):
     return bool(state[0]) or state[1] == "error 1205"
 
 
-def excused(script, number, sql, waited, changed, looked_again, failed, states):
+def excused(script, number, sql, waited, changed, failed, states):
     """Whether the states may differ after the step `sql`. `waited`: what each session waited with before; `changed`: others have made changes
-    since; `looked_again`: somebody found the way anew after such changes; `failed`: a statement has."""
+    since; `failed`: a statement has."""
     innodb, ours = states
     differing = [i for i, pair in enumerate(zip(*states)) if pair[0] != pair[1]]
     waits_less = all(innodb[i][0] and not ours[i][0] for i in differing)
@@ -156,7 +156,6 @@ def excused(script, number, sql, waited, changed, looked_again, failed, states):
         or sum(not (innodb[i][0] and ours[i][0]) for i in waited) > 1               # those who are set free together race
         # Who waits at READ COMMITTED looks for its place again, and finds what came before it meanwhile.
         or changed and all(i in waited and script.levels[i].startswith("READ") for i in differing)
-        or looked_again
         or children and any("ALTER" in each for each in [sql, *waited.values()])    # InnoDB's definition waits for the children, too
         or children and violated and ("waits" in str(ours) or deadlocks[1])         # docs/foreign_keys.md: a row waits for gaps first
         or all(innodb[i][1] == "error 159" and ours[i][1] == "error 1412" for i in differing)
@@ -176,6 +175,7 @@ def play(lanes, script, samples, log=None):
     ends = [(n, end) for _ in script.levels * 2 for end in ("COMMIT", "UNLOCK TABLES") for n in range(len(script.levels))]
     for lane in lanes:
         lane.prepare(script)
+    # `looked_again`: somebody below REPEATABLE READ found the way anew after others' changes; what follows may differ, too.
     changed = looked_again = failed = False
     try:
         for number, (n, sql) in enumerate(script.steps + ends):
@@ -195,7 +195,7 @@ def play(lanes, script, samples, log=None):
                 for i, pair in enumerate(zip(*states)):
                     log += [f"    {engine}: s{i} {s[0] or s[1]}" for engine, s in zip(ENGINES if pair[0] != pair[1] else ["both"], pair) if any(s)]
             if states[0] != states[1]:
-                if excused(script, number, sql, waited, changed, looked_again, failed, states):
+                if looked_again or excused(script, number, sql, waited, changed, failed, states):
                     return None
                 return f"  after step {number}, {sql}: {states}"
             looked_again |= changed and any(not states[0][i][0] and script.levels[i].startswith("READ") for i in waited)

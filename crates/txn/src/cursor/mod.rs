@@ -344,13 +344,13 @@ impl Cursor {
     /// The row's key, without the index id.
     #[inline]
     pub fn key(&self) -> &[u8] {
-        self.rows.get(self.at).map_or(&[], |r| &self.buffer[r.key.clone()])
+        self.row().0
     }
 
     /// The row's payload.
     #[inline]
     pub fn value(&self) -> &[u8] {
-        self.rows.get(self.at).map_or(&[], |r| &self.buffer[r.value.clone()])
+        self.row().1
     }
 
     /// Key and payload.

@@ -20,7 +20,7 @@ impl LockTable {
         totals.waiting_now.fetch_add(1, Ordering::Relaxed);
         trx.wait_start_us.store(self.clock.wall_us(), Ordering::Relaxed);
 
-        let outcome = self.sleep_until_over(trx, &token, timeout, start.checked_add(timeout));
+        let outcome = self.sleep_until_over(trx, &token, start, timeout);
 
         trx.wait_start_us.store(0, Ordering::Relaxed);
         totals.waiting_now.fetch_sub(1, Ordering::Relaxed);
@@ -37,9 +37,10 @@ impl LockTable {
         &self,
         trx: &Arc<TrxLocks>,
         token: &WaitToken,
+        start: Instant,
         timeout: Duration,
-        deadline: Option<Instant>,
     ) -> WaitOutcome {
+        let deadline = start.checked_add(timeout);
         let mut look = true;
         loop {
             match trx.wait.state(token.word) {
