@@ -229,7 +229,7 @@ impl Log {
         next.checkpoint = lsn.0.max(header.checkpoint);
         next.payload = payload.to_vec();
         next.trim_generations();
-        self.must(next.write(&*self.file, &self.file_syncs))?;
+        self.must(self.file().write_header(&next))?;
         self.checkpoint_lsn.store(next.checkpoint, Ordering::Release);
         *header = next;
         self.set_throttle();

@@ -69,6 +69,8 @@ pub struct LogCopy {
     header: Header,
     /// Capacity of the original's ring.
     source_capacity: u64,
+    /// Whether the copy's ring is to hold all from `header.checkpoint` on.
+    doubles: bool,
     /// Everything before is copied.
     at: u64,
     buffer: AlignedBuf,
@@ -83,10 +85,7 @@ impl LogCopy {
     /// is being made; [`Error::DiskFull`], [`Error::Io`], [`Error::Poisoned`].
     pub fn begin(log: &Log, io: &Arc<dyn Io>, dir: &Path, patience: Duration) -> Result<LogCopy> {
         let file = io.open(&log_path(dir), OpenMode::NEW.with_direct(true))?;
-        let header = log.begin_reading(patience)?;
-        let at = header.checkpoint;
-        let buffer = AlignedBuf::new(CHUNK_BYTES as usize);
-        let copy = LogCopy { file, source_capacity: header.capacity, header, at, buffer };
+        let copy = LogCopy::into_file(log, file, None, patience)?;
         match copy.set_aside(copy.header.capacity) {
             Ok(()) => Ok(copy),
             Err(e) => {
@@ -94,6 +93,20 @@ impl LogCopy {
                 Err(e)
             }
         }
+    }
+
+    /// As [`LogCopy::begin`], in a file that has the room. With `capacity`, which is no less than the original's, the ring
+    /// stays as large, and need not keep what precedes the original's last checkpoint.
+    pub(crate) fn into_file(
+        log: &Log,
+        file: Arc<dyn File>,
+        capacity: Option<u64>,
+        patience: Duration,
+    ) -> Result<LogCopy> {
+        let mut header = log.begin_reading(patience)?;
+        let (at, source_capacity, doubles) = (header.checkpoint, header.capacity, capacity.is_none());
+        header.capacity = capacity.unwrap_or(source_capacity);
+        Ok(LogCopy { file, header, source_capacity, doubles, at, buffer: AlignedBuf::new(CHUNK_BYTES as usize) })
     }
 
     /// Gives the file the length of such a ring, and room on the device where that costs nothing. The length first: where a
@@ -120,10 +133,10 @@ impl LogCopy {
             return Ok(false);
         }
         let start = self.at - self.at % BLOCK;
-        let to_ring_end = self.source_capacity - start % self.source_capacity;
-        let end = written.min(start + CHUNK_BYTES.min(to_ring_end));
+        let to_ring_end = [self.source_capacity, self.header.capacity].map(|capacity| capacity - start % capacity);
+        let end = written.min(start + CHUNK_BYTES.min(to_ring_end[0]).min(to_ring_end[1]));
         let padded = (end - start).next_multiple_of(BLOCK) as usize;
-        let read = log.file.read_at(&mut self.buffer[..padded], RING_START + start % self.source_capacity)?;
+        let read = log.file().file.read_at(&mut self.buffer[..padded], RING_START + start % self.source_capacity)?;
         self.buffer[read..padded].fill(0);
         if log.reader.lost.load(Ordering::Acquire) {
             return Err(Error::invalid(
@@ -131,11 +144,21 @@ impl LogCopy {
                  (see myriad_log_capacity)",
             ));
         }
-        self.make_room(end)?;
+        if self.doubles {
+            self.make_room(end)?;
+        }
         self.file.write_at(&self.buffer[..padded], RING_START + start % self.header.capacity)?;
         self.at = end;
         log.reader.advance(end - end % BLOCK);
         Ok(true)
+    }
+
+    /// Copies until less than a chunk is left: of a log that grows there is always something.
+    pub(crate) fn catch_up(&mut self, log: &Log) -> Result<()> {
+        while log.written.load(Ordering::Acquire) >= self.at + CHUNK_BYTES {
+            self.advance(log)?;
+        }
+        Ok(())
     }
 
     /// Doubles the ring until everything before `end` fills no more than three quarters of it.

@@ -12,7 +12,7 @@ use crate::log::Log;
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Lsn, Result};
-use myriad_io::{AlignedBuf, SyncMark};
+use myriad_io::AlignedBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::Arc;
 use std::thread::Thread;
@@ -86,7 +86,7 @@ impl Log {
             self.written.store(limit, Ordering::Release);
             return Ok(limit);
         }
-        let capacity = self.file_capacity.load(Ordering::Relaxed);
+        let (file, capacity) = (self.file(), self.file_capacity.load(Ordering::Relaxed));
         let mut at = written - written % BLOCK;
         while at < limit {
             let to_ring_end = capacity - at % capacity;
@@ -96,7 +96,7 @@ impl Log {
             // SAFETY: the range is contiguous, so nobody writes it, and not yet written, so nobody reserves its bytes.
             unsafe { self.ring.read(at, &mut writer.staging[..len]) };
             writer.staging[len..padded].fill(0);
-            self.must(self.file.write_at(&writer.staging[..padded], RING_START + at % capacity))?;
+            self.must(file.file.write_at(&writer.staging[..padded], RING_START + at % capacity))?;
             self.counters.writes.fetch_add(1, Ordering::Relaxed);
             self.counters.written_bytes.fetch_add(padded as u64, Ordering::Relaxed);
             self.written.store(end, Ordering::Release);
@@ -210,8 +210,9 @@ impl Log {
         let end = self.write_towards(lsn)?;
         if end >= lsn.0 || end > self.durable.load(Ordering::Acquire) {
             let end = self.written.load(Ordering::Acquire);
-            // Any failed sync of the file, by whomever, is the end of the log.
-            self.must(self.file_syncs.sync(&*self.file, SyncMark::START))?;
+            // In this order: if what precedes `end` was written to a file that took the other's place, it is that one. Any failed
+            // sync of it, by whomever, is the end of the log.
+            self.must(self.file().sync())?;
             self.counters.syncs.fetch_add(1, Ordering::Relaxed);
             self.durable.fetch_max(end, Ordering::AcqRel);
         }

@@ -17,7 +17,7 @@
 //! - After a failed write or sync the log is poisoned: nothing is appended or acknowledged any more.
 //!
 //! Entry points: [`Log::open`], [`Log::scan`], [`Log::resume_at`], [`Log::append`], [`Log::flush_to`],
-//! [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`]; [`LogCopy::begin`].
+//! [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`]; [`LogCopy::begin`]; [`Log::grow`].
 
 mod append;
 mod behind;
@@ -25,6 +25,7 @@ mod capacity;
 mod copy;
 mod flush;
 mod frame;
+mod grow;
 mod header;
 mod log;
 mod ring;

@@ -3,6 +3,7 @@
 use crate::behind::Behind;
 use crate::copy::Reader;
 use crate::flush::{Parker, Writer};
+use crate::grow::grown_path;
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::ring::Ring;
 use crate::scan::FileRing;
@@ -37,7 +38,7 @@ pub struct LogConfig {
 }
 
 impl LogConfig {
-    fn capacity(&self) -> u64 {
+    pub(crate) fn capacity(&self) -> u64 {
         self.capacity_bytes.max(CAPACITY_MIN).next_multiple_of(BLOCK)
     }
 
@@ -91,9 +92,9 @@ pub(crate) struct Counters {
 
 /// The write-ahead log of one data directory.
 pub struct Log {
-    pub(crate) file: Arc<dyn File>,
+    /// Changes under `header` and `writer`, see `grow.rs`.
+    pub(crate) file: RwLock<Arc<LogFile>>,
     // What is written often stands on cache lines of its own: the rest is read by every append.
-    pub(crate) file_syncs: CachePadded<Syncs>,
     pub(crate) slots: Slots,
     pub(crate) ring: Ring,
     /// End of what has reached the operating system. Grows under `writer`.
@@ -107,7 +108,7 @@ pub struct Log {
     pub(crate) throttle_at: AtomicU64,
     /// Those whom [`Log::reserve_check`] counts, until they have appended.
     pub(crate) admitted: AtomicU64,
-    /// Bytes of the ring in the file; changes only in `resume_at`.
+    /// Bytes of the ring in the file; changes in `resume_at` and in `grow`, there under `header` and `writer`.
     pub(crate) file_capacity: AtomicU64,
     /// Generation of frames appended now.
     pub(crate) generation: AtomicU32,
@@ -136,7 +137,27 @@ pub struct Log {
     pub(crate) counters: CachePadded<Counters>,
     /// LSN at which this run of the engine began to append.
     start_lsn: AtomicU64,
-    config: LogConfig,
+    pub(crate) config: LogConfig,
+}
+
+/// The file, and those who sync it.
+pub(crate) struct LogFile {
+    pub(crate) file: Arc<dyn File>,
+    pub(crate) syncs: Syncs,
+}
+
+impl LogFile {
+    pub(crate) fn new(file: Arc<dyn File>) -> LogFile {
+        LogFile { file, syncs: Syncs::default() }
+    }
+
+    pub(crate) fn sync(&self) -> Result<()> {
+        self.syncs.sync(&*self.file, SyncMark::START)
+    }
+
+    pub(crate) fn write_header(&self, header: &Header) -> Result<()> {
+        header.write(&*self.file, &self.syncs)
+    }
 }
 
 pub(crate) fn log_path(dir: &Path) -> PathBuf {
@@ -153,6 +174,12 @@ pub(crate) fn set_aside(file: &dyn File, len: u64) -> Result<()> {
     })
 }
 
+/// As [`set_aside`] for the file of such a ring, and what is needed first is written.
+pub(crate) fn set_ring_aside(file: &dyn File, capacity: u64) -> Result<()> {
+    set_aside(file, RING_START + capacity)?;
+    zero(file, RING_START, capacity.min(ZEROED_BYTES))
+}
+
 impl Log {
     /// Creates the log of a new data directory `dir` (its folder `#myriad/` must exist); file and name are durable when
     /// this returns. A log that is there already is overwritten.
@@ -164,8 +191,7 @@ impl Log {
         let file = io.open(&path, OpenMode { create: Create::IfMissing, direct: false, write: true })?;
         file.set_len(0)?;
         let capacity = config.capacity();
-        set_aside(&*file, RING_START + capacity)?;
-        zero(&*file, RING_START, capacity.min(ZEROED_BYTES))?;
+        set_ring_aside(&*file, capacity)?;
         let generations = vec![Generation { first_lsn: FIRST_LSN, number: 1 }];
         let header = Header {
             uuid,
@@ -177,7 +203,7 @@ impl Log {
             generations,
             first_slot: 0,
         };
-        header.write(&*file, &Syncs::default())?;
+        LogFile::new(file).write_header(&header)?;
         io.sync_dir(path.parent().expect("the log is in a folder"))
     }
 
@@ -187,6 +213,10 @@ impl Log {
     /// [`Error::CorruptFile`] when both headers are damaged or the file's end is missing, [`Error::Format`], [`Error::Io`];
     /// [`Error::Unlogged`] when the engine ended while the log was off.
     pub fn open(io: &Arc<dyn Io>, dir: &Path, config: LogConfig) -> Result<Log> {
+        // Of a growth that did not come to its end.
+        if io.exists(&grown_path(dir))? {
+            io.remove_file(&grown_path(dir))?;
+        }
         let file = io.open(&log_path(dir), OpenMode::WRITE)?;
         let header = Header::read(&*file)?;
         if header.unlogged {
@@ -199,8 +229,7 @@ impl Log {
             return Err(Error::CorruptFile { path: file.path().display().to_string(), reason });
         }
         let log = Log {
-            file,
-            file_syncs: CachePadded::default(),
+            file: RwLock::new(Arc::new(LogFile::new(file))),
             slots: Slots::new(header.checkpoint),
             ring: Ring::new(config.buffer()),
             written: CachePadded::new(AtomicU64::new(header.checkpoint)),
@@ -252,7 +281,7 @@ impl Log {
             let reason = format!("a scan before the checkpoint at {}", header.checkpoint);
             return Err(Error::CorruptLog { lsn: from, reason });
         }
-        FileRing::new(&*self.file, &header).scan(from.0, f).map(Lsn)
+        FileRing::new(&*self.file().file, &header).scan(from.0, f).map(Lsn)
     }
 
     /// Begins to append at `end`, as given by [`Log::scan`]. What precedes it is durable when this returns. When nothing
@@ -263,30 +292,32 @@ impl Log {
     pub fn resume_at(&self, end: Lsn) -> Result<()> {
         assert!(!self.resumed.load(Ordering::Acquire), "the log is resumed once");
         assert!(end.0.is_multiple_of(8));
+        let log_file = self.file();
+        let file = &*log_file.file;
         let mut header = self.header.lock();
         assert!(end.0 >= header.checkpoint);
         if end.0 > header.checkpoint {
-            FileRing::new(&*self.file, &header).rewrite(end.0)?;
+            FileRing::new(file, &header).rewrite(end.0)?;
         }
         // The block in which `end` lies is written again, whole.
         let block = end.0 - end.0 % BLOCK;
         let mut bytes = vec![0; (end.0 - block) as usize];
-        FileRing::new(&*self.file, &header).read(block, &mut bytes)?;
+        FileRing::new(file, &header).read(block, &mut bytes)?;
         let mut next = header.clone();
         next.sequence += 1;
         if end.0 == header.checkpoint {
             next.capacity = self.config.capacity();
         }
-        self.begin_generation(&mut next, end.0)?;
+        begin_generation(&log_file, &mut next, end.0)?;
         let wanted = RING_START + next.capacity;
-        if self.file.len()? < wanted {
-            set_aside(&*self.file, wanted)?;
+        if file.len()? < wanted {
+            set_aside(file, wanted)?;
             // The header that tells this size must not be on the device before it.
-            self.file_syncs.sync(&*self.file, SyncMark::START)?;
+            log_file.sync()?;
         }
-        next.write(&*self.file, &self.file_syncs)?;
-        if self.file.len()? > wanted {
-            self.file.set_len(wanted)?;
+        log_file.write_header(&next)?;
+        if file.len()? > wanted {
+            file.set_len(wanted)?;
         }
         // SAFETY: nobody appends yet.
         unsafe { self.ring.write(block, &bytes) };
@@ -303,36 +334,19 @@ impl Log {
         Ok(())
     }
 
-    /// Frames from `end` on get a number never used before.
-    fn begin_generation(&self, header: &mut Header, end: u64) -> Result<()> {
-        let number = header.generations.iter().map(|g| g.number).max().expect("there is one").wrapping_add(1);
-        header.generations.retain(|g| g.first_lsn < end);
-        if header.generations.len() == GENERATIONS_MAX {
-            // So many starts without one checkpoint. Remove by force what a new number would have ruled out: all whole
-            // blocks up to the checkpoint's, of which a full ring has none, and the rest of the end's.
-            let (from, to) = (end.next_multiple_of(BLOCK), header.write_limit());
-            FileRing::new(&*self.file, header).zero(from, to.saturating_sub(from))?;
-            if end < from {
-                let block = from - BLOCK;
-                let mut bytes = AlignedBuf::new(BLOCK as usize);
-                FileRing::new(&*self.file, header).read(block, &mut bytes[..(end - block) as usize])?;
-                self.file.write_at(&bytes, RING_START + block % header.capacity)?;
-            }
-            return self.file_syncs.sync(&*self.file, SyncMark::START);
-        }
-        header.generations.push(Generation { first_lsn: end, number });
-        Ok(())
-    }
-
     /// Where the openings of the log began whose frames may be needed, ascending; the last is this one's once the log has been
     /// resumed, unless there were very many without a checkpoint.
     pub fn generation_starts(&self) -> Vec<Lsn> {
         self.header.lock().generations.iter().map(|g| Lsn(g.first_lsn)).collect()
     }
 
-    /// The file.
+    pub(crate) fn file(&self) -> Arc<LogFile> {
+        Arc::clone(&self.file.read())
+    }
+
+    /// The file's path.
     pub fn path(&self) -> String {
-        self.file.path().display().to_string()
+        self.file().file.path().display().to_string()
     }
 
     /// Longest body of a frame in bytes.
@@ -424,6 +438,28 @@ impl Log {
             capacity_bytes: self.capacity(),
         }
     }
+}
+
+/// Frames from `end` on get a number never used before.
+fn begin_generation(log_file: &LogFile, header: &mut Header, end: u64) -> Result<()> {
+    let number = header.generations.iter().map(|g| g.number).max().expect("there is one").wrapping_add(1);
+    header.generations.retain(|g| g.first_lsn < end);
+    if header.generations.len() == GENERATIONS_MAX {
+        let file = &*log_file.file;
+        // So many starts without one checkpoint. Remove by force what a new number would have ruled out: all whole
+        // blocks up to the checkpoint's, of which a full ring has none, and the rest of the end's.
+        let (from, to) = (end.next_multiple_of(BLOCK), header.write_limit());
+        FileRing::new(file, header).zero(from, to.saturating_sub(from))?;
+        if end < from {
+            let block = from - BLOCK;
+            let mut bytes = AlignedBuf::new(BLOCK as usize);
+            FileRing::new(file, header).read(block, &mut bytes[..(end - block) as usize])?;
+            file.write_at(&bytes, RING_START + block % header.capacity)?;
+        }
+        return log_file.sync();
+    }
+    header.generations.push(Generation { first_lsn: end, number });
+    Ok(())
 }
 
 /// Longest body of a frame in a file of this capacity, whatever ring in memory its writer has.

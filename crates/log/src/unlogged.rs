@@ -42,7 +42,7 @@ impl Log {
             let mut next = header.clone();
             next.sequence += 1;
             next.unlogged = true;
-            self.must(next.write(&*self.file, &self.file_syncs))?;
+            self.must(self.file().write_header(&next))?;
             *header = next;
         }
         let _writer = self.writer.lock();

@@ -9,6 +9,18 @@ use std::sync::Mutex;
 /// Threads append frames of random sizes and flush now and then; a checkpointer makes room. Everything that was appended
 /// is found, in order.
 fn storm(threads: u64, frames_each: u64, len_max: u64, config: LogConfig, seed: u64) {
+    storm_beside(threads, frames_each, len_max, config, seed, |_, _| {});
+}
+
+/// Beside it `other` runs, once.
+fn storm_beside(
+    threads: u64,
+    frames_each: u64,
+    len_max: u64,
+    config: LogConfig,
+    seed: u64,
+    other: impl FnOnce(&SimIo, &Log),
+) {
     let io = disk(seed, config);
     let (log, _) = open(&io, config);
     let appended = Mutex::new(BTreeMap::new());
@@ -45,6 +57,7 @@ fn storm(threads: u64, frames_each: u64, len_max: u64, config: LogConfig, seed: 
                 std::thread::yield_now();
             }
         });
+        other(&io, log);
         for w in workers {
             w.join().unwrap();
         }
@@ -70,6 +83,22 @@ fn storm(threads: u64, frames_each: u64, len_max: u64, config: LogConfig, seed: 
 #[test]
 fn small_frames() {
     storm(8, 3000, 100, config(1 << 20, 64 << 10), 1);
+}
+
+#[test]
+fn a_ring_that_grows() {
+    let small = 256 << 10;
+    for seed in 0..8 {
+        storm_beside(4, 1500, 600, config(small, 64 << 10), 10 + seed, |io, log| {
+            for times in 2..6 {
+                let before = log.end_lsn().0;
+                while log.end_lsn().0 < before + small && log.stats().appends < 4500 {
+                    std::thread::yield_now();
+                }
+                log.grow(&dyn_io(io), Path::new("/d"), times * small + 4096).unwrap();
+            }
+        });
+    }
 }
 
 #[test]

@@ -4,6 +4,7 @@ mod concurrent;
 mod copy;
 mod crash;
 mod damage;
+mod grow;
 mod room;
 mod unlogged;
 
