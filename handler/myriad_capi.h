@@ -74,6 +74,7 @@ typedef struct {
   bool force_recovery;                  /* start although undo pages cannot be read; unfinished changes may look committed */
   bool doublewrite;
   bool deadlock_detect;
+  bool print_all_deadlocks;             /* each one to the error log */
   uint32_t max_open_files;
   uint32_t tablespace_per;              /* 0 DATABASE, 1 SERVER, 2 TABLE */
   const char *background_cpus;          /* such as "0,2-3"; empty: any */
@@ -108,12 +109,14 @@ myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 
 typedef enum {
   MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT = 0, MYRIAD_SET_IO_CAPACITY, MYRIAD_SET_IO_CAPACITY_MAX, MYRIAD_SET_DEADLOCK_DETECT,
-  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER, MYRIAD_SET_DOUBLEWRITE,
+  MYRIAD_SET_BUFFER_POOL_SIZE, MYRIAD_SET_MAX_OPEN_FILES, MYRIAD_SET_TABLESPACE_PER,
   MYRIAD_SET_BUFFER_POOL_SIZE_CHECK,    /* changes nothing: would MYRIAD_SET_BUFFER_POOL_SIZE be refused now? */
   MYRIAD_SET_MEMORY_TABLES_SIZE,
   MYRIAD_SET_REDO_LOG,                  /* on: waits until every changed page is written */
   MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE,
-  MYRIAD_SET_ROW_LOCKS_SIZE
+  MYRIAD_SET_ROW_LOCKS_SIZE,
+  MYRIAD_SET_LOG_CAPACITY,              /* larger only: waits until the log has the room */
+  MYRIAD_SET_PRINT_ALL_DEADLOCKS
 } myriad_setting;
 myriad_status myriad_engine_set(myriad_engine *, myriad_setting, uint64_t value);
 myriad_status myriad_flush_log(myriad_engine *);                 /* FLUSH ENGINE LOGS: make all that is in the log durable */

@@ -17,7 +17,7 @@ static const ulonglong pool_size_min = 5ULL << 20, pool_size_step = 1ULL << 20;
 static const ulong max_open_files_min = 10;
 static const char *max_open_files_cut =
     "MYRIAD: myriad_max_open_files is %lu, not %lu: the server may open %lu files (open_files_limit)";
-static my_bool redo_log, doublewrite, deadlock_detect, tablespace_duplicate_check_light,
+static my_bool redo_log, doublewrite, deadlock_detect, print_all_deadlocks, tablespace_duplicate_check_light,
     tablespace_duplicate_check_fadvise;
 
 static const char *io_method_names[] = {"AUTO", "URING", "THREADS", NullS};
@@ -54,8 +54,8 @@ MYRIAD_SETTER(io_capacity_max, ulong, MYRIAD_SET_IO_CAPACITY_MAX)
 MYRIAD_SETTER(change_buffer_max_size, ulong, MYRIAD_SET_CHANGE_BUFFER_MAX_SIZE)
 MYRIAD_SETTER(flush_log, ulong, MYRIAD_SET_FLUSH_LOG_AT_TRX_COMMIT)
 MYRIAD_SETTER(tablespace_per, ulong, MYRIAD_SET_TABLESPACE_PER)
-MYRIAD_SETTER(doublewrite, my_bool, MYRIAD_SET_DOUBLEWRITE)
 MYRIAD_SETTER(deadlock_detect, my_bool, MYRIAD_SET_DEADLOCK_DETECT)
+MYRIAD_SETTER(print_all_deadlocks, my_bool, MYRIAD_SET_PRINT_ALL_DEADLOCKS)
 
 /* Idle files of ours must leave the process descriptors for connections and for tables of other engines: half of what
    connections do not need is ours. */
@@ -72,18 +72,26 @@ static void set_max_open_files(MYSQL_THD thd, struct st_mysql_sys_var *, void *p
   if (apply_setting(MYRIAD_SET_MAX_OPEN_FILES, allowed)) *static_cast<ulong *>(place) = allowed;
 }
 
-/* A failure is an error, and the variable keeps its value. Switched on it waits until all changed pages are written;
-   who needs the lock of all variables does not wait with it. */
-static void set_redo_log(MYSQL_THD, struct st_mysql_sys_var *, void *place, const void *value) {
-  my_bool on = *static_cast<const my_bool *>(value);
+/* Sets what may take a while; who needs the lock of all variables does not wait with it. A failure is an error, which
+   begins with `stays`, and the variable keeps its value. */
+template <typename T> static void set_slowly(myriad_setting setting, void *place, T value, const char *stays) {
   static std::mutex one_at_a_time; /* so that the variable ends as the engine does */
   mysql_mutex_unlock(&LOCK_global_system_variables);
   std::lock_guard<std::mutex> one(one_at_a_time);
-  bool done = !myriad_core || myriad_engine_set(myriad_core, MYRIAD_SET_REDO_LOG, on) == MYRIAD_OK;
-  if (!done)
-    my_printf_error(ER_GET_ERRMSG, "MYRIAD: the redo log stays %s: %s", MYF(0), on ? "off" : "on", myriad_last_error());
+  bool done = !myriad_core || myriad_engine_set(myriad_core, setting, value) == MYRIAD_OK;
+  if (!done) my_printf_error(ER_GET_ERRMSG, "MYRIAD: the redo log stays %s: %s", MYF(0), stays, myriad_last_error());
   mysql_mutex_lock(&LOCK_global_system_variables);
-  if (done) *static_cast<my_bool *>(place) = on;
+  if (done) *static_cast<T *>(place) = value;
+}
+
+/* Switched on it waits until all changed pages are written. */
+static void set_redo_log(MYSQL_THD, struct st_mysql_sys_var *, void *place, const void *value) {
+  my_bool on = *static_cast<const my_bool *>(value);
+  set_slowly(MYRIAD_SET_REDO_LOG, place, on, on ? "off" : "on");
+}
+
+static void set_log_capacity(MYSQL_THD, struct st_mysql_sys_var *, void *place, const void *value) {
+  set_slowly(MYRIAD_SET_LOG_CAPACITY, place, *static_cast<const ulonglong *>(value), "as large as it is");
 }
 
 /* Refuses a size before the statement changes anything: an error, not a warning behind a changed value. */
@@ -171,11 +179,11 @@ static MYSQL_SYSVAR_ULONG(
     "once a "
     "second; 0 neither, both about once a second. 0 and 2 lose the last second's commits in a power failure.",
     nullptr, set_flush_log, 1, 0, 2, 0);
-static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG,
                               "Size of the redo log in bytes. Default 512 MiB. A larger log means fewer page writes "
-                              "and a longer crash recovery. A new "
-                              "size is taken up at the next start after a clean shutdown.",
-                              nullptr, nullptr, 512ULL << 20, 4ULL << 20, 1ULL << 40, 4096);
+                              "and a longer crash recovery. It can be set to more while the server runs; less is taken "
+                              "up at the next start after a clean shutdown.",
+                              nullptr, set_log_capacity, 512ULL << 20, 4ULL << 20, 1ULL << 40, 4096);
 static MYSQL_SYSVAR_BOOL(
     redo_log, redo_log, PLUGIN_VAR_NOCMDARG,
     "Logs all changes, so that a crash loses no commit. Default ON. OFF makes bulk work faster, but "
@@ -188,16 +196,21 @@ static MYSQL_SYSVAR_ULONG(
     "changes then look committed. Default 0: such a start is refused. Set it only to dump all tables of a damaged data "
     "directory, when there is no backup.",
     nullptr, nullptr, 0, 0, 1, 0);
-static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_RQCMDARG,
+static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
                          "Writes changed pages twice, so that a power failure in the middle of a write cannot damage "
                          "one. Default ON. Switch it off "
                          "only where the file system or device writes pages atomically.",
-                         nullptr, set_doublewrite, 1);
+                         nullptr, nullptr, 1);
 static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_RQCMDARG,
                          "Finds deadlocks at once. Default ON. When OFF they end by myriad_lock_wait_timeout; worth a "
                          "try only where very many "
                          "sessions queue for one row.",
                          nullptr, set_deadlock_detect, 1);
+static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_RQCMDARG,
+                         "Writes each deadlock to the error log: who waited for which row of whom, and who was rolled "
+                         "back. Default OFF. SHOW ENGINE MYRIAD STATUS has the last one. Switch it on while you look "
+                         "for what an application's deadlocks have in common.",
+                         nullptr, set_print_all_deadlocks, 0);
 static MYSQL_SYSVAR_ULONG(max_open_files, max_open_files, PLUGIN_VAR_RQCMDARG,
                           "Tablespace files kept open at most. Default 2000; never more than half of open_files_limit "
                           "without the connections. "
@@ -277,6 +290,7 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(force_recovery),
                                                       MYSQL_SYSVAR(doublewrite),
                                                       MYSQL_SYSVAR(deadlock_detect),
+                                                      MYSQL_SYSVAR(print_all_deadlocks),
                                                       MYSQL_SYSVAR(max_open_files),
                                                       MYSQL_SYSVAR(tablespace_per),
                                                       MYSQL_SYSVAR(backup_dir),
@@ -321,6 +335,7 @@ void myriad_fill_config(myriad_config *config) {
   config->force_recovery = force_recovery > 0;
   config->doublewrite = doublewrite;
   config->deadlock_detect = deadlock_detect;
+  config->print_all_deadlocks = print_all_deadlocks;
   ulong allowed = open_files_allowed(max_open_files);
   if (allowed < max_open_files) sql_print_information(max_open_files_cut, allowed, max_open_files, open_files_limit);
   max_open_files = allowed;

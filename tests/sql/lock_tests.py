@@ -232,6 +232,7 @@ def test_commits_and_rollbacks_are_counted_apart(where):
 
 def test_deadlock(where):
     c = database(where)
+    rows(c, "SET GLOBAL myriad_print_all_deadlocks=ON")
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
     rows(c, "INSERT INTO k VALUES (1,1),(2,2)")
     one, two = where.connect(database="d"), where.connect(database="d")
@@ -263,6 +264,11 @@ def test_deadlock(where):
     expect("the other one's changes", sorted(rows(c, "SELECT b FROM k")), [(11,), (12,)])
     told = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2].count("X,REC_NOT_GAP on table d/k index PRIMARY key ")
     expect("waits told with the index's name", told, 2)
+    with open(where.log) as log:
+        text = log.read().split("[Note] MYRIAD: a deadlock:", 1)[1]
+    expect("in the error log", text.count("X,REC_NOT_GAP on table d/k index PRIMARY key "), 2)
+    expect("victim", text.count(" was rolled back"), 1)
+    rows(c, "SET GLOBAL myriad_print_all_deadlocks=OFF")
 
 
 if __name__ == "__main__":

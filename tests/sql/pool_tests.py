@@ -280,6 +280,63 @@ def test_memory_limit(where):
         rows(c, "SET GLOBAL myriad_memory_tables_size=0")
 
 
+def test_log_capacity(_where):
+    """The log grows while clients change rows; a kill loses nothing; less is refused, and taken at a clean start."""
+    mib = 1 << 20
+    with server.Server("MYRIAD", options=[f"--loose-myriad-log-capacity={8 * mib}"]) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(2000))")
+        rows(c, "INSERT INTO t SELECT seq, 0, REPEAT('x', 2000) FROM seq_1_to_2000")
+        stop, done, problems = threading.Event(), [0, 0, 0], []
+
+        def work(number):
+            mine = where.connect(database="d")
+            try:
+                while not stop.is_set():
+                    at = done[number] % 500 + number * 500 + 1
+                    rows(mine, f"UPDATE t SET n=n+1, v=REPEAT(CHAR(65 + n % 26), 2000) WHERE id={at}")
+                    done[number] += 1
+            except pymysql.err.Error as problem:
+                problems.append(problem)
+
+        workers = [threading.Thread(target=work, args=(i,)) for i in range(len(done))]
+        for worker in workers:
+            worker.start()
+        try:
+            for size in (12, 40, 41, 96):
+                time.sleep(0.3)
+                rows(c, f"SET GLOBAL myriad_log_capacity={size * mib}")
+                sizes = (int(rows(c, "SELECT @@myriad_log_capacity")[0][0]), metric(c, "log_capacity_bytes") * 8 // 7)
+                expect("in force", sizes, (size * mib, size * mib))
+            time.sleep(0.3)
+        finally:
+            stop.set()
+            for worker in workers:
+                worker.join()
+        expect("problems", (problems, min(done) > 0), ([], True))
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        expect("after a kill", rows(c, "SELECT SUM(n) FROM t")[0][0], sum(done))
+        expect("not clean: it stays", metric(c, "log_capacity_bytes") * 8 // 7, 96 * mib)
+        for what, refused in ((f"SET GLOBAL myriad_log_capacity={32 * mib}", "smaller than its"),
+                              ("SET GLOBAL myriad_redo_log=OFF", None),
+                              (f"SET GLOBAL myriad_log_capacity={128 * mib}", "OFF"),
+                              ("SET GLOBAL myriad_redo_log=ON", None)):
+            try:
+                rows(c, what)
+                told = None
+            except pymysql.err.Error as problem:
+                told = problem.args
+            expect(what, told and (told[0], refused in told[1]), refused and (1296, True))
+        where.restart()
+        c = where.connect(database="d")
+        expect("as the configuration says", metric(c, "log_capacity_bytes") * 8 // 7, 8 * mib)
+        expect("rows", rows(c, "SELECT SUM(n) FROM t")[0][0], sum(done))
+        files = os.listdir(os.path.join(where.datadir, "#myriad"))
+        expect("one log", [f for f in files if f.startswith("redo.log")], ["redo.log"])
+
+
 def test_redo_log(_where):
     """Off: nothing is logged; on again, or stopped cleanly: nothing is lost; killed while off: refused, with one sentence."""
     refusal = "the server ended while myriad_redo_log was OFF, without a shutdown"

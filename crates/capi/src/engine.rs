@@ -49,6 +49,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.force_recovery = c.force_recovery;
     config.doublewrite = c.doublewrite;
     config.deadlock_detect = c.deadlock_detect;
+    config.print_all_deadlocks = c.print_all_deadlocks;
     config.lock_wait = LOCK_WAIT;
     config.max_open_files = c.max_open_files as usize;
     config.placement = placement(u64::from(c.tablespace_per))?;
@@ -130,12 +131,13 @@ pub unsafe extern "C" fn myriad_engine_set(e: *mut EngineHandle, setting: u32, v
             4 => Setting::BufferPoolBytes(value),
             5 => Setting::MaxOpenFiles(small(value) as usize),
             6 => Setting::Placement(placement(value)?),
-            7 => Setting::Doublewrite(value != 0),
-            8 => Setting::BufferPoolBytesCheck(value),
-            9 => Setting::MemoryTablesBytes(value),
-            10 => Setting::RedoLog(value != 0),
-            11 => Setting::ChangeBufferMaxSize(small(value)),
-            12 => Setting::RowLocksBytes(value),
+            7 => Setting::BufferPoolBytesCheck(value),
+            8 => Setting::MemoryTablesBytes(value),
+            9 => Setting::RedoLog(value != 0),
+            10 => Setting::ChangeBufferMaxSize(small(value)),
+            11 => Setting::RowLocksBytes(value),
+            12 => Setting::LogCapacityBytes(value),
+            13 => Setting::PrintAllDeadlocks(value != 0),
             other => return Err(Error::invalid(format!("setting {other}"))),
         };
         e.engine.set(setting).map(|()| Status::Ok)

@@ -70,6 +70,7 @@ pub struct Config {
     pub force_recovery: bool,
     pub doublewrite: bool,
     pub deadlock_detect: bool,
+    pub print_all_deadlocks: bool,
     pub max_open_files: u32,
     pub tablespace_per: u32,
     pub background_cpus: *const c_char,

@@ -44,6 +44,7 @@ fn config(dir: &CStr) -> Config {
         force_recovery: false,
         doublewrite: true,
         deadlock_detect: true,
+        print_all_deadlocks: false,
         max_open_files: 100,
         tablespace_per: 0,
         background_cpus: c"".as_ptr(),

@@ -95,6 +95,8 @@ pub struct EngineConfig {
     pub doublewrite: bool,
     /// Finds deadlocks at once; else they end by timeout.
     pub deadlock_detect: bool,
+    /// Whether the error log is told of each deadlock.
+    pub print_all_deadlocks: bool,
     /// How long an open waits for another process that holds the data directory.
     pub lock_wait: Duration,
     /// Tablespace files kept open at most.
@@ -155,6 +157,7 @@ impl EngineConfig {
             force_recovery: false,
             doublewrite: true,
             deadlock_detect: true,
+            print_all_deadlocks: false,
             lock_wait: Duration::ZERO,
             max_open_files: 2_000,
             placement: Placement::Database,
@@ -189,6 +192,8 @@ pub enum Setting {
     ChangeBufferMaxSize(u32),
     /// On or off.
     DeadlockDetect(bool),
+    /// On or off.
+    PrintAllDeadlocks(bool),
     /// Bytes.
     BufferPoolBytes(u64),
     /// Changes nothing: says whether [`Setting::BufferPoolBytes`] would be refused now.
@@ -201,8 +206,8 @@ pub enum Setting {
     MaxOpenFiles(usize),
     /// For tables created from now on.
     Placement(Placement),
-    /// On or off.
-    Doublewrite(bool),
+    /// Bytes; only more than now. [`crate::Engine::set`] returns when the log has them, while others go on.
+    LogCapacityBytes(u64),
     /// Off: nothing is written to the log and no commit waits for it; a crash leaves a data directory that cannot be opened.
     /// On: every changed page is written first, so that a crash is survived from the return of [`crate::Engine::set`] on.
     RedoLog(bool),

@@ -42,6 +42,7 @@ pub struct Engine {
     /// Counters at the last reports.
     pub(crate) marks: Marks,
     /// Held while the log is switched off or on.
+    print_all_deadlocks: AtomicBool,
     redo_log_switch: Mutex<()>,
     /// Changes while `redo_log_switch` is held.
     backing_up: AtomicBool,
@@ -88,6 +89,7 @@ impl Engine {
             io_capacity_max: AtomicU64::new(u64::from(parts.config.io_capacity_max)),
             buffer_pool_bytes: AtomicU64::new(parts.config.buffer_pool_bytes),
             row_locks_bytes: AtomicU64::new(parts.config.row_locks_bytes),
+            print_all_deadlocks: AtomicBool::new(parts.config.print_all_deadlocks),
             marks: Marks::default(),
             parts,
             startup,
@@ -99,6 +101,17 @@ impl Engine {
             redo_log_switch: Mutex::default(),
             backing_up: AtomicBool::new(false),
         }
+    }
+
+    /// From now on the error log is told of deadlocks, if that is wanted.
+    pub(crate) fn listen_for_deadlocks(self: &Arc<Self>) {
+        let engine = Arc::downgrade(self);
+        self.parts.trx.locks().set_deadlock_listener(Box::new(move |deadlock| {
+            let Some(engine) = engine.upgrade() else { return };
+            if engine.print_all_deadlocks.load(Ordering::Relaxed) {
+                (engine.parts.report)(Level::Info, &format!("a deadlock:\n{}", engine.describe_deadlock(deadlock)));
+            }
+        }));
     }
 
     /// Starts what must wait until the caller's own recovery of definitions is done: rollback of transactions that a crash
@@ -218,6 +231,18 @@ impl Engine {
         Ok(())
     }
 
+    /// See [`Setting::LogCapacityBytes`].
+    fn set_log_capacity(&self, bytes: u64) -> Result<()> {
+        // The log must not be switched off meanwhile, nor be copied by somebody else.
+        let _one = self.redo_log_switch.lock();
+        if self.backing_up.load(Ordering::Acquire) {
+            return Err(Error::NotSupported { what: "another size of the redo log while a backup is made".into() });
+        }
+        self.pool().log().grow(&self.parts.io, &self.parts.config.data_dir, bytes)?;
+        (self.parts.report)(Level::Info, &format!("the redo log has {bytes} bytes from now on"));
+        Ok(())
+    }
+
     /// A backup begins: it needs the log.
     pub(crate) fn begin_backup(&self) -> Result<()> {
         let _one = self.redo_log_switch.lock();
@@ -258,8 +283,8 @@ impl Engine {
     /// Changes a setting.
     ///
     /// # Errors
-    /// [`myriad_base::Error::NotSupported`] for one that needs a restart; for [`Setting::RedoLog`] those of reading and
-    /// writing pages and log, and the setting stays as it was.
+    /// [`myriad_base::Error::NotSupported`] for what needs a restart; for [`Setting::RedoLog`] and
+    /// [`Setting::LogCapacityBytes`] those of reading and writing pages and log, and the setting stays as it was.
     pub fn set(&self, setting: Setting) -> Result<()> {
         match setting {
             Setting::FlushAtCommit(f) => self.parts.trx.set_flush_policy(flush_policy(f)),
@@ -267,6 +292,7 @@ impl Engine {
             Setting::IoCapacityMax(pages) => self.io_capacity_max.store(u64::from(pages), Ordering::Relaxed),
             Setting::ChangeBufferMaxSize(percent) => self.parts.pool.set_change_buffer(percent),
             Setting::DeadlockDetect(on) => self.parts.trx.locks().set_deadlock_detect(on),
+            Setting::PrintAllDeadlocks(on) => self.print_all_deadlocks.store(on, Ordering::Relaxed),
             Setting::BufferPoolBytes(bytes) => {
                 self.parts.pool.resize(usize::try_from(bytes).unwrap_or(usize::MAX))?;
                 self.buffer_pool_bytes.store(bytes, Ordering::Relaxed);
@@ -278,11 +304,7 @@ impl Engine {
             Setting::RowLocksBytes(bytes) => self.row_locks_bytes.store(bytes, Ordering::Relaxed),
             Setting::MaxOpenFiles(files) => self.parts.spaces.set_max_open_files(files),
             Setting::Placement(placement) => self.parts.catalog.set_placement(placement),
-            Setting::Doublewrite(on) => {
-                if on != self.parts.config.doublewrite {
-                    return Err(Error::NotSupported { what: "changing doublewrite online".into() });
-                }
-            }
+            Setting::LogCapacityBytes(bytes) => return self.set_log_capacity(bytes),
             Setting::RedoLog(on) => return self.set_redo_log(on),
         }
         if matches!(setting, Setting::IoCapacity(_) | Setting::IoCapacityMax(_)) {

@@ -151,6 +151,7 @@ impl Engine {
         let redo_log = parts.config.redo_log;
         let engine = Arc::new(Engine::new(parts, startup, checker));
         engine.marks.begin(&engine);
+        engine.listen_for_deadlocks();
         if !redo_log {
             engine.set(Setting::RedoLog(false))?;
         }

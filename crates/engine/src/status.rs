@@ -314,14 +314,18 @@ impl Engine {
         );
         line!(out, "Deadlocks {}, timeouts {}", s.deadlocks, s.timeouts);
         match self.trx_system().locks().last_deadlock() {
-            Some(deadlock) => self.status_deadlock(out, &deadlock),
+            Some(deadlock) => {
+                let ago = self.clock().wall_us().saturating_sub(deadlock.wall_us) as f64 / 1e6;
+                line!(out, "Latest deadlock, {ago:.1} s ago:");
+                out.push_str(&self.describe_deadlock(&deadlock));
+            }
             None => line!(out, "No deadlock since start"),
         }
     }
 
-    fn status_deadlock(&self, out: &mut String, deadlock: &myriad_txn::DeadlockInfo) {
-        let ago = self.clock().wall_us().saturating_sub(deadlock.wall_us) as f64 / 1e6;
-        line!(out, "Latest deadlock, {ago:.1} s ago:");
+    /// Lines that say who waited for whom, and who gave way.
+    pub(crate) fn describe_deadlock(&self, deadlock: &myriad_txn::DeadlockInfo) -> String {
+        let mut out = String::new();
         let tables = self.shares().known();
         let indexes = known_indexes(&tables);
         for wait in &deadlock.waits {
@@ -330,14 +334,15 @@ impl Engine {
             let index = row.index_name.unwrap_or_else(|| row.index_no.to_string());
             let key: String = row.key.iter().take(32).map(|b| format!("{b:02x}")).collect();
             line!(
-                out,
+                &mut out,
                 "  transaction {} waits for transaction {blocker}: {} on table {} index {index} key {key}",
                 row.trx_id,
                 row.mode,
                 if row.table.is_empty() { "(closed)" } else { &row.table }
             );
         }
-        line!(out, "  transaction {} was rolled back", deadlock.victim);
+        line!(&mut out, "  transaction {} was rolled back", deadlock.victim);
+        out
     }
 
     fn status_purge(&self, out: &mut String) {

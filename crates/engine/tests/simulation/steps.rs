@@ -93,7 +93,7 @@ impl World {
 
     pub(crate) fn step(&mut self) -> End {
         let client = self.random.below(self.clients.len() as u64) as usize;
-        match self.random.below(108) {
+        match self.random.below(109) {
             0..=54 => self.change(client),
             55..=66 => self.read(client),
             67..=74 => self.commit(client),
@@ -107,6 +107,7 @@ impl World {
             98 if self.backup.is_some() || self.random.one_in(4) => self.switch_redo_log(),
             98..=99 => self.checkpoint(),
             100..=104 => self.rebuild(),
+            105 => self.grow_log(),
             _ => self.hot_backup(),
         }
     }
@@ -115,6 +116,17 @@ impl World {
         match self.engine().background_step() {
             Ok(_) => End::Fine,
             Err(e) => self.trouble("background", e),
+        }
+    }
+
+    /// A clean restart makes it as small as it was.
+    pub(crate) fn grow_log(&mut self) -> End {
+        let bytes = (2 << 20) + self.random.below(1 << 20);
+        say!(self, "a log of {bytes} bytes");
+        match self.engine().set(Setting::LogCapacityBytes(bytes)) {
+            // Less than it has, the log is off, or a backup is made.
+            Ok(()) | Err(Error::NotSupported { .. }) => End::Fine,
+            Err(e) => self.trouble("grow", e),
         }
     }
 

@@ -15,7 +15,7 @@
 use super::park::{WaitCell, WaitState};
 use super::queue::ShownKey;
 use super::table::{shard_no, ShardGuard};
-use super::{DeadlockInfo, LockInfo, LockTable, TrxLocks, Victim};
+use super::{DeadlockInfo, DeadlockListener, LockInfo, LockTable, TrxLocks, Victim};
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -44,9 +44,12 @@ impl LockTable {
             let ended = victim.trx.wait.end(victim.word, WaitState::Victim);
             drop(pinned);
             if ended {
-                *self.last_deadlock.lock() = Some(info);
                 self.totals.deadlocks.fetch_add(1, Ordering::Relaxed);
                 victim.trx.wait.wake();
+                if let Some(listener) = self.listener.get() {
+                    listener(&info);
+                }
+                *self.last_deadlock.lock() = Some(info);
             }
         }
     }
@@ -96,6 +99,11 @@ impl LockTable {
             });
         }
         waits
+    }
+
+    /// Who is told of deadlocks, for good.
+    pub fn set_deadlock_listener(&self, listener: DeadlockListener) {
+        assert!(self.listener.set(listener).is_ok(), "there is one listener");
     }
 
     /// The last deadlock since the start.

@@ -133,6 +133,9 @@ pub struct DeadlockInfo {
     pub waits: Vec<LockInfo>,
 }
 
+/// Told of each deadlock that is found, with no lock of a queue held; others who look for deadlocks wait for it.
+pub type DeadlockListener = Box<dyn Fn(&DeadlockInfo) + Send + Sync>;
+
 /// Totals since the table was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LockStats {

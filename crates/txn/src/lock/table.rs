@@ -6,8 +6,8 @@ use super::park::{WaitCell, WaitState};
 use super::queue::{Queue, ShownKey, WakeList};
 use super::scans::Scanners;
 use super::{
-    CommitOrder, DeadlockInfo, Extent, ImplicitHolder, Inheritance, LockInfo, LockKey, LockMode, LockOutcome,
-    LockStats, Strength, TrxLocks, WaitPolicy, WaitToken,
+    CommitOrder, DeadlockInfo, DeadlockListener, Extent, ImplicitHolder, Inheritance, LockInfo, LockKey, LockMode,
+    LockOutcome, LockStats, Strength, TrxLocks, WaitPolicy, WaitToken,
 };
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
@@ -17,7 +17,7 @@ use myriad_base::{Error, IndexId, Result, TrxId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 const SHARDS: usize = 256;
 /// Counters of transactions by index, in each stripe.
@@ -60,6 +60,7 @@ pub struct LockTable {
     pub(super) totals: CachePadded<Totals>,
     /// Below the search's mutex; nothing is taken below it.
     pub(super) last_deadlock: Mutex<Option<DeadlockInfo>>,
+    pub(super) listener: OnceLock<DeadlockListener>,
 }
 
 /// See [`LockStats`].
@@ -105,6 +106,7 @@ impl LockTable {
             search: CachePadded::default(),
             totals: CachePadded::default(),
             last_deadlock: Mutex::new(None),
+            listener: OnceLock::new(),
         }
     }
 
