@@ -15,11 +15,12 @@ BIG_LOG = {"INNODB": ["--innodb-log-file-size=1G"], "MYRIAD": ["--loose-myriad-l
 COLOURS = {"INNODB": "#888888", "MYRIAD": "#c0392b", "ROCKSDB": "#2980b9"}
 
 
-def start_servers(engines, pool_mib, options=()):
-    """One running server for each engine, commits durable."""
+def start_servers(engines, pool_mib, options=(), binlog=False):
+    """One running server for each engine, commits durable; with `binlog` its own binary log, synced by each group of commits."""
     servers = {}
     for engine in engines:
-        srv = server.Server(engine, pool_mib=pool_mib, flush=1, options=BIG_LOG.get(engine.upper(), []) + list(options))
+        srv = server.Server(engine, pool_mib=pool_mib, flush=1, options=BIG_LOG.get(engine.upper(), []) + list(options),
+                            binlog=binlog)
         srv.start()
         srv.query("CREATE DATABASE bench")
         servers[engine] = srv

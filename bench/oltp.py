@@ -159,15 +159,16 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
     add_arguments(parser, WORKLOADS, "1,8,64,256", "oltp")
+    parser.add_argument("--binlog", action="store_true", help="with the binary log, sync_binlog=1")
     kills.add_argument(parser)
     args = parser.parse_args()
     engines, workloads = args.engines.split(","), args.workloads.split(",")
     workloads.sort(key=lambda w: WORKLOADS.index(w) if w in WORKLOADS else -1)
     clients = [int(c) for c in args.clients.split(",")]
     print(measure.machine(), flush=True)
-    servers = measure.start_servers(engines, args.pool_mib)
+    servers = measure.start_servers(engines, args.pool_mib, binlog=args.binlog)
     rows = run_rounds(servers, args, workloads, clients, lambda engine: prepare(servers[engine], args))
-    report(args, rows, engines, workloads, clients, "sysbench", f"pool {args.pool_mib} MiB, ",
+    report(args, rows, engines, workloads, clients, "sysbench", f"pool {args.pool_mib} MiB, " + "binary log synced, " * args.binlog,
            [QPS, P95, ("cpu_us_per_query", "server CPU a query, us")])
     kills.of(servers, args.kills, lambda srv: command_line(srv, args, "write_only", max(clients), "run"))
     return 0

@@ -188,7 +188,8 @@ impl Log {
     /// [`Error::DiskFull`], [`Error::Io`].
     pub fn create(io: &Arc<dyn Io>, dir: &Path, config: LogConfig, uuid: [u8; 16]) -> Result<()> {
         let path = log_path(dir);
-        let file = io.open(&path, OpenMode { create: Create::IfMissing, direct: false, write: true })?;
+        // Past the operating system's cache: nobody needs a ring of zeros there.
+        let file = io.open(&path, OpenMode { create: Create::IfMissing, direct: true, write: true })?;
         file.set_len(0)?;
         let capacity = config.capacity();
         set_ring_aside(&*file, capacity)?;
