@@ -59,14 +59,15 @@ int ha_myriad::add_missing_counter() {
 
 /* Whether a replica that repeats the statement may get other values than we did. Not if it makes none, or if all are
    reserved at once: then the first one, which the binary log has, tells them all. A statement that does not say how
-   many rows it inserts reserves as it goes, and others come between; so does one that the server does not begin as a
-   bulk insert, because triggers, functions or foreign keys open further tables. */
+   many rows it inserts reserves as it goes, and others come between. The rows of VALUES are counted also where the
+   server begins no bulk insert, because triggers, functions or foreign keys open further tables. */
 bool ha_myriad::autoinc_lock_mode_stmt_unsafe() const {
-  THD *thd = ha_thd();
   const TABLE_LIST *use = table->pos_in_table_list;
   if (use && use->prelocking_placeholder != TABLE_LIST::PRELOCK_NONE)
     return use->trg_event_map & trg2bit(TRG_EVENT_INSERT);
-  switch (thd->lex->sql_command) {
+  switch (thd_sql_command(ha_thd())) {
+  case SQLCOM_INSERT:
+  case SQLCOM_REPLACE:
   case SQLCOM_UPDATE:
   case SQLCOM_UPDATE_MULTI:
   case SQLCOM_DELETE:
@@ -75,8 +76,6 @@ bool ha_myriad::autoinc_lock_mode_stmt_unsafe() const {
   case SQLCOM_OPTIMIZE:
   case SQLCOM_REPAIR:
   case SQLCOM_TRUNCATE: return false;
-  case SQLCOM_INSERT:
-  case SQLCOM_REPLACE: return thd->locked_tables_mode > LTM_LOCK_TABLES && thd->lex->many_values.elements > 1;
   default: return true;
   }
 }
