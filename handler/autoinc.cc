@@ -25,7 +25,8 @@ void ha_myriad::get_auto_increment(ulonglong offset, ulonglong increment, ulongl
     count = increment * wanted;
     offset = increment = 1;
   }
-  myriad_status status = myriad_auto_increment_reserve(core(), m_table, offset, increment, count, &value);
+  myriad_status status = myriad_auto_increment_reserve(core(), m_table, offset, increment, count,
+                                                       table->next_number_field->get_max_int_value(), &value);
   if (status != MYRIAD_OK) {
     fail(status);
     *first = ULONGLONG_MAX;
@@ -90,7 +91,9 @@ void ha_myriad::note_explicit_auto_increment(const uchar *record, bool inserting
   longlong value = field->val_int();
   bool is_unsigned = field->flags & UNSIGNED_FLAG;
   if (value == 0 || (!is_unsigned && value < 0)) return;
-  ulonglong given = ulonglong(value), next = given == ULONGLONG_MAX ? given : given + 1;
+  ulonglong given = ulonglong(value);
+  if (given > field->get_max_int_value()) return; /* a number that is not exact any more */
+  ulonglong next = given == ULONGLONG_MAX ? given : given + 1;
   myriad_auto_increment_at_least(core(), m_table, next);
 }
 

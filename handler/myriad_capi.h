@@ -361,9 +361,10 @@ bool myriad_table_kept_samples(myriad_table *, uint64_t *numbers, size_t count);
    null = unbounded. At least 1. */
 myriad_status myriad_records_in_range(myriad_table *, uint32_t index_no, const uint8_t *low, size_t low_len,
                                       const uint8_t *high, size_t high_len, bool below_high, uint64_t *out);
-/* AUTO_INCREMENT: reserves `count` values first, first+increment, ... with (first - offset) divisible by increment. */
+/* AUTO_INCREMENT: reserves `count` values first, first+increment, ... with (first - offset) divisible by increment. None, if
+   there is no such value up to `largest`. */
 myriad_status myriad_auto_increment_reserve(myriad_session *, myriad_table *, uint64_t offset, uint64_t increment, uint64_t count,
-                                            uint64_t *first);
+                                            uint64_t largest, uint64_t *first);
 void myriad_auto_increment_at_least(myriad_session *, myriad_table *, uint64_t next);   /* explicit value stored: next = value+1 */
 myriad_status myriad_auto_increment_set(myriad_table *, uint64_t next);                 /* ALTER TABLE ... AUTO_INCREMENT= */
 bool myriad_table_has_auto_increment(const myriad_table *);

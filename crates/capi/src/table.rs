@@ -202,12 +202,13 @@ pub unsafe extern "C" fn myriad_auto_increment_reserve(
     offset: u64,
     increment: u64,
     count: u64,
+    largest: u64,
     first: *mut u64,
 ) -> Status {
     // SAFETY: a live session and table by contract.
     let ((engine, session), t) = unsafe { (parts(s), &*t) };
     guard(Some(engine), || {
-        let value = session.auto_increment_reserve(&t.table, offset, increment, count)?;
+        let value = session.auto_increment_reserve(&t.table, offset, increment, count, largest)?;
         // SAFETY: `first` is valid by contract.
         unsafe { *first = value };
         Ok(Status::Ok)

@@ -118,7 +118,7 @@ fn a_tables_life() {
         myriad_table_name_indexes(table, [c"PRIMARY".as_ptr()].as_ptr(), 1);
         myriad_statement_begin(session, 2, false, 1000);
         let mut first = 0;
-        assert_eq!(myriad_auto_increment_reserve(session, table, 1, 1, 1, &mut first), Status::Ok);
+        assert_eq!(myriad_auto_increment_reserve(session, table, 1, 1, 1, u64::MAX, &mut first), Status::Ok);
         assert_eq!(first, 10);
         let (mut failed, mut dup, mut dup_len) = (9, null(), 0);
         for key in [b"a", b"b", b"c"] {

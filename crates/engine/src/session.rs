@@ -497,14 +497,21 @@ impl Session {
     }
 
     /// Reserves `count` AUTO_INCREMENT values, `increment` apart; the first of them, which is `offset` plus a multiple of
-    /// `increment`. `u64::MAX` when they are used up, a value that is no such number when only such are
-    /// left.
+    /// `increment`, and at most `largest`. `u64::MAX` when they are used up; another value, which is not reserved, when
+    /// no such number is left.
     ///
     /// # Errors
     /// [`Error::Invalid`] without such a column; [`Error::DefinitionChanged`].
-    pub fn auto_increment_reserve(&mut self, table: &Table, offset: u64, increment: u64, count: u64) -> Result<u64> {
+    pub fn auto_increment_reserve(
+        &mut self,
+        table: &Table,
+        offset: u64,
+        increment: u64,
+        count: u64,
+        largest: u64,
+    ) -> Result<u64> {
         self.check_usable(table)?;
-        let first = table.share.auto_increment()?.reserve(offset, increment, count);
+        let first = table.share.auto_increment()?.reserve(offset, increment, count, largest);
         self.note_counter(&table.share);
         Ok(first)
     }

@@ -217,16 +217,16 @@ impl AutoIncrement {
     }
 
     /// Reserves `count` values `increment` apart, the first of them congruent to `offset`. Saturates at the end: then
-    /// `u64::MAX`, which no column takes as generated. Where only values not congruent to `offset` are left, the next of
-    /// those, and none is reserved.
-    pub(crate) fn reserve(&self, offset: u64, increment: u64, count: u64) -> u64 {
+    /// `u64::MAX`, which no column takes as generated. Where no such value up to `largest` is left, the next of any kind,
+    /// and none is reserved.
+    pub(crate) fn reserve(&self, offset: u64, increment: u64, count: u64, largest: u64) -> u64 {
         let increment = increment.max(1);
         // As the server defines it, an offset beyond the increment counts as none.
         let offset = if offset > increment { 1 } else { offset };
         let mut next = self.next();
         loop {
             let first = align(next, offset, increment);
-            if first == u64::MAX {
+            if first > largest || first == u64::MAX {
                 return next;
             }
             let end = increment.checked_mul(count.max(1)).and_then(|n| first.checked_add(n)).unwrap_or(u64::MAX);

@@ -180,7 +180,7 @@ fn empty_after_clean_stop_and_after_crash_and_nothing_else_harmed() {
             session.insert(&memory, &i.to_be_bytes(), &vec![1; i as usize * 50]).unwrap();
             session.insert(&memory, &(i % 10 + 1_000_000 + base).to_be_bytes(), b"v").ok();
         }
-        assert!(session.auto_increment_reserve(&memory, 1, 1, 5).unwrap() == 1);
+        assert!(session.auto_increment_reserve(&memory, 1, 1, 5, u64::MAX).unwrap() == 1);
         session.commit().unwrap();
         // Old versions, replaced long values and delete marks wait for purge when the engine goes.
         for i in base..base + 50 {

@@ -210,7 +210,7 @@ impl Use {
                 return Err(format!("an update of {name} does not end"));
             }
             self.note("update of all", all);
-            self.note("counter", session.auto_increment_reserve(&table, 1, 1, 2));
+            self.note("counter", session.auto_increment_reserve(&table, 1, 1, 2, u64::MAX));
             let ended = if self.random.one_in(2) { session.commit() } else { session.rollback() };
             self.note("end", ended);
         }

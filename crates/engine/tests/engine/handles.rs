@@ -90,7 +90,7 @@ fn counters_of_a_table_that_is_opened_and_closed_all_the_time() {
             while begin.elapsed() < Duration::from_secs(2) {
                 let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
                 let id = table.next_row_id().unwrap();
-                given.push(session.auto_increment_reserve(&table, 1, 1, 1).unwrap());
+                given.push(session.auto_increment_reserve(&table, 1, 1, 1, u64::MAX).unwrap());
                 session.insert(&table, &id.to_be_bytes(), b"").unwrap();
                 session.commit().unwrap();
             }

@@ -293,8 +293,8 @@ fn an_image_is_adopted_beside_users() {
     let after = engine.open_table("d/t").unwrap();
     let mut session = engine.session();
     session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
-    assert_eq!(session.auto_increment_reserve(&before, 1, 1, 1).unwrap(), 5);
-    assert_eq!(session.auto_increment_reserve(&after, 1, 1, 1).unwrap(), 6);
+    assert_eq!(session.auto_increment_reserve(&before, 1, 1, 1, u64::MAX).unwrap(), 5);
+    assert_eq!(session.auto_increment_reserve(&after, 1, 1, 1, u64::MAX).unwrap(), 6);
     session.insert(&after, b"k", b"v").unwrap();
     session.commit().unwrap();
     assert!(matches!(engine.adopt_image("d/none", b"image"), Err(Error::NoSuchTable { .. })));
@@ -317,8 +317,8 @@ fn a_counter_is_added_beside_users() {
     assert!(first.is_current() && second.has_auto_increment());
     let mut session = engine.session();
     session.statement_begin(Isolation::RepeatableRead, false, Duration::ZERO);
-    assert_eq!(session.auto_increment_reserve(&first, 1, 1, 1).unwrap(), 40);
-    assert_eq!(session.auto_increment_reserve(&second, 1, 1, 1).unwrap(), 41);
+    assert_eq!(session.auto_increment_reserve(&first, 1, 1, 1, u64::MAX).unwrap(), 40);
+    assert_eq!(session.auto_increment_reserve(&second, 1, 1, 1, u64::MAX).unwrap(), 41);
     session.insert(&second, b"k", b"v").unwrap();
     session.commit().unwrap();
     engine.rename_table("d/t", "d/u").unwrap();

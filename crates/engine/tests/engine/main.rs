@@ -319,7 +319,7 @@ fn auto_increment_survives_a_crash() {
     let table = engine.open_table("d/t").unwrap();
     let mut session = engine.session();
     session.statement_begin(Isolation::RepeatableRead, false, Duration::from_secs(1));
-    assert_eq!(session.auto_increment_reserve(&table, 1, 1, 3).unwrap(), 100);
+    assert_eq!(session.auto_increment_reserve(&table, 1, 1, 3, u64::MAX).unwrap(), 100);
     session.auto_increment_at_least(&table, 501);
     session.insert(&table, b"k", b"v").unwrap();
     session.commit().unwrap();

@@ -299,7 +299,7 @@ impl World {
     pub(crate) fn auto_increment(&mut self, client: usize, table: &Table, name: &str) {
         if self.random.one_in(4) {
             let c = &mut self.clients[client];
-            let first = c.session.auto_increment_reserve(table, 1, 1, 2).expect("reserve");
+            let first = c.session.auto_increment_reserve(table, 1, 1, 2, u64::MAX).expect("reserve");
             c.auto.insert(name.into(), first + 2);
         }
     }
