@@ -11,11 +11,15 @@ from cases import code_of, database, expect, rows, run, server  # noqa: E402
 COM_RESET_CONNECTION = 31
 
 
+def prepare(connection, name, *statements):
+    for statement in (f"XA START '{name}'", *statements, f"XA END '{name}'", f"XA PREPARE '{name}'"):
+        rows(connection, statement)
+
+
 def prepared(where, name, *statements):
     """A connection that has prepared an XA transaction."""
     connection = where.connect(database="d")
-    for statement in (f"XA START '{name}'", *statements, f"XA END '{name}'", f"XA PREPARE '{name}'"):
-        rows(connection, statement)
+    prepare(connection, name, *statements)
     return connection
 
 
@@ -274,6 +278,24 @@ def test_kill_while_waiting(where):
     rows(c, "XA ROLLBACK 'left'")
     rows(c, "ALTER TABLE x ADD INDEX (k)")
     expect("rows", rows(c, "SELECT * FROM x"), ())
+
+
+def test_passing_tables(where):
+    """What changed tables that a crash empties or drops, and no other, is not prepared after it."""
+    for name, create, changed in (("temporary", "CREATE TEMPORARY TABLE x (a INT)", "x"), ("both", "CREATE TEMPORARY TABLE x (a INT)", "xy"),
+                                  ("memory", "CREATE TABLE x (a INT) IN_MEMORY=YES", "x")):
+        c = database(where)
+        rows(c, "CREATE TABLE y (a INT)")
+        user = where.connect(database="d")
+        rows(user, create)
+        prepare(user, name, *(f"INSERT INTO {table} VALUES (1)" for table in changed))
+        expect(f"{name}: listed", len(rows(c, "XA RECOVER")), 1)
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        expect(f"{name}: after the crash", len(rows(c, "XA RECOVER")), 1 if name == "both" else 0)
+        expect(f"{name}: its end", code_of(c, f"XA COMMIT '{name}'"), 0 if name == "both" else 1397)
+        expect(f"{name}: rows", rows(c, "SELECT * FROM y"), ((1,),) if name == "both" else ())
 
 
 if __name__ == "__main__":

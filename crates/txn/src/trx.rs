@@ -665,7 +665,9 @@ impl Trx {
             return Err(Error::invalid("prepare of a transaction that is not active"));
         }
         self.check_whole()?;
-        let lsn = if self.has_changes() { self.write_prepared(xid)? } else { Lsn(0) };
+        // What a restart empties or drops would come back with nothing to commit: it is rolled back then.
+        let lasts = self.has_changes() && self.lasting_changes;
+        let lsn = if lasts { self.write_prepared(xid)? } else { Lsn(0) };
         self.xid = Some(xid.to_vec());
         self.set_state(TrxState::Prepared);
         self.close_snapshot();
