@@ -708,11 +708,6 @@ pub fn plan_punch(pool: &BufferPool, space: SpaceId) -> Result<Option<PunchPlan>
 }
 
 impl PunchPlan {
-    /// Its tablespace.
-    pub fn space(&self) -> SpaceId {
-        self.space
-    }
-
     /// Pages that it would give back.
     pub fn pages(&self) -> u64 {
         self.groups.iter().flat_map(|g| &g.runs).map(|&(_, n)| u64::from(n * EXTENT_PAGES)).sum()

@@ -17,7 +17,7 @@ pub(crate) struct Punching {
     /// To be planned, and how many plans came to nothing.
     wanted: BTreeMap<SpaceId, u32>,
     /// Waiting for a checkpoint.
-    planned: Vec<(PunchPlan, u32)>,
+    planned: BTreeMap<SpaceId, (PunchPlan, u32)>,
 }
 
 /// `None` when the tablespace is gone.
@@ -52,19 +52,19 @@ impl Catalog {
         let next = self.punching.lock().wanted.pop_first();
         if let Some((space, attempts)) = next {
             if let Some(Some(plan)) = unless_gone(plan_punch(&self.pool, space))? {
-                let planned = &mut self.punching.lock().planned;
-                planned.retain(|(p, _)| p.space() != space);
-                planned.push((plan, attempts));
+                self.punching.lock().planned.insert(space, (plan, attempts));
             }
             return Ok(true);
         }
         let planned = std::mem::take(&mut self.punching.lock().planned);
         let (mut done, mut failed) = (false, None);
-        for (plan, attempts) in planned {
+        for (space, (plan, attempts)) in planned {
             match unless_gone(plan.punch(&self.pool)) {
-                Ok(Some(Punched::TooEarly)) => self.punching.lock().planned.push((plan, attempts)),
+                Ok(Some(Punched::TooEarly)) => {
+                    self.punching.lock().planned.entry(space).or_insert((plan, attempts));
+                }
                 Ok(Some(Punched::Pages(pages))) if pages < plan.pages() && attempts + 1 < ATTEMPTS_MAX => {
-                    self.punching.lock().wanted.entry(plan.space()).or_insert(attempts + 1);
+                    self.punching.lock().wanted.entry(space).or_insert(attempts + 1);
                     done = true;
                 }
                 Ok(Some(Punched::Pages(_)) | None) => done = true,
