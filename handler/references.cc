@@ -3,6 +3,7 @@
 #include "references.h"
 #include "discovery.h"
 #include "ha_myriad.h"
+#include "table_cache.h"
 #include "unireg.h"
 #include <algorithm>
 #include <atomic>
@@ -13,8 +14,10 @@ namespace {
 
 /* InnoDB's limit: a cascade deeper than this is an error. */
 constexpr unsigned DEPTH_MAX = 15;
-/* A connection that has met more tables than this keeps none of them beyond a statement. */
+/* Tables that a connection may keep beyond a statement however many all of them keep together. */
 constexpr size_t RELATIVES_MAX = 64;
+/* Relatives that are open, of all connections. */
+std::atomic<size_t> relatives_open{0};
 
 /* Converting a value for a look-up is not the statement's business. */
 class Quiet {
@@ -125,6 +128,7 @@ int Relative::open_as_defined(THD *thd, const std::string &name, std::unique_ptr
     return HA_ERR_CRASHED;
   }
   opened->m_file = static_cast<ha_myriad *>(opened->m_table.file);
+  relatives_open.fetch_add(1, std::memory_order_relaxed);
   opened->m_list.reset();
   opened->m_list.table = &opened->m_table;
   opened->m_table.pos_in_table_list = &opened->m_list;
@@ -135,6 +139,7 @@ int Relative::open_as_defined(THD *thd, const std::string &name, std::unique_ptr
 
 Relative::~Relative() {
   if (!m_file) return;
+  relatives_open.fetch_sub(1, std::memory_order_relaxed);
   closefrm(&m_table);
   free_table_share(&m_share);
 }
@@ -188,7 +193,7 @@ Relatives::Relatives() : connection(++last_connection) {}
 void Relatives::begin_statement() { statement++; }
 
 void Relatives::end_statement() {
-  if (m_open.size() <= RELATIVES_MAX) return;
+  if (m_open.size() <= RELATIVES_MAX || relatives_open.load(std::memory_order_relaxed) <= tc_size) return;
   m_open.clear();
   statement++; /* links that know one of them look again */
 }

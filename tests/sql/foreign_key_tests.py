@@ -343,8 +343,10 @@ def test_parent_renamed_before_copy(where):
 
 
 def test_memory_of_idle_connections(where):
-    """A connection keeps the many children that it has met open for no longer than the statement."""
+    """Connections keep the many children that they have met open for no longer than the statement, where others have as many."""
     c = database(where)
+    cache = rows(c, "SELECT @@table_open_cache")[0][0]
+    rows(c, "SET GLOBAL table_open_cache = 400")
     rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
     rows(c, "INSERT INTO p SELECT seq FROM seq_1_to_100")
     for i in range(100):
@@ -355,6 +357,7 @@ def test_memory_of_idle_connections(where):
     for i, other in enumerate(others[1:]):
         rows(other, f"DELETE FROM p WHERE id = {i + 1}")
     grown = where.rss_mib() - before
+    rows(c, f"SET GLOBAL table_open_cache = {cache}")
     expect(f"{grown:.0f} MiB for 40 idle connections, at most 60", grown <= 60, True)
 
 
@@ -637,6 +640,30 @@ def test_crash_in_copy_of_parent(_where):
             for hidden in ("alter", "backup"):
                 expect(f"{what}: {hidden}", code_of(c, f"SELECT 1 FROM `#mysql50##sql-{hidden}-{number}`"), 1146)
             expect(f"{what}: files", [f for f in os.listdir(os.path.join(where.datadir, "d")) if f != "db.opt"], [])
+
+
+def test_many_children(where):
+    """A connection keeps more children open than it may always, as long as all together are no more than the server's tables."""
+    c = database(where)
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+    rows(c, "INSERT INTO p SELECT seq FROM seq_1_to_10")
+    for number in range(70):
+        rows(c, f"CREATE TABLE c{number} (p INT, FOREIGN KEY (p) REFERENCES p (id))")
+
+    def opened(number):
+        rows(c, "FLUSH STATUS")
+        rows(c, f"DELETE FROM p WHERE id = {number}")
+        return int(rows(c, "SHOW STATUS LIKE 'Opened_tables'")[0][1])
+
+    opened(1)
+    expect("kept", opened(2), 0)
+    cache = rows(c, "SELECT @@table_open_cache")[0][0]
+    rows(c, "SET GLOBAL table_open_cache = 60")
+    try:
+        opened(3)
+        expect("not kept", opened(4) >= 70, True)
+    finally:
+        rows(c, f"SET GLOBAL table_open_cache = {cache}")
 
 
 if __name__ == "__main__":
