@@ -95,11 +95,11 @@ impl FileCopy {
         (u64::from(self.next) * 1000).checked_div(pages).unwrap_or(1000).min(1000) as u32
     }
 
-    /// Makes the copy durable. Its name is not.
-    pub(crate) fn finish(&self) -> Result<()> {
+    /// The whole copy, which is not durable yet.
+    pub(crate) fn finish(&self) -> Result<Arc<dyn File>> {
         // A hole at the end.
         self.to.set_len(u64::from(self.next) * self.page_size as u64)?;
-        self.to.sync()
+        Ok(Arc::clone(&self.to))
     }
 }
 

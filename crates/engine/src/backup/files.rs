@@ -6,9 +6,13 @@ use crate::engine::Engine;
 use crate::format;
 use myriad_base::{Result, SpaceId};
 use myriad_buffer::Level;
+use myriad_io::{File, IoRequest};
 use std::collections::{BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+
+/// Files that are made durable together at most: of many small ones the syncs take longer than the copies.
+const SYNCED_TOGETHER_MAX: usize = 64;
 
 /// The tablespace files of a backup.
 pub(crate) struct Files {
@@ -19,6 +23,8 @@ pub(crate) struct Files {
     current: Option<FileCopy>,
     /// Names of the copy's files, whole ones.
     copied: BTreeSet<String>,
+    /// Of these, those that are not durable yet. None once all files are copied.
+    unsynced: Vec<Arc<dyn File>>,
     bytes: u64,
 }
 
@@ -30,6 +36,7 @@ impl Files {
             waiting: VecDeque::new(),
             current: None,
             copied: BTreeSet::new(),
+            unsynced: Vec::new(),
             bytes: 0,
         }
     }
@@ -73,6 +80,22 @@ impl Files {
 
     /// Copies an extent of the file under way, or of the next one.
     pub(crate) fn copy_part(&mut self) -> Result<()> {
+        self.copy_extent()?;
+        if self.unsynced.len() >= SYNCED_TOGETHER_MAX || self.is_done() {
+            self.sync_copied()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the copies durable, their names not.
+    fn sync_copied(&mut self) -> Result<()> {
+        let copied = std::mem::take(&mut self.unsynced);
+        let mut syncs: Vec<IoRequest<'_>> = copied.iter().map(|file| IoRequest::sync(&**file)).collect();
+        self.engine.io().submit(&mut syncs);
+        syncs.into_iter().try_for_each(|sync| sync.result.map(drop))
+    }
+
+    fn copy_extent(&mut self) -> Result<()> {
         let mut copy = match self.current.take() {
             Some(copy) => copy,
             None => {
@@ -88,7 +111,7 @@ impl Files {
         };
         self.bytes += copy.copy_extent(&self.engine)?;
         if copy.is_done()? {
-            copy.finish()?;
+            self.unsynced.push(copy.finish()?);
             self.copied.insert(copy.name);
         } else {
             self.current = Some(copy);
@@ -117,6 +140,7 @@ impl Files {
     /// Copies no more.
     pub(crate) fn close(&mut self) {
         self.current = None;
+        self.unsynced.clear();
     }
 }
 

@@ -299,3 +299,29 @@ fn refused_places() {
     let copy = Engine::open_with(config(dir.path().join("good")), None).unwrap();
     assert_eq!(rows(&copy, "d/t").len(), 1000);
 }
+
+#[test]
+fn many_files_are_durable_at_the_end_or_the_backup_fails() {
+    let (io, engine, _) = simulated(false);
+    let tables: Vec<String> = (0..150).map(|i| format!("d{i}/t")).collect();
+    for table in &tables {
+        engine.create_table(table, &spec()).unwrap();
+        fill_pages(&engine, table, 1, 1);
+    }
+    engine.checkpoint_now().unwrap();
+    for nth in [0, 63, 64, 149] {
+        let mut backup = engine.backup(Path::new("/copy")).unwrap();
+        io.inject(CallKind::Sync, "/copy/#myriad/d", nth, Fault::Eio, false);
+        assert!(copy_all(&mut backup).is_err(), "sync {nth}");
+        io.clear_faults();
+        drop(backup);
+        assert!(open_copy(&io).is_err());
+    }
+    let mut backup = engine.backup(Path::new("/copy")).unwrap();
+    copy_all(&mut backup).unwrap();
+    backup.finish(&mut |_| true).unwrap();
+    let (copy, _) = open_copy(&io).unwrap();
+    for table in &tables {
+        assert_eq!(rows(&copy, table).len(), 1, "{table}");
+    }
+}
