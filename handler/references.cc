@@ -16,6 +16,8 @@ namespace {
 constexpr unsigned DEPTH_MAX = 15;
 /* Tables that a connection may keep beyond a statement however many all of them keep together. */
 constexpr size_t RELATIVES_MAX = 64;
+/* Part of table_open_cache up to which connections may keep more. */
+constexpr size_t CACHE_PART = 5;
 /* Relatives that are open, of all connections. */
 std::atomic<size_t> relatives_open{0};
 
@@ -193,7 +195,7 @@ Relatives::Relatives() : connection(++last_connection) {}
 void Relatives::begin_statement() { statement++; }
 
 void Relatives::end_statement() {
-  if (m_open.size() <= RELATIVES_MAX || relatives_open.load(std::memory_order_relaxed) <= tc_size) return;
+  if (m_open.size() <= RELATIVES_MAX || relatives_open.load(std::memory_order_relaxed) <= tc_size / CACHE_PART) return;
   m_open.clear();
   statement++; /* links that know one of them look again */
 }

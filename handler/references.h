@@ -44,8 +44,8 @@ public:
   int get(THD *thd, const std::string &name, enum_mdl_type lock, Relative **out);
   /* What was found in an earlier statement has to be looked for again. */
   void begin_statement();
-  /* Closes them if they are many and all connections together have more than table_open_cache: a connection may be idle
-     for long. */
+  /* Closes them if they are many and all connections together have more than a fifth of table_open_cache: a connection
+     may be idle for long. */
   void end_statement();
   uint64_t statement = 1;
   const uint64_t connection; /* a number that no other connection ever has */
