@@ -350,10 +350,11 @@ typedef enum {
 } myriad_info_detail;
 myriad_status myriad_table_info(myriad_table *, myriad_info_detail, myriad_table_stats *out);
 /* How many rows there are for each value of an index's first columns only the shim can know: keys from up to `pages` pages spread
-   over the index, in order. A fence, behind the last entry of a page, lies between that and the next page's first, which is
-   not given; it may end within a column. */
+   over the index, level 0, in order, a fence behind the last of a page; then, level by level, separators of neighbouring pages of
+   the tree, at last those of one level that divide the whole index. A separator, as a fence, lies between the last entry of a
+   page and the next page's first, and may end within a column. */
 typedef enum { MYRIAD_SAMPLED_FIRST, MYRIAD_SAMPLED_ENTRY, MYRIAD_SAMPLED_FENCE } myriad_sampled;
-myriad_status myriad_sample_index(myriad_table *, uint32_t index_no, uint32_t pages, bool (*)(void *arg, const uint8_t *key, size_t len, uint8_t kind), void *arg);
+myriad_status myriad_sample_index(myriad_table *, uint32_t index_no, uint32_t pages, bool (*)(void *arg, const uint8_t *key, size_t len, uint8_t kind, uint8_t level), void *arg);
 /* Keeps what the samples told, at least one number, for who opens the same definition later; gives it, if it is as much. */
 void myriad_table_keep_samples(myriad_table *, const uint64_t *numbers, size_t count);
 bool myriad_table_kept_samples(myriad_table *, uint64_t *numbers, size_t count);

@@ -1,7 +1,6 @@
 /* What the optimizer asks: sizes, rows in ranges, rows for each key value; and the table maintenance statements. */
 #include "ha_myriad.h"
 #include "work.h"
-#include <cmath>
 
 using myriad::IndexPlan;
 
@@ -9,41 +8,58 @@ namespace {
 
 constexpr uint32_t SAMPLE_PAGES_AT_OPEN = 8, SAMPLE_PAGES_ANALYZE = 64;
 
-/* How often the first k columns of an index change from one entry to the next, on sampled pages and between them. */
+/* How often the first k columns of an index change from one entry to the next, on sampled pages, and from one page of
+   the tree to the next. */
 struct Sampler {
-  struct Page {
-    ulonglong steps; /* from one entry to the next, that behind the page included where its fence is known */
-    size_t same,
-        same_behind; /* of the columns: as in the last entry before; in the fence as in the page's last entry */
-    std::vector<ulonglong> changes;
+  /* Of one level: lists of neighbours, on level 0 the entries of leaves, above it separators. */
+  struct Level {
+    ulonglong lists = 0, steps = 0;
+    std::vector<ulonglong> changes;                        /* for each part */
+    std::vector<ulonglong> changing_lists, changing_steps; /* lists with a change, and steps in them */
   };
-  explicit Sampler(const IndexPlan &plan) : index(plan) {}
+  explicit Sampler(const IndexPlan &plan) : index(plan), list_changes(plan.parts.size()) {}
   const IndexPlan &index;
-  std::vector<Page> pages;
+  std::vector<Level> levels;
+  std::vector<ulonglong> list_changes;
+  ulonglong list_steps = 0;
+  uint8_t level = 0;
   myriad::Buffer previous;
-  ulonglong entries = 0;
 
-  void add(const uchar *key, size_t length, uint8_t kind) {
-    const size_t parts = index.parts.size(), same = pages.empty() ? 0 : count_same(key, length);
+  void add(const uchar *key, size_t length, uint8_t kind, uint8_t at_level) {
     if (kind == MYRIAD_SAMPLED_FIRST) {
-      pages.push_back({0, same, parts, std::vector<ulonglong>(parts, 0)});
-    } else {
-      Page &page = pages.back();
-      page.steps++;
-      for (size_t i = same; i < parts; i++) page.changes[i]++;
-      if (kind == MYRIAD_SAMPLED_FENCE) {
-        page.same_behind = same;
-        return;
+      end_list();
+      level = at_level;
+      while (levels.size() <= level) {
+        levels.emplace_back();
+        for (auto *counts : {&levels.back().changes, &levels.back().changing_lists, &levels.back().changing_steps})
+          counts->resize(index.parts.size());
       }
+      levels[level].lists++;
+    } else {
+      list_steps++;
+      for (size_t i = count_same(key, length); i < index.parts.size(); i++) list_changes[i]++;
     }
-    entries++;
     previous.assign(key, length);
   }
 
-  /* A part that lies within what is equal is the same: it says itself where it ends. */
+  void end_list() {
+    if (levels.empty()) return;
+    Level &l = levels[level];
+    l.steps += list_steps;
+    for (size_t i = 0; i < index.parts.size(); i++) {
+      l.changes[i] += list_changes[i];
+      if (list_changes[i]) l.changing_lists[i]++, l.changing_steps[i] += list_steps;
+      list_changes[i] = 0;
+    }
+    list_steps = 0;
+  }
+
+  /* A part that lies within what is equal is the same: it says itself where it ends. A separator that the next key
+     begins with may have been cut within the same value. */
   size_t count_same(const uchar *key, size_t length) const {
     const uchar *end = key + length, *equal_end = key + std::min(length, previous.size());
     equal_end = std::mismatch(key, equal_end, previous.data()).first;
+    if (size_t(equal_end - key) == previous.size()) return index.parts.size();
     const uchar *at = key;
     size_t same = 0;
     for (; same < index.parts.size(); same++) {
@@ -53,32 +69,35 @@ struct Sampler {
     return same;
   }
 
-  /* Changes for each step on two pages. */
-  static double rate(size_t part, const Page &a, const Page &b) {
-    const ulonglong steps = a.steps + b.steps;
-    return steps ? double(a.changes[part] + b.changes[part]) / double(steps) : 1;
+  /* Rows for each value of the first part + 1 columns. The index is in order: between two separators with one value
+     there is no other. How many changes there are between two that differ is known from the lists of the level below
+     that have one. */
+  ulong rows_per_value(size_t part, ulonglong rows) const {
+    if (levels.empty()) return 0;
+    const Level &leaves = levels[0];
+    double values = 1 + double(leaves.changes[part]);
+    if (levels.size() > 1) {
+      double changing = double(levels.back().changes[part]);
+      for (size_t l = levels.size() - 2; l > 0; l--)
+        if (levels[l].changing_lists[part])
+          changing *= double(levels[l].changes[part]) / double(levels[l].changing_lists[part]);
+      const double unseen = std::max(0.0, changing - double(leaves.changing_lists[part]));
+      values += unseen * changes_in_leaf(leaves, part);
+    }
+    return ulong(std::max(1.0, double(rows) / values + 0.5));
   }
 
-  /* Rows for each value of the first part + 1 columns. The index is in order: between two pages with one value there is
-     no other. Where the value changes between them, it does so as often as on the two. */
-  ulong rows_per_value(size_t part, ulonglong rows) const {
-    if (!entries) return 0;
-    const double unseen = rows > entries && pages.size() > 1 ? double(rows - entries) / double(pages.size() - 1) : 0;
-    double values = 1 + double(pages[0].changes[part]);
-    for (size_t i = 1; i < pages.size(); i++) {
-      const Page &before = pages[i - 1], &page = pages[i];
-      values += double(page.changes[part]);
-      const double seen = before.same_behind <= part ? 0 : 1;
-      if (page.same <= part) values += std::max(seen, unseen * rate(part, before, page));
-    }
-    /* A value on each page: they are longer than a page, and shorter than what is between two. */
-    if (unseen > 0 && values == double(pages.size())) values *= std::sqrt(double(rows) / double(entries));
-    return ulong(std::max(1.0, double(rows) / values + 0.5));
+  /* In a typical leaf, if it has one: the last leaf may be shorter. */
+  static double changes_in_leaf(const Level &leaves, size_t part) {
+    const ulonglong changes = leaves.changes[part];
+    if (changes == leaves.changing_lists[part]) return 1;
+    const double steps = double(leaves.steps) / double(leaves.lists);
+    return std::max(1.0, double(changes) / double(leaves.changing_steps[part]) * steps);
   }
 };
 
-bool sample_entry(void *arg, const uint8_t *key, size_t length, uint8_t kind) {
-  static_cast<Sampler *>(arg)->add(key, length, kind);
+bool sample_entry(void *arg, const uint8_t *key, size_t length, uint8_t kind, uint8_t level) {
+  static_cast<Sampler *>(arg)->add(key, length, kind, level);
   return true;
 }
 
@@ -108,6 +127,7 @@ void ha_myriad::refresh_rows_per_key(bool thorough) {
       Sampler sampler(index);
       myriad_sample_index(m_table, index.core_no, thorough ? SAMPLE_PAGES_ANALYZE : SAMPLE_PAGES_AT_OPEN, sample_entry,
                           &sampler);
+      sampler.end_list();
       for (size_t i = 0; i < index.parts.size(); i++) samples[first + i] = sampler.rows_per_value(i, rows);
     }
     if (index.unique && !index.has_nullable && rows) samples.back() = 1;

@@ -583,26 +583,56 @@ impl Tree {
     /// # Errors
     /// The pool's.
     pub fn sample_leaves(&self, pool: &BufferPool, lo: &[u8], hi: &[u8], pages: usize) -> Result<Vec<Vec<u8>>> {
-        let owner = self.owner(pool, lo)?;
-        if owner != *self {
-            return owner.sample_leaves(pool, lo, hi, pages);
-        }
-        let top = {
-            let root = pool.fix_shared(self.root_id())?;
-            page::level(&root)
-        };
-        let mut keys: Vec<Vec<u8>> = vec![lo.to_vec()];
-        // Each level has the separators of the one above and more; it has about as many pages as that has separators, so
-        // the pages read stay in proportion to the pages wanted.
-        for level in (1..=top).rev() {
-            if keys.len() >= pages {
-                break;
-            }
-            self.separators(pool, level, lo, hi, &mut keys)?;
-        }
+        let mut keys = self.dividing_keys(pool, lo, hi, pages)?.1;
         let (n, wanted) = (keys.len(), pages.max(1));
         if n > wanted {
             keys = (0..wanted).map(|i| std::mem::take(&mut keys[i * n / wanted])).collect();
+        }
+        Ok(keys)
+    }
+
+    /// `lo` and the separators in `[lo, hi)` (`hi` empty: to the end) of the highest level that has `keys` with it, or of
+    /// level 1; and that level, 0 where the root is a leaf.
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn dividing_keys(&self, pool: &BufferPool, lo: &[u8], hi: &[u8], keys: usize) -> Result<(u8, Vec<Vec<u8>>)> {
+        let owner = self.owner(pool, lo)?;
+        if owner != *self {
+            return owner.dividing_keys(pool, lo, hi, keys);
+        }
+        let mut at = 1 + {
+            let root = pool.fix_shared(self.root_id())?;
+            page::level(&root)
+        };
+        let mut found: Vec<Vec<u8>> = vec![lo.to_vec()];
+        // Each level has the separators of the one above and more; it has about as many pages as that has separators, so
+        // the pages read stay in proportion to the keys wanted.
+        while at > 1 && found.len() < keys {
+            at -= 1;
+            self.separators(pool, at, lo, hi, &mut found)?;
+        }
+        Ok((if found.len() > 1 { at } else { 0 }, found))
+    }
+
+    /// `start`, what further pages below a page of `level`, the one on the way to `start`, begin with, and what is behind the
+    /// page if it is within `hi` (empty: no bound).
+    ///
+    /// # Errors
+    /// The pool's.
+    pub fn separators_beside(&self, pool: &BufferPool, level: u8, start: &[u8], hi: &[u8]) -> Result<Vec<Vec<u8>>> {
+        let owner = self.owner(pool, start)?;
+        if owner != *self {
+            return owner.separators_beside(pool, level, start, hi);
+        }
+        let mut keys = vec![start.to_vec()];
+        let Some(latched) = self.at_level::<SharedPage<'_>>(pool, Target::At(start), level)? else { return Ok(keys) };
+        let within = |key: &[u8]| hi.is_empty() || key < hi;
+        let slots = (0..page::count(&latched)).map(|slot| page::key(&latched, slot));
+        keys.extend(slots.filter(|key| key.as_slice() > start && within(key)));
+        let behind = page::high_fence(&latched);
+        if !behind.is_empty() && within(behind) {
+            keys.push(behind.to_vec());
         }
         Ok(keys)
     }

@@ -507,6 +507,16 @@ fn estimates_are_exact_nearby_and_close_far_away() {
     let samples = tree.sample_leaves(pool, &keys[100], &keys[29_000], 20).unwrap();
     assert_eq!(samples.len(), 20);
     assert!(samples.windows(2).all(|w| w[0] < w[1]) && samples[0] == keys[100] && samples[19] < keys[29_000]);
+    let (level, few) = tree.dividing_keys(pool, &keys[100], &keys[29_000], 2).unwrap();
+    let (lower, all) = tree.dividing_keys(pool, &keys[100], &keys[29_000], few.len() + 1).unwrap();
+    assert_eq!((level, lower), (2, 1));
+    assert!(few.iter().all(|key| all.contains(key)));
+    let mut below = Vec::new();
+    for start in &few {
+        below.extend(tree.separators_beside(pool, 1, start, &keys[29_000]).unwrap());
+    }
+    below.dedup();
+    assert_eq!(below, all);
 }
 
 #[test]

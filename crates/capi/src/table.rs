@@ -115,22 +115,22 @@ pub unsafe extern "C" fn myriad_table_info(t: *mut TableHandle, detail: i32, out
     })
 }
 
-/// Keys from places spread over an index, in order.
+/// Keys from places spread over an index, in order, and separators of its tree.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_sample_index(
     t: *mut TableHandle,
     index_no: u32,
     pages: u32,
-    visit: Option<unsafe extern "C" fn(*mut c_void, *const u8, usize, u8) -> bool>,
+    visit: Option<unsafe extern "C" fn(*mut c_void, *const u8, usize, u8, u8) -> bool>,
     arg: *mut c_void,
 ) -> Status {
     // SAFETY: a live table by contract.
     let t = unsafe { &*t };
     guard(Some(&t.engine), || {
         let Some(visit) = visit else { return Ok(Status::Ok) };
-        t.table.sample_index(index_no as usize, pages, &mut |key, kind| {
+        t.table.sample_index(index_no as usize, pages, &mut |key, kind, level| {
             // SAFETY: the callback is the caller's.
-            unsafe { visit(arg, key.as_ptr(), key.len(), kind as u8) }
+            unsafe { visit(arg, key.as_ptr(), key.len(), kind as u8, level) }
         })?;
         Ok(Status::Ok)
     })

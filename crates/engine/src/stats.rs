@@ -309,65 +309,107 @@ fn sampled_leaf<'p>(engine: &'p Engine, index: &Index, start: &[u8]) -> Result<(
     Ok((leaf, from..to.max(from)))
 }
 
-/// A key of a sampled index.
+/// A key of a sampled index, or a separator of its tree: a key between two neighbours, as short as can be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Sampled {
-    /// The first live entry of a leaf.
+    /// The first live entry of a leaf, or separator of some that are neighbours.
     First,
-    /// A further one.
+    /// A further entry.
     Entry,
-    /// What the next leaf's entries begin at, which is not sampled: a key between the last entry and those, as short as can be.
+    /// A further separator, which is what the next page's entries begin at; also behind a leaf's entries.
     Fence,
 }
 
-/// Live entries of up to `pages` leaves spread over an index, in key order, and the fences behind them. The first leaf and the last
-/// are among them: what most rows have may be followed, or led by, values of one row each.
+/// Keys of a leaf's live entries, one behind the other, and what the next leaf of the index begins at; empty: there is none.
+#[derive(Default)]
+struct LeafKeys {
+    bytes: Vec<u8>,
+    ends: Vec<usize>,
+    fence: Vec<u8>,
+}
+
+impl LeafKeys {
+    fn read(&mut self, engine: &Engine, index: &Index, start: &[u8]) -> Result<()> {
+        self.bytes.clear();
+        self.ends.clear();
+        self.fence.clear();
+        let (leaf, slots) = sampled_leaf(engine, index, start)?;
+        for slot in slots {
+            if leaf.value(slot).first().is_some_and(|flags| flags & value::DELETED == 0) {
+                leaf.key_parts(slot).append_to(&mut self.bytes);
+                self.ends.push(self.bytes.len());
+            }
+        }
+        let behind = leaf.high_fence();
+        if behind.starts_with(&bounds(index.id).0) {
+            self.fence.extend_from_slice(behind);
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> impl DoubleEndedIterator<Item = &[u8]> + ExactSizeIterator {
+        (0..self.ends.len()).map(|i| &self.bytes[i.checked_sub(1).map_or(0, |before| self.ends[before])..self.ends[i]])
+    }
+}
+
+/// Live entries, level 0, of up to `pages` leaves spread over an index, in key order, and the fences behind them. The first leaf
+/// and the last are among them: what most rows have may be followed, or led by, values of one row each. Then, for each level from 1
+/// on, the separators in the inner pages above these leaves, and at last those of one level that divide the whole index.
 pub(crate) fn sample(
     engine: &Engine,
     index: &Index,
     pages: usize,
-    visit: &mut dyn FnMut(&[u8], Sampled) -> bool,
+    visit: &mut dyn FnMut(&[u8], Sampled, u8) -> bool,
 ) -> Result<()> {
     let (lo, hi) = bounds(index.id);
-    let mut keys = Vec::new();
-    let mut ends = Vec::new();
-    let mut starts = index.tree.sample_leaves(engine.pool(), &lo, &hi, pages.max(2) - 1)?;
+    // Without the index's id.
+    let mut show = |key: &[u8], kind, level| visit(key.get(lo.len()..).unwrap_or(&[]), kind, level);
+    let wanted = pages.max(2) - 1;
+    let (top, mut all) = index.tree.dividing_keys(engine.pool(), &lo, &hi, wanted)?;
+    let (n, divided) = (all.len(), all.len().min(wanted));
+    let mut starts: Vec<_> = (0..divided).map(|i| all[i * n / divided].clone()).collect();
     let last = index.tree.seek_before(engine.pool(), &hi)?.low_fence().to_vec();
     if pages > 1 && starts.last().is_some_and(|start| *start < last) {
         starts.push(last);
     }
+    // The latch of a leaf is gone before its keys are shown: the visitor may take its time.
+    let mut keys = LeafKeys::default();
     for (no, start) in starts.iter().enumerate() {
-        keys.clear();
-        ends.clear();
-        let mut fence = Vec::new();
-        {
-            let (leaf, slots) = sampled_leaf(engine, index, start)?;
-            for slot in slots {
-                if leaf.value(slot).first().is_some_and(|flags| flags & value::DELETED == 0) {
-                    leaf.key_parts(slot).append_to(&mut keys);
-                    ends.push(keys.len());
-                }
-            }
-            let behind = leaf.high_fence();
-            if behind.starts_with(&lo) && starts.get(no + 1).map(Vec::as_slice) != Some(behind) {
-                fence = behind.to_vec();
-            }
+        keys.read(engine, index, start)?;
+        if let Some(first) = keys.entries().next().filter(|_| no == 0) {
+            // It says more than where the index begins.
+            all[0] = first.to_vec();
         }
-        // The latch is gone: the visitor may take its time.
-        let mut at = 0;
-        for (i, &end) in ends.iter().enumerate() {
-            // Without the index's id.
-            let kind = if i == 0 { Sampled::First } else { Sampled::Entry };
-            if !visit(keys[at..end].get(lo.len()..).unwrap_or(&[]), kind) {
-                return Ok(());
-            }
-            at = end;
-        }
-        if !fence.is_empty() && !ends.is_empty() && !visit(&fence[lo.len()..], Sampled::Fence) {
+        let kind = |i| if i == 0 { Sampled::First } else { Sampled::Entry };
+        let all_shown = keys.entries().enumerate().all(|(i, key)| show(key, kind(i), 0));
+        let has_fence = !keys.fence.is_empty() && !keys.ends.is_empty();
+        if !all_shown || has_fence && !show(&keys.fence, Sampled::Fence, 0) {
             return Ok(());
         }
     }
+    if top == 0 {
+        return Ok(());
+    }
+    let mut show_all = |level: u8, separators: &[Vec<u8>]| {
+        let kind = |i| if i == 0 { Sampled::First } else { Sampled::Fence };
+        separators.iter().enumerate().all(|(i, key)| show(key, kind(i), level))
+    };
+    for level in 1..top {
+        for (no, start) in starts[..divided].iter().enumerate() {
+            let mut separators = index.tree.separators_beside(engine.pool(), level, start, &hi)?;
+            if no == 0 {
+                separators[0].clone_from(&all[0]);
+            }
+            if !show_all(level, &separators) {
+                return Ok(());
+            }
+        }
+    }
+    // Where the index ends is known by its last entry.
+    let last_entry = keys.entries().next_back().filter(|&last| all.last().is_some_and(|start| start.as_slice() < last));
+    all.extend(last_entry.map(<[u8]>::to_vec));
+    show_all(top, &all);
     Ok(())
 }
 

@@ -100,7 +100,8 @@ impl Table {
         stats::table_stats(&self.engine, &self.share, detail)
     }
 
-    /// Keys from places spread over an index, in order, until `visit` returns false.
+    /// Keys from places spread over an index, in order, then separators of its tree and their levels, until `visit` returns
+    /// false.
     ///
     /// # Errors
     /// Those of reading pages.
@@ -108,7 +109,7 @@ impl Table {
         &self,
         index_no: usize,
         pages: u32,
-        visit: &mut dyn FnMut(&[u8], Sampled) -> bool,
+        visit: &mut dyn FnMut(&[u8], Sampled, u8) -> bool,
     ) -> Result<()> {
         stats::sample(&self.engine, self.share.index(index_no)?, pages.max(1) as usize, visit)
     }

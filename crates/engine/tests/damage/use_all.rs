@@ -131,7 +131,7 @@ impl Use {
                 }
                 let (low, high) = (300u32.to_be_bytes(), 700u32.to_be_bytes());
                 self.note("estimate", table.records_in_range(index, Some(&low), Bound::Excluded(&high)));
-                self.note("sample", table.sample_index(index, 8, &mut |_, _| true));
+                self.note("sample", table.sample_index(index, 8, &mut |_, _, _| true));
             }
             for _ in 0..20 {
                 let key = (self.random.below(1009) as u32).to_be_bytes();

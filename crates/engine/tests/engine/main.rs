@@ -188,15 +188,17 @@ fn on_real_files_with_threads() {
     let mut last = Vec::new();
     let mut sampled = Vec::new();
     table
-        .sample_index(0, 5, &mut |key, kind| {
-            assert!(last.as_slice() < key);
+        .sample_index(0, 5, &mut |key, kind, level| {
+            assert!(kind == Sampled::First || last.as_slice() < key);
             last = key.to_vec();
-            sampled.push(kind);
+            sampled.push((kind, level));
             true
         })
         .unwrap();
-    let count = |wanted| sampled.iter().filter(|&&kind| kind == wanted).count();
-    assert_eq!((count(Sampled::First), count(Sampled::Fence)), (5, 4));
+    let count = |kind, level| sampled.iter().filter(|&&found| found == (kind, level)).count();
+    assert_eq!((count(Sampled::First, 0), count(Sampled::Fence, 0)), (5, 4));
+    assert_eq!(count(Sampled::First, 1), 1);
+    assert!(count(Sampled::Fence, 1) > 10);
     let text = engine.status_text();
     for section in ["ENGINE", "LOG", "BUFFER POOL", "TRANSACTIONS", "LOCKS", "PURGE"] {
         assert!(text.contains(section), "{section} is missing in\n{text}");
