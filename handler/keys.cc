@@ -1,5 +1,6 @@
 /* Key encoding, see keys.h. */
 #include "keys.h"
+#include "eight_bytes.h"
 
 namespace myriad {
 
@@ -235,6 +236,44 @@ void put_level(const TextRules &rules, unsigned level, const uchar *from, const 
   out->set_end(put_padded(from, end, to, space, unit, rules.compact));
 }
 
+/* As put_level() of the weights of a text without trailing spaces. False, nothing appended: it has characters that are
+ * no letters. */
+bool put_letters(const TextRules &rules, Bytes value, Buffer *out) {
+  const Letters &letters = *rules.letters;
+  const uchar space = rules.space[0][rules.unit[0] - 1];
+  const uchar *from = value.data, *end = from + value.length;
+  uchar *to = out->room(2 * value.length + 8);
+  while (from < end) {
+    if (letters.plain && end - from >= 8) {
+      const uint64_t eight = uint8korr(from);
+      if (eight & HIGH_BITS || zero_mask(eight)) return false;
+      int8store(to, eight ^ between_mask(eight, 'a', 'z') >> 2);
+      const unsigned before_space = bytes_before(zero_mask(eight ^ ' ' * EACH));
+      from += before_space;
+      to += before_space;
+      if (before_space == 8) continue;
+    }
+    const uchar weight = letters.weight[*from++];
+    if (!weight) return false;
+    *to++ = weight;
+    if (weight != space) continue;
+    const uchar *next = from;
+    while (*next == ' ') next++;
+    const uchar behind = letters.weight[*next];
+    if (!behind) return false;
+    const uchar marker = behind < space ? LESS_THAN_SPACES : GREATER_THAN_SPACES;
+    *to++ = marker;
+    for (; from < next; from++) {
+      *to++ = space;
+      *to++ = marker;
+    }
+  }
+  *to++ = space;
+  *to++ = END_OF_TEXT;
+  out->set_end(to);
+  return true;
+}
+
 void encode_text(const KeyPart &part, Bytes value, Buffer *out) {
   const TextRules &rules = part.text;
   CHARSET_INFO *cs = rules.cs;
@@ -249,6 +288,7 @@ void encode_text(const KeyPart &part, Bytes value, Buffer *out) {
     }
   }
   if (rules.pad) value.length = cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
+  if (rules.letters && put_letters(rules, value, out)) return;
   if (rules.whole) {
     /* With several levels the weights of the first space would come before those of the second level: such collations
        compare without the trailing spaces, a missing weight being the least. */
@@ -517,6 +557,11 @@ namespace {
 /* The end of a self-delimiting string; `mask` is 0xff for descending parts. */
 const uchar *skip_padded(const uchar *at, const uchar *end, const uint8_t *space, unsigned unit, uchar mask) {
   while (size_t(end - at) > unit) {
+    if (unit == 1 && end - at >= 9) {
+      const unsigned others = bytes_before(zero_mask(uint8korr(at) ^ (space[0] ^ mask) * EACH));
+      at += others;
+      if (others == 8) continue;
+    }
     bool spaces = true;
     for (unsigned i = 0; i < unit; i++)
       if (uchar(at[i] ^ mask) != space[i]) spaces = false;
@@ -528,6 +573,11 @@ const uchar *skip_padded(const uchar *at, const uchar *end, const uint8_t *space
 
 const uchar *skip_compact(const uchar *at, const uchar *end, uchar space, uchar mask) {
   while (at < end) {
+    if (end - at >= 8) {
+      const uint64_t eight = uint8korr(at) ^ mask * EACH;
+      at += bytes_before(zero_mask(eight ^ space * EACH) | (eight & HIGH_BITS));
+      if (at >= end) break;
+    }
     uchar first = uchar(*at ^ mask);
     at += compact_width(first);
     if (first != space) continue;
@@ -639,38 +689,115 @@ bool pack_spelling(const KeyPart &part, const uchar *record, Buffer *out) {
   return part.text.letters->pack(value.data, length, out);
 }
 
+namespace {
+
+/* The weights of a text with letters, without what marks its spaces, to `to`; null if they are malformed or too many.
+ */
+uchar *read_weights(const KeyPart &part, const uchar *at, const uchar *end, uchar *to) {
+  const uchar mask = part.descending ? 0xff : 0;
+  const uchar space = part.text.space[0][part.text.unit[0] - 1];
+  uchar *const room_end = to + part.length;
+  uchar last[16] = {0};
+  bool is_last = false;
+  for (;;) {
+    if (room_end - to >= 8) {
+      if (end - at < 8 && !is_last) {
+        const size_t length = size_t(end - at);
+        memcpy(last, at, length);
+        at = last;
+        end = last + length;
+        is_last = true;
+      }
+      const uint64_t eight = uint8korr(at) ^ mask * EACH;
+      const unsigned others = bytes_before(zero_mask(eight ^ space * EACH));
+      int8store(to, eight);
+      at += others;
+      to += others;
+      if (at > end) return nullptr;
+      if (others == 8) continue;
+    }
+    if (end - at < 2) return nullptr;
+    const uchar weight = uchar(*at++ ^ mask);
+    if (weight == space && uchar(*at++ ^ mask) == END_OF_TEXT) return to;
+    if (to == room_end) return nullptr;
+    *to++ = weight;
+  }
+}
+
+/* What differs between small letters and what is to be written, by which of four characters are letters, the first
+   one's bit the lowest, and the next letters' case bits. A loop over the capitals would end where nobody can predict.
+ */
+struct Capitals {
+  uint32_t of[16][16] = {};
+  uint8_t letters[16] = {};
+  constexpr Capitals() {
+    for (unsigned which = 0; which < 16; which++)
+      for (unsigned bits = 0; bits < 16; bits++) {
+        unsigned letter = 0;
+        for (unsigned i = 0; i < 4; i++)
+          if (which >> i & 1) of[which][bits] |= uint32_t(bits >> letter++ & 1) * ('a' ^ 'A') << 8 * i;
+        letters[which] = uint8_t(letter);
+      }
+  }
+};
+constexpr Capitals CAPITALS;
+
+/* The same of eight characters; `letters` is a mask, `letter` the number of the first one. */
+uint64_t capitals_of(uint64_t letters, const uchar *bits, size_t letter, size_t bits_max) {
+  unsigned next = bits[letter / 8];
+  if (letter / 8 * 8 + 8 < bits_max) next |= unsigned(bits[letter / 8 + 1]) << 8;
+  next >>= letter % 8;
+  /* The high bits, side by side. */
+  const unsigned which = unsigned((letters >> 7) * 0x0102040810204080 >> 56), first = which & 15;
+  return CAPITALS.of[first][next & 15] | uint64_t(CAPITALS.of[which >> 4][next >> CAPITALS.letters[first] & 15]) << 32;
+}
+
+}  // namespace
+
 bool unpack_spelling(const KeyPart &part, const uchar *at, const uchar *end, const uchar **spelling,
                      const uchar *spelling_end, uchar *record) {
-  const uchar mask = part.descending ? 0xff : 0;
   if (*spelling >= spelling_end) return false;
   const uchar how = *(*spelling)++;
   if (how != ALL_SMALL && how != ALL_CAPITALS && how != MIXED_CASE) return false;
   const Letters &letters = *part.text.letters;
+  const uchar *one_case = how == ALL_CAPITALS ? letters.capital : letters.small;
   const uchar *bits = *spelling;
   const size_t bits_max = size_t(spelling_end - bits) * 8;
-  const uchar space = part.text.space[0][part.text.unit[0] - 1];
-  uchar *const text = record + part.offset + part.length_bytes;
-  uchar *to = text;
+  uchar *const text = record + part.offset + part.length_bytes, *const room_end = text + part.length;
+  uchar *const text_end = read_weights(part, at + part.nullable, end, text);
+  if (!text_end) return false;
   size_t letter = 0;
-  if (part.nullable) at++;
-  for (;;) {
-    if (size_t(end - at) < 2) return false;
-    const uchar weight = uchar(*at++ ^ mask);
-    if (weight == space && uchar(*at++ ^ mask) == END_OF_TEXT) break;
-    const uchar small = letters.small[weight], capital = letters.capital[weight];
-    if (!small || size_t(to - text) >= part.length) return false;
-    bool big = how == ALL_CAPITALS;
-    if (how == MIXED_CASE && small != capital) {
+  for (uchar *to = text; to < text_end;) {
+    if (letters.plain && room_end - to >= 8) {
+      uint64_t eight = uint8korr(to);
+      if (text_end - to < 8) eight = first_bytes(eight, unsigned(text_end - to));
+      if (eight & HIGH_BITS) return false;
+      const uint64_t capitals = between_mask(eight, 'A', 'Z');
+      if (how != ALL_CAPITALS) eight ^= capitals >> 2;
+      if (how == MIXED_CASE && capitals) {
+        const unsigned count = count_bytes(capitals);
+        if (letter + count > bits_max) return false;
+        eight ^= capitals_of(capitals, bits, letter, bits_max);
+        letter += count;
+      }
+      int8store(to, eight);
+      to += 8;
+      continue;
+    }
+    const uchar capital = letters.capital[*to];
+    uchar character = one_case[*to];
+    if (!character) return false;
+    if (how == MIXED_CASE && character != capital) {
       if (letter >= bits_max) return false;
-      big = bits[letter / 8] >> (letter % 8) & 1;
+      if (bits[letter / 8] >> (letter % 8) & 1) character = capital;
       letter++;
     }
-    *to++ = big ? capital : small;
+    *to++ = character;
   }
   *spelling = bits + (letter + 7) / 8;
-  const size_t length = size_t(to - text);
+  const size_t length = size_t(text_end - text);
   if (part.storage == Storage::Fixed)
-    memset(to, ' ', part.length - length);
+    memset(text_end, ' ', part.length - length);
   else if (part.length_bytes == 1)
     text[-1] = uchar(length);
   else

@@ -1,5 +1,6 @@
 /* Spelling of texts, see letters.h. */
 #include "letters.h"
+#include "eight_bytes.h"
 #include <map>
 #include <memory>
 #include <mutex>
@@ -37,14 +38,19 @@ std::unique_ptr<Letters> find_letters(CHARSET_INFO *cs) {
     const bool capital = c >= 'A' && c <= 'Z', pair = capital && weights[c + 32] == w;
     if (characters[w] == 1) {
       letters->kind[c] = Letters::Caseless;
+      letters->weight[c] = w;
       letters->small[w] = letters->capital[w] = uchar(c);
     } else if (characters[w] == 2 && pair) {
       letters->kind[c] = Letters::Capital;
       letters->kind[c + 32] = Letters::Small;
+      letters->weight[c] = letters->weight[c + 32] = w;
       letters->capital[w] = uchar(c);
       letters->small[w] = uchar(c + 32);
     }
   }
+  letters->plain = true;
+  for (unsigned c = 1; c < 128; c++)
+    if (letters->weight[c] != (c >= 'a' && c <= 'z' ? c - 32 : c)) letters->plain = false;
   return letters;
 }
 
@@ -63,14 +69,26 @@ const Letters *letters_of(CHARSET_INFO *cs) {
   return found->second.get();
 }
 
+bool Letters::count(const uchar *text, size_t length, size_t *small_ones, size_t *capitals) const {
+  size_t i = 0;
+  for (; plain && length - i >= 8; i += 8) {
+    const uint64_t eight = uint8korr(text + i);
+    if (eight & HIGH_BITS || zero_mask(eight)) return false;
+    *small_ones += count_bytes(between_mask(eight, 'a', 'z'));
+    *capitals += count_bytes(between_mask(eight, 'A', 'Z'));
+  }
+  for (; i < length; i++) {
+    const Kind k = kind[text[i]];
+    if (k == None) return false;
+    *small_ones += k == Small;
+    *capitals += k == Capital;
+  }
+  return true;
+}
+
 bool Letters::pack(const uchar *text, size_t length, Buffer *out) const {
   size_t small_ones = 0, capitals = 0;
-  for (size_t i = 0; i < length; i++) {
-    Kind k = kind[text[i]];
-    if (k == None) return false;
-    small_ones += k == Small;
-    capitals += k == Capital;
-  }
+  if (!count(text, length, &small_ones, &capitals)) return false;
   const size_t bits = small_ones && capitals ? (small_ones + capitals + 7) / 8 : 0;
   uchar *to = out->room(1 + bits);
   *to++ = bits ? MIXED_CASE : small_ones ? ALL_SMALL : ALL_CAPITALS;

@@ -16,11 +16,18 @@ enum Spelling : uchar { SPELLED_OUT = 0, ALL_SMALL = 1, ALL_CAPITALS = 2, MIXED_
 struct Letters {
   enum Kind : uint8_t { None, Caseless, Small, Capital };
   Kind kind[256] = {};     /* by character */
+  uchar weight[256] = {};  /* by character; 0 = none */
   uchar small[256] = {};   /* by weight: the character, the small one of two; 0 = none */
   uchar capital[256] = {}; /* by weight: the same, or the capital */
 
+  /* A character's weight is itself, of a small letter its capital: so of every ASCII character but 0. */
+  bool plain = false;
+
   /* Appends spelling byte and case bits. False, nothing appended: the text has to be spelled out. */
   bool pack(const uchar *text, size_t length, Buffer *out) const;
+
+private:
+  bool count(const uchar *text, size_t length, size_t *small_ones, size_t *capitals) const;
 };
 
 /* utf8mb3_general_ci or utf8mb4_general_ci: each character has one weight of two bytes, below 0x80 for ASCII. */

@@ -783,7 +783,9 @@ bool TablePlan::clustered_part(const IndexPlan &index, const uchar *key, size_t 
 
 bool TablePlan::unpack_entry(const IndexPlan &index, const uchar *key, size_t key_length, const uchar *value,
                              size_t value_length, const uchar *defaults, uchar *record) const {
-  const uchar *at = key, *end = key + key_length;
+  const uchar *at = key, *end = key + key_length, *clustered_key;
+  size_t clustered_length;
+  if (!clustered_part(index, key, key_length, value, value_length, &clustered_key, &clustered_length)) return false;
   memcpy(record, defaults, m_null_bytes_record);
   /* Where the parts begin from which a text is spelled. */
   const uchar *begins[2][MAX_REF_PARTS];
@@ -799,7 +801,10 @@ bool TablePlan::unpack_entry(const IndexPlan &index, const uchar *key, size_t ke
       else
         record[part.null_offset] &= uchar(~part.null_bit);
     }
-    at = part.reversible ? decode_part(part, at, end, record) : skip_part(part, at, end);
+    if (part.reversible)
+      at = decode_part(part, at, end, record);
+    else
+      at = i + 1 < index.parts.size() ? skip_part(part, at, end) : clustered_key;
     if (!at) return false;
   }
   if (!hidden_row_id()) {
