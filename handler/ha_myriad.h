@@ -18,6 +18,11 @@ public:
   /* The rows there were; for each index that the server knows, in the core's order, the rows for each value of its
      first part, of its first two, and so on. Empty: not sampled yet. */
   std::vector<uint64_t> samples;
+  /* Rows deleted, or moved within an index, since then. */
+  ulonglong changed_rows = 0;
+  /* Of the server's clock: samples are taken once more then, as purge may not have removed old entries before; 0 =
+   * never. */
+  ulonglong sample_again_us = 0;
 };
 
 class Inplace_alter;
@@ -287,11 +292,13 @@ private:
   void refresh_rows_per_key(bool thorough);
   void share_samples(std::vector<uint64_t> *samples);
   bool adopt_kept_samples(ulonglong rows);
+  void share_changed_rows();
   void copy_rows_per_key();
 
   handlerton *m_hton;
   myriad_table *m_table = nullptr;
   Myriad_share *m_share = nullptr;
+  ulonglong m_changed_rows = 0; /* by the statement, see Myriad_share */
   std::unique_ptr<myriad::TablePlan> m_plan;
   std::string m_name;           /* in the core */
   Session *m_session = nullptr; /* of the connection that uses the table now */

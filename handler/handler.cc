@@ -156,6 +156,7 @@ handler *ha_myriad::clone(const char *name, MEM_ROOT *mem_root) {
 
 int ha_myriad::reset() {
   close_cursor();
+  if (m_changed_rows) share_changed_rows();
   m_template.valid = false;
   m_ds_mrr.dsmrr_close();
   m_ignore_duplicates = m_replace_duplicates = false;

@@ -7,6 +7,9 @@ using myriad::IndexPlan;
 namespace {
 
 constexpr uint32_t SAMPLE_PAGES_AT_OPEN = 8, SAMPLE_PAGES_ANALYZE = 64;
+/* So many changed rows, beside half of the table's, make samples stale. */
+constexpr ulonglong CHANGED_ROWS_MIN = 1000;
+constexpr ulonglong PURGED_AFTER_US = 5000000;
 
 /* How often the first k columns of an index change from one entry to the next, on sampled pages, and from one page of
    the tree to the next. */
@@ -139,8 +142,26 @@ void ha_myriad::refresh_rows_per_key(bool thorough) {
 void ha_myriad::share_samples(std::vector<uint64_t> *samples) {
   mysql_mutex_lock(&m_share->mutex);
   m_share->samples.swap(*samples);
+  m_share->changed_rows = 0;
   m_share->version++;
   mysql_mutex_unlock(&m_share->mutex);
+}
+
+/* As many rows may have other values then: who asks next takes samples again. */
+void ha_myriad::share_changed_rows() {
+  mysql_mutex_lock(&m_share->mutex);
+  std::vector<uint64_t> &samples = m_share->samples;
+  m_share->changed_rows += m_changed_rows;
+  const bool are_many = !samples.empty() && m_share->changed_rows > samples[0] / 2 + CHANGED_ROWS_MIN;
+  if (are_many) {
+    samples.clear();
+    m_share->sample_again_us = microsecond_interval_timer() + PURGED_AFTER_US;
+  }
+  mysql_mutex_unlock(&m_share->mutex);
+  m_changed_rows = 0;
+  /* What is kept for later has as many numbers as nobody asks for. */
+  const uint64_t none = 0;
+  if (are_many) myriad_table_keep_samples(m_table, &none, 1);
 }
 
 /* Takes what the core has kept since the table was open before, if that is still good. */
@@ -211,10 +232,12 @@ int ha_myriad::info(uint flag) {
   }
   if (!m_share || !(flag & (HA_STATUS_CONST | HA_STATUS_VARIABLE))) return 0;
   mysql_mutex_lock(&m_share->mutex);
-  const bool stale = wants_rows && are_stale(m_share->samples, core_stats.rows);
+  const bool again = wants_rows && m_share->sample_again_us && microsecond_interval_timer() > m_share->sample_again_us;
+  if (again) m_share->sample_again_us = 0;
+  const bool stale = again || (wants_rows && are_stale(m_share->samples, core_stats.rows));
   const bool newer = m_share->version != m_stats_version;
   mysql_mutex_unlock(&m_share->mutex);
-  if (stale && !adopt_kept_samples(core_stats.rows)) refresh_rows_per_key(false);
+  if (again || (stale && !adopt_kept_samples(core_stats.rows))) refresh_rows_per_key(false);
   if (stale || newer || (flag & HA_STATUS_CONST)) copy_rows_per_key();
   return 0;
 }

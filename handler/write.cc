@@ -207,7 +207,9 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
   }
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_update(m_plan->indexes()[no], old_record, new_record, old_pk, old_length, new_pk, new_length, pk_changed);
-  return apply();
+  const int error = apply();
+  if (!error && m_pending.size() > 1) m_changed_rows++;
+  return error;
 }
 
 int ha_myriad::delete_row(const uchar *record) {
@@ -224,5 +226,7 @@ int ha_myriad::remove(const uchar *record) {
   add_op({MYRIAD_OP_DELETE, 0, pk, pk_length, 0, 0, 0, false});
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_delete(m_plan->indexes()[no], record, pk, pk_length);
-  return apply();
+  const int error = apply();
+  if (!error) m_changed_rows++;
+  return error;
 }

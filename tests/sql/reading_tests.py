@@ -5,6 +5,7 @@ import json
 import os
 import re
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cases import database, expect, rows, run, server, status  # noqa: E402
@@ -237,6 +238,29 @@ def test_values_counted(where):
         for column, values in {**{column: values for column, (_, values) in columns.items()}, "two": 30}.items():
             off, most = found[column] / values, 2.5 if column in many else 1.5
             expect(f"analyzed {analyzed}, {column} of {found}", 1 / most < off < most, True)
+
+
+def test_values_renewed(where):
+    """Values are counted again when half of a table's rows have others, also where there are as many rows as before."""
+    c = database(where)
+    rows(c, "CREATE TABLE one (x INT PRIMARY KEY)")
+    rows(c, "INSERT INTO one VALUES (1)")
+    rows(c, "CREATE TABLE r (id INT AUTO_INCREMENT PRIMARY KEY, k INT NOT NULL, KEY (k))")
+    rows(c, "INSERT INTO r (k) SELECT seq FROM seq_1_to_20000")
+
+    def rows_of_value():
+        return int(rows(c, "EXPLAIN SELECT STRAIGHT_JOIN r.id FROM one, r FORCE INDEX (k) WHERE r.k = one.x + 0")[1][8])
+
+    expect("unique", rows_of_value(), 1)
+    rows(c, "UPDATE r SET k = k % 4")
+    deadline = time.monotonic() + 30
+    while not 2500 < rows_of_value() < 10000:
+        expect(f"in time, {rows_of_value()}", time.monotonic() < deadline, True)
+        time.sleep(0.2)
+    for _ in range(3):
+        rows(c, "DELETE FROM r ORDER BY id LIMIT 10000")
+        rows(c, "INSERT INTO r (k) SELECT 1000 + seq FROM seq_1_to_10000")
+    expect(f"of rows replaced {rows_of_value()}", rows_of_value() < 10, True)
 
 
 def test_wide_ranges(where):
