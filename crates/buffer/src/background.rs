@@ -4,9 +4,9 @@
 
 use crate::cleaner::CLEANER_PAGES;
 use crate::config::{Level, PoolConfig};
-use crate::frame::USAGE_AHEAD;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
+use crate::usage::USAGE_AHEAD;
 use crossbeam_utils::CachePadded;
 use myriad_base::waits::{self, Wait};
 use myriad_base::{work, Lsn, PageId, Result};

@@ -13,10 +13,10 @@
 //! before it looks here; who buffers looks at the page table while it holds the lock here.
 
 use crate::config::Level;
-use crate::frame::USAGE_COLD;
 use crate::mtr::Mtr;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
+use crate::usage::USAGE_UNWANTED;
 use myriad_base::codec::{push_varint, varint_len, Reader};
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::page::{set_page_lsn, OFF_KIND};
@@ -407,7 +407,7 @@ impl BufferPool {
     /// As [`BufferPool::merge_old`], these pages.
     fn merge_pages(&self, ids: &mut [PageId]) -> usize {
         ids.sort_unstable();
-        self.load_batch(ids, USAGE_COLD);
+        self.load_batch(ids, USAGE_UNWANTED);
         for &id in &*ids {
             if !self.changes.contains(id) {
                 continue;

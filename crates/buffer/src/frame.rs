@@ -1,6 +1,7 @@
 //! Frames: a region of page-sized slots, and a descriptor of one cache line for each. Address space is reserved for the
 //! largest pool there may be; memory is taken as the pool grows and given back as it shrinks.
 
+use crate::usage::USAGE_COLD;
 use myriad_base::latch::{HybridLatch, LatchClass};
 use myriad_base::page::PageKind;
 use myriad_base::{Error, PageId, Result};
@@ -19,23 +20,6 @@ const KERNEL_PAGE: usize = 4096;
 pub(crate) const NIL: u32 = u32::MAX;
 /// "No page" in a frame: page number [`myriad_base::PageNo::NONE`] of a tablespace that never exists.
 pub(crate) const NO_PAGE: u64 = u64::MAX;
-
-/// A frame untouched since the clock hand last passed: the next victim.
-pub(crate) const USAGE_COLD: u8 = 0;
-/// Read once.
-pub(crate) const USAGE_WARM: u8 = 1;
-/// Fixed again while in memory.
-pub(crate) const USAGE_HOT: u8 = 2;
-/// Read ahead of its first use, which makes it a page that was read once.
-pub(crate) const USAGE_AHEAD: u8 = 3;
-
-/// The mark of a frame that the clock hand passes.
-pub(crate) const fn aged(usage: u8) -> u8 {
-    match usage {
-        USAGE_HOT => USAGE_WARM,
-        _ => USAGE_COLD,
-    }
-}
 
 /// A write of the page is under way; the frame stays on its dirty list until the write is durable.
 pub(crate) const STATE_WRITING: u32 = 1;
@@ -149,16 +133,6 @@ impl Frame {
     #[inline]
     pub fn is_lost(&self) -> bool {
         self.class.load(Ordering::Relaxed) == CLASS_LOST
-    }
-
-    /// Marks a use. Writes only when that changes something, so a hot frame's cache line stays shared.
-    #[inline]
-    pub fn touch(&self) {
-        match self.usage.load(Ordering::Relaxed) {
-            USAGE_HOT => {}
-            USAGE_AHEAD => self.usage.store(USAGE_WARM, Ordering::Relaxed),
-            _ => self.usage.store(USAGE_HOT, Ordering::Relaxed),
-        }
     }
 
     #[inline]

@@ -31,6 +31,7 @@ mod table;
 mod together;
 mod turns;
 mod unlogged;
+mod usage;
 mod warm_up;
 
 pub use change_buffer::BufferedChange;

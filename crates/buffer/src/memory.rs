@@ -1,7 +1,6 @@
 //! Pages of in-memory tables: tablespace [`SpaceId::MEMORY`](myriad_base::SpaceId::MEMORY). They live in frames alone: never
 //! logged, never dirty, never evicted, and a page that is freed gives its frame back. So the frames they hold are bounded.
 
-use crate::frame::USAGE_WARM;
 use crate::pool::BufferPool;
 use myriad_base::latch::LatchClass;
 use myriad_base::page::OFF_KIND;
@@ -147,7 +146,7 @@ impl BufferPool {
         let (from, bytes) = unsafe { (self.frames().bytes(at), self.frames().bytes_mut(to)) };
         bytes.copy_from_slice(from);
         new.set_kind(bytes[OFF_KIND]);
-        new.usage.store(USAGE_WARM, Ordering::Relaxed);
+        new.usage.store(self.now.mark(), Ordering::Relaxed);
         self.table().replace(self.frames(), id, at, to);
         new.latch.unlock_exclusive();
         old.latch.unlock_exclusive_unwanted();

@@ -5,7 +5,7 @@ use crate::change_buffer::ChangeBuffer;
 use crate::config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 use crate::doublewrite::Doublewrite;
 use crate::flush::BatchBuffers;
-use crate::frame::{Frame, FrameNo, Frames, USAGE_WARM};
+use crate::frame::{Frame, FrameNo, Frames};
 use crate::guard::{ExclusivePage, OptimisticPage, ReadFrame, SharedPage};
 use crate::memory::MemoryPages;
 use crate::ops::RedoTable;
@@ -15,6 +15,7 @@ use crate::shard::{frames_of, shard_no, Shard, RUN_FRAMES};
 use crate::stats::{Counter, Counters};
 use crate::table::PageTable;
 use crate::turns::Turns;
+use crate::usage::{self, Now};
 use crate::warm_up::WarmUp;
 use crossbeam_utils::CachePadded;
 use myriad_base::latch::{LatchClass, LatchPart, Taken};
@@ -70,6 +71,7 @@ pub struct BufferPool {
     pub(crate) turns: CachePadded<Turns>,
     pub(crate) resize: Resize,
     pub(crate) warm_up: WarmUp,
+    pub(crate) now: Now,
     /// Dropped tablespaces that may have dirty pages, with the log's end when they were dropped.
     discarded: Mutex<HashMap<SpaceId, Lsn>>,
 }
@@ -119,6 +121,7 @@ impl BufferPool {
             turns: CachePadded::default(),
             resize: Resize::new(count),
             warm_up: WarmUp::new(dir.join("#myriad")),
+            now: Now::new(),
             discarded: Mutex::default(),
             counters: Counters::new(),
             poisoned: AtomicBool::new(false),
@@ -241,7 +244,7 @@ impl BufferPool {
             let frame = self.frames.get(at);
             match lock(frame, self.latch_part(at), Some(self.config.latch_wait_max)) {
                 Taken::Held => {
-                    frame.touch();
+                    usage::touch(&frame.usage, &self.now);
                     self.count_hit();
                     return Ok(Some(at));
                 }
@@ -304,7 +307,7 @@ impl BufferPool {
             if let Some(at) = self.take_frame(id, space.as_deref())? {
                 let frame = self.frames.get(at);
                 frame.set_kind(PageKind::Free as u8);
-                frame.usage.store(USAGE_WARM, Ordering::Relaxed);
+                frame.usage.store(self.now.mark(), Ordering::Relaxed);
                 frame.latch.grow_version();
                 // What recovery and the change buffer still had for the page belongs to a life that ended before this one began.
                 self.pending.forget(id);
@@ -326,7 +329,7 @@ impl BufferPool {
             // The version first: then the page id, if right, belongs to it or `validate` says no.
             if let Some(version) = frame.latch.optimistic() {
                 if frame.holds(id.to_u64()) && !frame.is_lost() {
-                    frame.touch();
+                    usage::touch(&frame.usage, &self.now);
                     self.count_hit();
                     return Ok(OptimisticPage::new(self, at, id, version));
                 }
@@ -422,7 +425,7 @@ impl BufferPool {
         work::count(|w| &w.pages_accessed, 1);
         let frame = ReadFrame::from_held(self, at, id);
         self.fill(id, at, &space)?;
-        self.publish(at, USAGE_WARM);
+        self.publish(at, self.now.mark());
         Ok(Some(frame.keep()))
     }
 
@@ -635,7 +638,7 @@ impl BufferPool {
         let id = frame.page_id.load(Ordering::Relaxed);
         let victim = id != crate::frame::NO_PAGE
             && !PageId::from_u64(id).is_in_memory()
-            && frame.usage.load(Ordering::Relaxed) == crate::frame::USAGE_COLD
+            && usage::is_victim(frame.usage.load(Ordering::Relaxed))
             && !frame.is_writing()
             && !frame.is_dirty();
         if !victim {

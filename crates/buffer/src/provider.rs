@@ -8,7 +8,7 @@
 //! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting.
 
 use crate::background::{IDLE, INLINE_ROUNDS, PATIENCE, RETRY_PAUSE};
-use crate::frame::{aged, NIL, NO_PAGE, USAGE_COLD};
+use crate::frame::{NIL, NO_PAGE};
 use crate::pool::BufferPool;
 use crate::shard::Shard;
 use crate::stats::Counter;
@@ -132,6 +132,7 @@ impl BufferPool {
     /// One turn of a provider; how long it may sleep then.
     pub(crate) fn provider_turn(&self) -> Duration {
         self.tell_of_long_waits();
+        self.now.look();
         if self.check_poison().is_err() {
             return IDLE;
         }
@@ -166,7 +167,7 @@ impl BufferPool {
             for _ in 0..frames / self.shards.len() as u32 {
                 let at = shard.next_by_hand(frames);
                 looks = looks.saturating_sub(1);
-                match self.look_at_victim(at) {
+                match self.look_at_victim(shard, at) {
                     Look::Freed => freed += 1,
                     Look::Dirty => dirty.push(at),
                     Look::Spared => continue,
@@ -184,15 +185,13 @@ impl BufferPool {
     }
 
     /// Gives the frame another chance, or frees it if it is clean.
-    fn look_at_victim(&self, at: u32) -> Look {
+    fn look_at_victim(&self, shard: &Shard, at: u32) -> Look {
         let frame = self.frames().get(at);
         let id = frame.page_id.load(Ordering::Relaxed);
         if id == NO_PAGE || PageId::from_u64(id).is_in_memory() || frame.is_writing() {
             return Look::Spared;
         }
-        let usage = frame.usage.load(Ordering::Relaxed);
-        if usage != USAGE_COLD {
-            frame.usage.store(aged(usage), Ordering::Relaxed);
+        if !shard.met.is_victim(&frame.usage) {
             return Look::Spared;
         }
         if frame.is_dirty() {
@@ -222,7 +221,7 @@ impl BufferPool {
     /// Drops a clean page for the caller's own need, if the clock hand meets one soon.
     fn evict_clean(&self, shard: &Shard) -> bool {
         let frames = self.frames().len() as u32;
-        (0..CLIENT_SWEEP).any(|_| matches!(self.look_at_victim(shard.next_by_hand(frames)), Look::Freed))
+        (0..CLIENT_SWEEP).any(|_| matches!(self.look_at_victim(shard, shard.next_by_hand(frames)), Look::Freed))
     }
 
     /// Hands free frames to those who wait for one.

@@ -12,11 +12,11 @@
 
 use crate::all_ended;
 use crate::config::Level;
-use crate::frame::USAGE_COLD;
 use crate::guard::ReadFrame;
 use crate::ops::{replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
+use crate::usage::USAGE_UNWANTED;
 use myriad_base::page::{self, page_lsn, set_page_lsn, PageKind};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use myriad_io::AlignedBuf;
@@ -572,7 +572,7 @@ impl BufferPool {
             let RedoWork { pages: mut work, is_first } = self.pending.take_work(max);
             work.sort_unstable();
             let ids: Vec<PageId> = work.iter().map(|w| w.0).collect();
-            self.load_batch(&ids, USAGE_COLD);
+            self.load_batch(&ids, USAGE_UNWANTED);
             let mut exhausted = false;
             for &(id, failures) in &work {
                 if !self.pending.contains(id) {
@@ -700,7 +700,7 @@ impl BufferPool {
         let frame = ReadFrame::from_held(self, at, id);
         let error = match self.fill(id, at, &space) {
             Ok(()) => {
-                self.publish(frame.keep(), USAGE_COLD);
+                self.publish(frame.keep(), USAGE_UNWANTED);
                 self.frames().get(at).latch.unlock_exclusive();
                 return Ok(None);
             }
@@ -729,7 +729,7 @@ impl BufferPool {
         self.pending.fail(id, page::check_lost(bytes, id).err().unwrap_or_else(|| error.clone()));
         self.changes.forget(id);
         self.forget_copy(id);
-        self.publish(at, USAGE_COLD);
+        self.publish(at, USAGE_UNWANTED);
         self.frames().get(at).latch.unlock_exclusive();
         Ok(Some(error))
     }

@@ -10,9 +10,10 @@
 use crate::background::INLINE_ROUNDS;
 use crate::config::{Level, PoolConfig};
 use crate::doublewrite::BATCH_PAGES;
-use crate::frame::{NO_PAGE, USAGE_COLD};
+use crate::frame::NO_PAGE;
 use crate::pool::BufferPool;
 use crate::shard::RUN_FRAMES;
+use crate::usage::USAGE_COLD;
 use myriad_base::{Error, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};

@@ -2,6 +2,7 @@
 //! of them grow and shrink with the pool.
 
 use crate::frame::{Frames, NIL, STATE_SECOND, STATE_WRITING};
+use crate::usage::Met;
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::Lsn;
 use parking_lot::{Mutex, MutexGuard};
@@ -35,6 +36,8 @@ pub(crate) struct Shard {
     dirty: Mutex<DirtyList>,
     /// Which of its frames is next.
     hand: AtomicU32,
+    /// What the hand has met.
+    pub met: Met,
 }
 
 impl Shard {
@@ -44,6 +47,7 @@ impl Shard {
             number,
             shards,
             hand: AtomicU32::new(0),
+            met: Met::default(),
             free: Mutex::new(VecDeque::new()),
             dirty: Mutex::new(DirtyList { head: NIL, tail: NIL, len: 0 }),
         }

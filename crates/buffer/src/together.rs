@@ -1,9 +1,9 @@
 //! Pages that one reader wants together: read by himself, neighbours in the file with one call.
 
 use crate::flush::Loading;
-use crate::frame::USAGE_AHEAD;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
+use crate::usage::USAGE_AHEAD;
 use myriad_base::{work, PageId};
 use myriad_io::{File, IoRequest};
 use smallvec::SmallVec;

@@ -15,9 +15,10 @@
 //! | 32 | 8 each | page ids (tablespace in the upper half), ascending |
 
 use crate::config::Level;
-use crate::frame::{NO_PAGE, USAGE_COLD, USAGE_WARM};
+use crate::frame::NO_PAGE;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
+use crate::usage::is_victim;
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::{crc32c, PageId, Result, SpaceId};
 use myriad_io::{Create, OpenMode};
@@ -163,7 +164,7 @@ impl BufferPool {
         let rest = state.left.len() - step;
         let mut pages = state.left.split_off(rest);
         pages.reverse();
-        let loaded = self.load_batch(&pages, USAGE_WARM);
+        let loaded = self.load_batch(&pages, self.now.mark());
         state.loaded += loaded as u64;
         // Without room the clients have filled the memory with what they want now.
         if room == 0 || state.left.is_empty() {
@@ -221,7 +222,7 @@ impl BufferPool {
         for at in 0..self.frames().len() as u32 {
             let frame = self.frames().get(at);
             let id = frame.page_id.load(Ordering::Relaxed);
-            if id != NO_PAGE && frame.usage.load(Ordering::Relaxed) != USAGE_COLD {
+            if id != NO_PAGE && !is_victim(frame.usage.load(Ordering::Relaxed)) {
                 pages.push(PageId::from_u64(id));
             }
         }

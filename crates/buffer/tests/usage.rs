@@ -1,0 +1,51 @@
+//! Which pages stay when more is read than the memory holds.
+
+mod rig;
+
+use myriad_buffer::{BufferPool, PoolConfig};
+use rig::{create, id, init_pages, small, Rig};
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+const FRAMES: usize = 400;
+const PAGES: u32 = 3_000;
+
+/// Each page a few times in a row, as a scan does.
+fn scan(pool: &BufferPool, pages: RangeInclusive<u32>) {
+    for page in pages {
+        for _ in 0..4 {
+            drop(pool.fix_shared(id(page)).unwrap());
+        }
+    }
+}
+
+fn there(pool: &BufferPool, pages: RangeInclusive<u32>) -> usize {
+    pages.filter(|&page| pool.is_resident(id(page))).count()
+}
+
+/// A pool in which the first `hot` pages were used in several seconds, and then all others a few times each.
+fn after_a_scan(hot: u32) -> Rig {
+    let rig = create(1, &PoolConfig { background_threads: true, ..small(FRAMES) });
+    init_pages(&rig.pool, PAGES);
+    rig.pool.checkpoint_now().unwrap();
+    for _ in 0..2 {
+        scan(&rig.pool, 1..=hot);
+        // The pool looks at the clock once a second.
+        std::thread::sleep(Duration::from_millis(2_100));
+    }
+    scan(&rig.pool, hot + 1..=PAGES);
+    rig
+}
+
+#[test]
+fn what_is_used_again_outlasts_a_scan() {
+    let rig = after_a_scan(150);
+    assert!(there(&rig.pool, 1..=150) > 140, "{}", there(&rig.pool, 1..=150));
+}
+
+#[test]
+fn hot_pages_leave_room_for_others() {
+    let rig = after_a_scan(330);
+    let left = there(&rig.pool, 1..=330);
+    assert!((200..280).contains(&left), "{left} of {FRAMES}");
+}
