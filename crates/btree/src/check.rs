@@ -3,6 +3,7 @@
 use crate::leaf::{Leaf, LeafShared};
 use crate::page::{self, Target};
 use crate::promote::is_boundary;
+use crate::read_ahead::{Scan, READ_AHEAD_STEP};
 use crate::tree::{Step, Tree};
 use crate::{alloc, tree};
 use myriad_base::page::{PageKind, OFF_KIND};
@@ -105,7 +106,13 @@ impl Tree {
         let mut at = lo.to_vec();
         // Where the page before began, once there is one.
         let mut previous: Option<Vec<u8>> = None;
-        while report.findings.len() < FINDINGS_MAX {
+        for turn in 0u64.. {
+            if report.findings.len() >= FINDINGS_MAX {
+                break;
+            }
+            if level == 0 && turn % u64::from(READ_AHEAD_STEP) == 0 {
+                self.read_leaves_ahead(pool, &at, hi)?;
+            }
             let mut root = None;
             let found = self.at_level_noting::<SharedPage<'_>>(pool, Target::At(&at), level, &mut |step: Step| {
                 root = step.is_promoted_root().then_some(step.page).or(root.filter(|_| step.page != self.root));
@@ -166,6 +173,14 @@ impl Tree {
             previous = Some(std::mem::replace(&mut at, next));
         }
         Ok(())
+    }
+
+    /// Starts to read the leaves behind the one at `at`. A page on the way that is damaged is found when its turn comes.
+    fn read_leaves_ahead(&self, pool: &BufferPool, at: &[u8], hi: &[u8]) -> Result<()> {
+        match self.read_ahead(pool, at, Scan::up(hi)) {
+            Err(Error::CorruptPage { .. }) => Ok(()),
+            other => other,
+        }
     }
 
     /// The page at `at` does not begin there, where the one at `before` ended: a merge since then, or damage?
