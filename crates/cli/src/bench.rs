@@ -14,7 +14,7 @@ use rand_distr::{Distribution, Zipf};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a thread does.
@@ -52,7 +52,7 @@ pub struct BenchArgs {
     /// Loads to run.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Load::Point, Load::Range, Load::Update, Load::Insert, Load::Mixed])]
     pub loads: Vec<Load>,
-    /// Numbers of threads.
+    /// Numbers of threads, 1 to 4096.
     #[arg(long, value_delimiter = ',', default_values_t = [1usize, 2, 4, 8, 16])]
     pub threads: Vec<usize>,
     /// Rows of the table.
@@ -96,6 +96,8 @@ struct Line {
     failed: u64,
 }
 
+/// More take longer to start than to run.
+const THREADS_MAX: usize = 4096;
 const RANGE_ROWS: usize = 100;
 const ROWS_PER_LOAD_TRX: u64 = 1000;
 
@@ -108,8 +110,8 @@ fn text(e: myriad::Error) -> String {
 /// # Errors
 /// A sentence, where the engine fails.
 pub fn run(args: &BenchArgs) -> Result<bool, String> {
-    if args.threads.contains(&0) {
-        return Err("--threads 0: at least 1".into());
+    if let Some(threads) = args.threads.iter().find(|n| !(1..=THREADS_MAX).contains(*n)) {
+        return Err(format!("--threads {threads}: 1 to {THREADS_MAX}"));
     }
     if args.dir.join("#myriad").exists() {
         return Err(format!("{} holds a data directory already", args.dir.display()));
@@ -224,6 +226,8 @@ struct Shared<'a> {
     stop: AtomicBool,
     done: AtomicU64,
     failed: AtomicU64,
+    /// Why the first one failed.
+    failure: OnceLock<String>,
 }
 
 fn run_load(
@@ -241,6 +245,7 @@ fn run_load(
         stop: AtomicBool::new(false),
         done: AtomicU64::new(0),
         failed: AtomicU64::new(0),
+        failure: OnceLock::new(),
     };
     let start = Instant::now();
     std::thread::scope(|scope| {
@@ -252,6 +257,9 @@ fn run_load(
         shared.stop.store(true, Ordering::Relaxed);
     });
     let seconds = start.elapsed().as_secs_f64();
+    if let Some(failure) = shared.failure.get() {
+        eprintln!("the first to fail: {failure}");
+    }
     let done = shared.done.load(Ordering::Relaxed) as f64;
     Line {
         load,
@@ -282,8 +290,9 @@ fn client(shared: &Shared<'_>, load: Load, mut session: Session, thread: u64) {
         };
         match operation(shared, this, &mut session, key, &mut row, &mut random) {
             Ok(()) => done += 1,
-            Err(_) => {
+            Err(error) => {
                 failed += 1;
+                shared.failure.get_or_init(|| error.to_string());
                 let _ = session.rollback();
             }
         }
