@@ -532,8 +532,13 @@ bool encode_as(const KeyPart &part, const KeyPart &column, const uchar *record, 
   const uchar *fixed = record + column.offset;
   std::vector<uchar> padded;
   if (text_of(column, record, &value.data, &value.length)) {
-    if (part.kind == PartKind::Text && part.text.pad)
-      value.length = part.text.cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
+    if (part.kind == PartKind::Text) {
+      const size_t trimmed = part.text.cs->lengthsp(reinterpret_cast<const char *>(value.data), value.length);
+      /* Trailing spaces count under NO PAD, and CHAR has none. */
+      if (trimmed != value.length && part.storage == Storage::Fixed && (part.text.cs->state & MY_CS_NOPAD))
+        return false;
+      if (part.text.pad) value.length = trimmed;
+    }
     if (value.length > part.length || (part.binary_string && value.length != part.length)) return false;
     if (part.kind == PartKind::Text && !part.text.pad && part.storage == Storage::Fixed) {
       padded.assign(value.data, value.data + value.length);
