@@ -310,12 +310,27 @@ int ha_myriad::deliver_tailed(uchar *record, const myriad_row &row) {
   return unpack(record, whole);
 }
 
+/* True if the statement reads a column that the clustered key has a prefix of, and the index not the whole. A plain
+   keyread does not, but merged indexes do: the server asks of each entry whether the primary key's range has the row
+   too. */
+static bool reads_beyond_prefix(const TABLE *table, const IndexPlan &clustered, const IndexPlan &index) {
+  if (!clustered.has_blob_or_prefix) return false;
+  for (const KeyPart &part : clustered.parts) {
+    if (!part.prefix || !bitmap_is_set(table->read_set, part.field_index)) continue;
+    bool whole = false;
+    for (const KeyPart &own : index.parts) whole |= own.field_index == part.field_index && !own.prefix;
+    if (!whole) return true;
+  }
+  return false;
+}
+
 /* True if the server wants no more of a row than its entry has. It says so too where it wants no more than the row's
    position but compares columns itself, of which an entry has no more than a prefix's weights: with the end of the
    range (rowid filters, merged indexes), and where it looks for overlapping periods. */
 bool ha_myriad::by_keyread() const {
   if (keyread >= MAX_KEY) return for_positions_alone();
   if (keyread != active_index) return false;
+  if (reads_beyond_prefix(table, m_plan->clustered(), *m_index)) return false;
   /* The server puts the rows of several partitions in the order of the clustered key as well. */
   if (table->part_info && m_plan->clustered().has_blob_or_prefix) return false;
   if (!m_index->has_blob_or_prefix) return true;

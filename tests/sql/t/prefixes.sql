@@ -102,3 +102,16 @@ UPDATE pushed SET d = 100 WHERE name BETWEEN 'N100' AND 'N1025' AND st = 7;
 DELETE FROM pushed WHERE name LIKE 'N2%' AND st IN (1, 21);
 SELECT COUNT(*), SUM(id), SUM(d) FROM pushed;
 DROP TABLE pushed;
+
+SELECT 'merged with the range of a primary key that has a prefix';
+CREATE TABLE merged (id INT NOT NULL, a VARCHAR(20) NOT NULL, b INT, c INT, d INT, PRIMARY KEY (a(1), id), KEY b (b, c), KEY c (c, a(2)), KEY only_b (b), KEY only_c (c));
+INSERT INTO merged SELECT seq, CONCAT(CHAR(97 + seq * 7 % 26), seq), seq % 40, seq % 30, 0 FROM seq_1_to_1500;
+SELECT COUNT(*), SUM(id) FROM merged FORCE INDEX (b, PRIMARY) WHERE b = 3 OR a = 'h53';
+SELECT COUNT(*), SUM(id) FROM merged FORCE INDEX (c, PRIMARY) WHERE c = 3 OR a = 'h53';
+SELECT COUNT(*), SUM(id) FROM merged FORCE INDEX (b, PRIMARY) WHERE b = 3 OR a BETWEEN 'h1' AND 'h4' FOR UPDATE;
+UPDATE merged FORCE INDEX (b, PRIMARY) SET d = 1 WHERE b = 3 OR a = 'h53';
+DELETE FROM merged WHERE b = 4 OR a = 'i78';
+SELECT COUNT(*), SUM(id) FROM merged FORCE INDEX (only_b, PRIMARY) WHERE b = 3 OR a = 'h53';
+SELECT COUNT(*), SUM(id) FROM merged FORCE INDEX (only_b, only_c, PRIMARY) WHERE b = 13 AND c = 3 AND a BETWEEN 'h' AND 't';
+SELECT COUNT(*), SUM(id), SUM(d) FROM merged;
+DROP TABLE merged;
