@@ -18,6 +18,7 @@ while [ $SECONDS -lt $end ]; do
   done
   $python tests/crash/larger.py --loops 20
   $python tests/sql/random_queries.py --statements 10000
+  $python tests/sql/random_types.py --rounds 100 --collations 100 --seed $RANDOM
   $python tests/isolation/run.py
   $python tests/isolation/histories.py --seconds 60
   $python tests/isolation/interleavings.py --seconds 120 --seed $RANDOM
