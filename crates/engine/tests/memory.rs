@@ -229,6 +229,23 @@ fn empty_after_clean_stop_and_after_crash_and_nothing_else_harmed() {
     }
 }
 
+/// Its changes are gone after a crash, and so must it be: who prepared it has forgotten it.
+#[test]
+fn a_prepared_transaction_that_has_ended_does_not_come_back() {
+    let mut io = SimIo::new(1);
+    open(&io).create_table("d/m", &spec(true)).unwrap();
+    for commit in [true, false] {
+        let engine = open(&io);
+        let (table, mut session) = (engine.open_table("d/m").unwrap(), engine.session());
+        session.insert(&table, b"k", b"v").unwrap();
+        session.prepare(b"x").unwrap();
+        if commit { session.commit_finish(true) } else { session.rollback() }.unwrap();
+        io = io.crash(1);
+        assert!(open(&io).prepared().is_empty(), "committed: {commit}");
+        io = io.crash(1);
+    }
+}
+
 #[test]
 fn full_memory_is_an_error_and_deletions_make_room() {
     let engine = open(&SimIo::new(4));
