@@ -4,6 +4,20 @@ use crate::model::{Model, TableModel};
 use crate::world::{End, World, DATABASES};
 use myriad::*;
 
+/// The database that copies of others become.
+const CLONE: &str = "d";
+
+struct AsItIs;
+
+impl Judge for AsItIs {
+    fn table(&mut self, _: &str, _: Option<&[u8]>) -> Result<Verdict> {
+        Ok(Verdict::default())
+    }
+    fn first_row(&mut self, _: &str, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
 impl World {
     /// Whether an open or prepared transaction has used the table.
     pub(crate) fn is_touched(&self, name: &str) -> bool {
@@ -21,20 +35,24 @@ impl World {
         let engine = self.engine();
         let mut after = self.model.clone();
         let what;
-        let result = match self.random.below(12) {
+        let result = match self.random.below(13) {
             0..=5 => {
                 what = format!("create {name}");
-                after.tables.insert(name.clone(), TableModel::default());
+                let in_memory = self.random.one_in(4);
+                let hash = in_memory && self.random.one_in(2);
+                let indexes = [true, false, true].map(|unique| IndexSpec { unique, hash });
+                after.tables.insert(name.clone(), TableModel::empty(in_memory));
                 let placements = [None, None, Some(Placement::Server), Some(Placement::Table)];
                 let frm: Vec<u8> = (0..100 + self.random.below(3)).map(|i| i as u8).collect();
                 let spec = TableSpec {
                     frm: &frm,
-                    indexes: &[IndexSpec::UNIQUE, IndexSpec::PLAIN, IndexSpec::UNIQUE],
+                    indexes: &indexes,
+                    in_memory,
                     auto_increment_next: Some(1),
                     placement: placements[self.random.below(4) as usize],
                     ..Default::default()
                 };
-                say!(self, "{what}");
+                say!(self, "{what}, in memory: {in_memory}");
                 engine.create_table(&name, &spec)
             }
             6..=7 if !self.in_use(&name) => {
@@ -45,8 +63,8 @@ impl World {
             }
             8 if !self.in_use(&name) => {
                 what = format!("truncate {name}");
-                if after.tables.contains_key(&name) {
-                    after.tables.insert(name.clone(), TableModel::default());
+                if let Some(table) = after.tables.get_mut(&name) {
+                    *table = TableModel::empty(table.in_memory);
                 }
                 say!(self, "{what}");
                 engine.truncate_table(&name, 1)
@@ -65,7 +83,25 @@ impl World {
                 say!(self, "{what}");
                 engine.rename_table(&name, &to)
             }
-            11 if !self.database_in_use(db) => {
+            11 if self.rebuild.is_none() => {
+                let (from, to) = (format!("{db}/"), format!("{CLONE}/"));
+                let copies = |name: &str| name.strip_prefix(&from).map(|table| format!("{to}{table}"));
+                let tables = self.model.tables.iter();
+                let tables: Vec<_> =
+                    tables.filter_map(|(n, t)| Some((copies(n)?, TableModel::empty(t.in_memory)))).collect();
+                if tables.is_empty() || self.model.tables.keys().any(|name| name.starts_with(&to)) {
+                    return End::Fine;
+                }
+                what = format!("clone {db}");
+                after.tables.extend(tables);
+                say!(self, "{what}");
+                engine.clone_database(db, CLONE, &[], &mut AsItIs).and_then(|cloned| engine.finish_clone(cloned.note))
+            }
+            12 => {
+                let db = if self.random.one_in(2) { CLONE } else { db };
+                if self.database_in_use(db) {
+                    return End::Fine;
+                }
                 what = format!("drop database {db}");
                 let prefix = format!("{db}/");
                 after.tables.retain(|name, _| !name.starts_with(&prefix));
@@ -89,6 +125,9 @@ impl World {
                 let created = what.starts_with("create") && self.model.tables.len() == after.tables.len();
                 assert!(!created, "{what}: it was there");
                 self.forget_in_snapshots(what, &after);
+                if self.model != after {
+                    self.lazy.clear();
+                }
                 self.model = after;
                 End::Fine
             }

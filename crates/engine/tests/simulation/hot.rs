@@ -69,7 +69,8 @@ impl World {
             clients: Vec::new(),
             tables: Default::default(),
             model: self.model.clone(),
-            alternatives: self.alternatives.clone(),
+            alternatives: [&self.alternatives[..], &self.lazy[..]].concat(),
+            lazy: Vec::new(),
             prepared: self.prepared.clone(),
             faulty: false,
             backup: None,
@@ -79,6 +80,7 @@ impl World {
             ..*self
         };
         copy.reopen();
+        copy.forget_memory();
         copy.compare();
         copy.settle();
         End::Fine

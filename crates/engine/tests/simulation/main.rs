@@ -12,9 +12,11 @@ macro_rules! say {
 
 mod define;
 mod hot;
+mod look_up;
 mod model;
 mod rebuild;
 mod rows;
+mod settings;
 mod steps;
 mod unlogged;
 mod world;

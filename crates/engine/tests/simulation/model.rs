@@ -13,6 +13,14 @@ pub struct TableModel {
     pub rows: Rows,
     /// Every AUTO_INCREMENT value of an acknowledged commit is below this.
     pub auto_floor: u64,
+    /// Gone after a start.
+    pub in_memory: bool,
+}
+
+impl TableModel {
+    pub fn empty(in_memory: bool) -> TableModel {
+        TableModel { in_memory, ..TableModel::default() }
+    }
 }
 
 /// All tables, as committed.
@@ -30,6 +38,17 @@ impl Model {
                 Some(value) => table.rows.insert(key.clone(), value.clone()),
                 None => table.rows.remove(key),
             };
+        }
+    }
+
+    pub fn is_in_memory(&self, table: &str) -> bool {
+        self.tables.get(table).is_some_and(|t| t.in_memory)
+    }
+
+    /// What is left of it after a start.
+    pub fn forget_memory(&mut self) {
+        for table in self.tables.values_mut().filter(|t| t.in_memory) {
+            *table = TableModel::empty(true);
         }
     }
 

@@ -39,7 +39,13 @@ struct Copy {
 }
 
 impl Copy {
-    fn begin(engine: &Arc<Engine>, of: &str, placement: Option<Placement>, tmp: &Path) -> Result<Copy> {
+    fn begin(
+        engine: &Arc<Engine>,
+        of: &str,
+        placement: Option<Placement>,
+        in_memory: bool,
+        tmp: &Path,
+    ) -> Result<Copy> {
         let name = format!("{}/{COPY}", of.split_once('/').map_or("", |(db, _)| db));
         // One that a full disk kept from being dropped.
         if engine.table_exists(&name)? {
@@ -48,7 +54,7 @@ impl Copy {
         let indexes = &[IndexSpec::UNIQUE, IndexSpec::PLAIN, IndexSpec::UNIQUE];
         engine.create_table(
             &name,
-            &TableSpec { indexes, auto_increment_next: Some(1), placement, ..Default::default() },
+            &TableSpec { indexes, auto_increment_next: Some(1), placement, in_memory, ..Default::default() },
         )?;
         let table = engine.open_table(&name)?;
         let copy = TableCopy::begin(&table, Some((tmp, 3 << 20)))?;
@@ -133,7 +139,10 @@ impl World {
             None => self.begin_rebuild(),
             Some(rebuild) => self.go_on(rebuild),
         };
-        result.unwrap_or_else(|e| self.trouble("rebuild", e))
+        match result {
+            Err(Error::MemoryFull { .. }) => End::Fine,
+            result => result.unwrap_or_else(|e| self.trouble("rebuild", e)),
+        }
     }
 
     fn begin_rebuild(&mut self) -> Result<End> {
@@ -141,13 +150,14 @@ impl World {
         let index = self.random.below(3) as usize;
         let placements = [None, Some(Placement::Server), Some(Placement::Table)];
         let placement = placements[self.random.below(3) as usize];
+        let in_memory = self.model.is_in_memory(&name);
         say!(self, "rebuild index {index} of {name}, 0: all, {placement:?}");
         let (engine, tmp, table) = (self.engine(), self.dir.clone(), self.table(&name)?);
         let [mut before, mut builder] = [engine.session(), engine.session()];
         let tmp = Path::new(&tmp);
         let changes = RowChanges::begin(&mut before, &table, tmp, 1 << 20)?;
         let what = match index {
-            0 => What::Table(Box::new(Copy::begin(&engine, &name, placement, tmp)?)),
+            0 => What::Table(Box::new(Copy::begin(&engine, &name, placement, in_memory, tmp)?)),
             _ => {
                 let build = IndexBuild::begin(&mut builder, &table, index == 2, tmp, 1 << 20)?;
                 What::Index(index, Box::new(build))
@@ -198,6 +208,7 @@ impl World {
             let _ = self.trouble("adopt", e);
             return Ok(End::Crash);
         }
+        self.lazy.clear();
         if let What::Index(index, _) = *what {
             ADOPTED.fetch_add(1, Ordering::Relaxed);
             for client in self.clients.iter_mut().filter(|client| client.snapshot.is_some()) {

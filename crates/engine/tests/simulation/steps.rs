@@ -2,7 +2,7 @@
 
 use crate::model::{by_tag, by_value, overlay, Rows};
 use crate::rows::{assert_keys, delete, insert, scan, scan_range, update};
-use crate::world::{End, PreparedTrx, Snapshot, World};
+use crate::world::{End, PreparedTrx, World};
 use myriad::*;
 use myriad_io::{CallKind, Fault};
 use std::collections::BTreeSet;
@@ -93,7 +93,7 @@ impl World {
 
     pub(crate) fn step(&mut self) -> End {
         let client = self.random.below(self.clients.len() as u64) as usize;
-        match self.random.below(109) {
+        match self.random.below(121) {
             0..=54 => self.change(client),
             55..=66 => self.read(client),
             67..=74 => self.commit(client),
@@ -108,13 +108,18 @@ impl World {
             98..=99 => self.checkpoint(),
             100..=104 => self.rebuild(),
             105 => self.grow_log(),
+            106..=113 => self.look_up(client),
+            114..=117 => self.setting(),
             _ => self.hot_backup(),
         }
     }
 
     pub(crate) fn background(&mut self) -> End {
         match self.engine().background_step() {
-            Ok(_) => End::Fine,
+            Ok(more) => {
+                self.losers &= more;
+                End::Fine
+            }
             Err(e) => self.trouble("background", e),
         }
     }
@@ -179,8 +184,9 @@ impl World {
     }
 
     pub(crate) fn begin(&mut self, client: usize) {
-        let levels = [Isolation::RepeatableRead, Isolation::ReadCommitted, Isolation::Serializable];
-        let level = levels[self.random.below(3) as usize];
+        use Isolation::{ReadCommitted, ReadUncommitted, RepeatableRead, Serializable};
+        let levels = [RepeatableRead, ReadCommitted, Serializable, RepeatableRead, ReadCommitted, ReadUncommitted];
+        let level = levels[self.random.below(6) as usize];
         let c = &mut self.clients[client];
         if !c.open {
             c.open = true;
@@ -194,11 +200,16 @@ impl World {
         say!(self, "  {client} {what}: {e}");
         let expected = matches!(
             e,
-            Error::LockWaitTimeout | Error::DuplicateKey { .. } | Error::Deadlock | Error::DefinitionChanged { .. }
+            Error::LockWaitTimeout
+                | Error::DuplicateKey { .. }
+                | Error::Deadlock
+                | Error::LockTableFull { .. }
+                | Error::MemoryFull { .. }
+                | Error::DefinitionChanged { .. }
         );
         assert!(expected || self.excused(&e), "{what}: {e}");
         let c = &mut self.clients[client];
-        let undone = if matches!(e, Error::Deadlock) {
+        let undone = if matches!(e, Error::Deadlock | Error::LockTableFull { .. }) {
             let undone = c.session.rollback();
             c.reset();
             undone
@@ -218,15 +229,21 @@ impl World {
     pub(crate) fn change(&mut self, client: usize) -> End {
         let Some(name) = self.some_table() else { return self.define() };
         self.begin(client);
-        let key = (self.random.below(KEYS) as u32 * 7).to_be_bytes().to_vec();
+        // Now and then many rows, of which some are new.
+        let (rows, keys) = if self.random.one_in(25) { (self.random.below(150), KEYS * 5) } else { (1, KEYS) };
         let table = match self.table(&name) {
             Ok(table) => table,
             Err(e) => return self.failed(client, "open table", e),
         };
         self.clients[client].touched.insert(name.clone());
-        let value = self.value();
-        let kind = self.random.below(10);
-        let result = self.change_row(client, &table, &name, &key, &value, kind);
+        let before = self.clients[client].changes.clone();
+        let (mut key, mut value) = (Vec::new(), Vec::new());
+        let result = (0..rows).try_for_each(|_| {
+            key = (self.random.below(keys) as u32 * 7).to_be_bytes().to_vec();
+            value = self.value();
+            let kind = self.random.below(10);
+            self.change_row(client, &table, &name, &key, &value, kind)
+        });
         match result {
             Ok(()) => {
                 self.clients[client].session.statement_end();
@@ -237,6 +254,7 @@ impl World {
                 if let Error::DuplicateKey { .. } = e {
                     self.check_duplicate(client, &name, &key, &value);
                 }
+                self.clients[client].changes = before;
                 self.failed(client, "change", e)
             }
         }
@@ -312,19 +330,9 @@ impl World {
             Ok(table) => table,
             Err(e) => return self.failed(client, "open table", e),
         };
-        let model = &self.model;
-        let c = &mut self.clients[client];
-        c.touched.insert(name.clone());
-        let all = || model.tables.iter().map(|(n, t)| (n.clone(), t.rows.clone())).collect::<Snapshot>();
-        let now = all();
-        let snapshot = match c.isolation {
-            Isolation::ReadCommitted => &now,
-            _ => c.snapshot.get_or_insert_with(all),
-        };
-        // Not in the snapshot: its contents are newer as a whole.
-        let known = snapshot.contains_key(&name);
-        let expected = overlay(snapshot.get(&name).cloned().unwrap_or_default(), &c.changes, &name);
+        let Some((expected, known)) = self.visible(client, &name) else { return self.read_anything(client, &table) };
         let index = self.random.below(3) as usize;
+        let c = &mut self.clients[client];
         let readable = known && !c.outdated.contains(&(name.clone(), index));
         let range = self.random.one_in(2).then(|| {
             let key_of = [|k: &[u8], _: &[u8]| k.to_vec(), by_value, by_tag][index];
@@ -368,25 +376,37 @@ impl World {
     }
 
     pub(crate) fn commit(&mut self, client: usize) -> End {
-        let c = &mut self.clients[client];
-        if !c.open {
+        if !self.clients[client].open {
             return End::Fine;
         }
-        say!(self, "{client} commit {} changes", c.changes.len());
+        let (engine, lazy) = (self.engine(), self.random.one_in(6));
+        let flush = |how| engine.set(Setting::FlushAtCommit(how)).expect("set");
+        if lazy {
+            flush([FlushAtCommit::Lazy, FlushAtCommit::Write][self.random.below(2) as usize]);
+        }
+        let c = &mut self.clients[client];
+        say!(self, "{client} commit {} changes, lazy: {lazy}", c.changes.len());
         let result = c.session.commit();
+        flush(FlushAtCommit::Sync);
         let (changes, auto) = (std::mem::take(&mut c.changes), std::mem::take(&mut c.auto));
         c.reset();
         let mut after = self.model.clone();
         after.apply(&changes);
         match result {
             Ok(()) => {
-                // Without changes nothing is synced, and no value was used.
-                for (name, next) in auto.into_iter().filter(|_| !changes.is_empty()) {
+                let lasting = changes.keys().any(|(table, _)| !self.model.is_in_memory(table));
+                // Without such changes nothing is synced, and no value was used.
+                for (name, next) in auto.into_iter().filter(|_| lasting && !lazy) {
                     if let Some(table) = after.tables.get_mut(&name) {
                         table.auto_floor = table.auto_floor.max(next);
                     }
                 }
-                self.model = after;
+                let before = std::mem::replace(&mut self.model, after);
+                match lazy {
+                    true => self.lazy.push(before),
+                    false if lasting => self.lazy.clear(),
+                    false => {}
+                }
                 End::Fine
             }
             Err(e) => {
@@ -450,6 +470,9 @@ impl World {
         let xid = format!("xid {}", self.next_xid).into_bytes();
         say!(self, "{client} prepare {}", self.next_xid);
         let result = c.session.prepare(&xid);
+        if result.is_ok() && self.random.one_in(3) {
+            c.session.release_reads();
+        }
         let changes = std::mem::take(&mut c.changes);
         let acknowledged = result.is_ok();
         let mut p = PreparedTrx { xid, changes, acknowledged, maybe_committed: false };
@@ -500,7 +523,15 @@ impl World {
         let commit = self.random.one_in(2);
         say!(self, "{} {:?}", if commit { "commit" } else { "roll back" }, p.xid);
         let engine = self.engine();
-        let result = if commit { engine.commit_by_xid(&p.xid) } else { engine.rollback_by_xid(&p.xid) };
+        let result = match (self.random.one_in(3), commit) {
+            (false, true) => engine.commit_by_xid(&p.xid),
+            (false, false) => engine.rollback_by_xid(&p.xid),
+            (true, _) => {
+                let mut session = engine.session();
+                assert!(session.attach_prepared(&p.xid), "prepared {:?} is not known", p.xid);
+                if commit { session.commit_finish(true) } else { session.rollback() }.map(|()| true)
+            }
+        };
         match result {
             Ok(found) => {
                 assert!(found, "prepared {:?} is not known", p.xid);

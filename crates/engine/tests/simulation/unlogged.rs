@@ -10,6 +10,7 @@ pub(crate) struct Backup {
     io: SimIo,
     model: Model,
     prepared: Vec<PreparedTrx>,
+    lazy: Vec<Model>,
 }
 
 impl World {
@@ -19,7 +20,8 @@ impl World {
         say!(self, "redo log {}", if on { "on" } else { "off" });
         if !on {
             let io = self.io.crash(self.random.next_u64());
-            self.backup = Some(Backup { io, model: self.model.clone(), prepared: self.prepared.clone() });
+            let (model, prepared, lazy) = (self.model.clone(), self.prepared.clone(), self.lazy.clone());
+            self.backup = Some(Backup { io, model, prepared, lazy });
         }
         self.surely_off = false;
         match self.engine().set(Setting::RedoLog(on)) {
@@ -43,7 +45,7 @@ impl World {
         self.io = backup.io;
         self.model = backup.model;
         self.prepared = backup.prepared;
-        self.alternatives.clear();
+        self.alternatives = backup.lazy;
         self.surely_off = false;
     }
 }

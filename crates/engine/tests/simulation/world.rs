@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) const DATABASES: [&str; 3] = ["a", "b", "c"];
+pub(crate) const DATABASES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Changes that the change buffer took, in all runs.
 pub(crate) static BUFFERED: AtomicU64 = AtomicU64::new(0);
@@ -59,7 +59,11 @@ pub struct World {
     pub(crate) model: Model,
     /// What the contents may be instead, after a change whose outcome is not known.
     pub(crate) alternatives: Vec<Model>,
+    /// What a crash may leave: since each of them no commit has waited for the log.
+    pub(crate) lazy: Vec<Model>,
     pub(crate) prepared: Vec<PreparedTrx>,
+    /// Whether transactions that a crash ended may not be rolled back yet.
+    pub(crate) losers: bool,
     pub(crate) faulty: bool,
     /// The disk may be full.
     pub(crate) full: bool,
@@ -104,7 +108,9 @@ impl World {
             tables: HashMap::new(),
             model: Model::default(),
             alternatives: Vec::new(),
+            lazy: Vec::new(),
             prepared: Vec::new(),
+            losers: false,
             faulty: false,
             full: false,
             next_xid: 0,
@@ -123,7 +129,10 @@ impl World {
         self.reopen();
         for _ in 0..3 + self.random.below(4) {
             self.epoch();
-            self.crash();
+            match self.random.one_in(4) {
+                true => self.stop(),
+                false => self.crash(),
+            }
         }
         self.settle();
         self.clean_close();
@@ -214,7 +223,8 @@ impl World {
 
     pub(crate) fn lose_power(&mut self) {
         let seed = self.random.next_u64();
-        self.io = self.io.crash(seed);
+        // The process ends, or the power fails.
+        self.io = if self.random.one_in(4) { self.io.kill(seed) } else { self.io.crash(seed) };
         // A full disk may be full after the crash, too.
         self.full = self.full && self.random.one_in(2);
         self.faulty = self.full;
@@ -237,8 +247,47 @@ impl World {
         self.clients.clear();
         // What the old engine does from now on happens on a disk that nobody looks at.
         self.engine = None;
+        self.start_again();
+    }
+
+    fn start_again(&mut self) {
+        self.alternatives.append(&mut self.lazy);
+        self.losers = true;
         self.reopen();
+        self.forget_memory();
         self.compare();
+    }
+
+    /// A start has emptied the tables that are in memory alone.
+    pub(crate) fn forget_memory(&mut self) {
+        for p in &mut self.prepared {
+            p.changes.retain(|(table, _), _| !self.model.is_in_memory(table));
+            // Without lasting changes it need not be there any more.
+            p.acknowledged &= !p.changes.is_empty();
+        }
+        self.model.forget_memory();
+        self.alternatives.iter_mut().for_each(Model::forget_memory);
+    }
+
+    /// A stop and a start, with transactions prepared.
+    fn stop(&mut self) {
+        let faulty = self.faulty;
+        self.heal();
+        (self.hot, self.rebuild) = (None, None);
+        self.tables.clear();
+        self.clients.clear();
+        let mode = [CloseMode::Clean, CloseMode::Purged, CloseMode::LogOnly][self.random.below(3) as usize];
+        say!(self, "stop: {mode:?}");
+        match self.engine().close(mode) {
+            Ok(()) => {
+                self.lazy.clear();
+                self.surely_off = false;
+            }
+            Err(e) => assert!(faulty || matches!(e, Error::Poisoned { .. }), "close: {e}"),
+        }
+        self.engine = None;
+        self.lose_power();
+        self.start_again();
     }
 
     pub(crate) fn compare(&mut self) {
@@ -421,9 +470,9 @@ impl World {
         self.backup = None;
         self.surely_off = false;
         self.engine = None;
+        self.lazy.clear();
         self.lose_power();
-        self.reopen();
-        self.compare();
+        self.start_again();
     }
 }
 
