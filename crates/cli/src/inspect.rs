@@ -177,6 +177,15 @@ fn one_page(inspection: &Inspection, id: PageId, dir: &Path, entries: usize) -> 
             line!(out, "as it is in the file:");
             let mut page = vec![0; inspection.page_size()];
             let offset = u64::from(id.page.0) * page.len() as u64;
+            let len = std::fs::metadata(&path).map_or(u64::MAX, |m| m.len());
+            if offset + page.len() as u64 > len {
+                return Err(format!(
+                    "{}: page {}: the file has {} pages",
+                    path.display(),
+                    id.page.0,
+                    len / page.len() as u64
+                ));
+            }
             match File::open(&path).and_then(|file| file.read_exact_at(&mut page, offset)) {
                 Ok(()) if is_zero(&page) => line!(out, "all zero"),
                 // Its fields may say anything: no more than the header is taken for what it seems.
@@ -286,6 +295,8 @@ mod tests {
         let leaf = leaf.expect("a leaf with the first row");
         assert!(leaf.contains("says it is page") && leaf.contains("more") && leaf.contains("0707"), "{leaf}");
         assert!(tablespace(&inspection, SpaceId(99), dir.path()).unwrap_err().contains("no tablespace 99"));
+        let beyond = PageId::new(SpaceId::SYSTEM, PageNo(1 << 30));
+        assert!(one_page(&inspection, beyond, dir.path(), 1).unwrap_err().contains(": the file has "));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an engine is opened with, and what can be changed while it runs.
 
 use myriad_base::clock::{Clock, SystemClock};
-use myriad_base::limits;
+use myriad_base::{limits, Error, Result};
 pub use myriad_buffer::{Level, Reporter};
 pub use myriad_catalog::Placement;
 pub use myriad_io::IoMethod;
@@ -57,7 +57,7 @@ impl DuplicateCheck {
 /// How to open an engine.
 #[derive(Clone)]
 pub struct EngineConfig {
-    /// Files go under `data_dir/#myriad/`.
+    /// Files go under `data_dir/#myriad/`. It is created if its parent is there.
     pub data_dir: PathBuf,
     /// Buffer pool in bytes.
     pub buffer_pool_bytes: u64,
@@ -79,7 +79,7 @@ pub struct EngineConfig {
     pub io_method: IoMethod,
     /// Page size of a new data directory in bytes; an existing one keeps its own.
     pub page_size: usize,
-    /// Size of the redo log in bytes.
+    /// Size of the redo log in bytes; 1 TiB at most.
     pub log_capacity_bytes: u64,
     /// The log's buffer in memory in bytes.
     pub log_buffer_bytes: usize,
@@ -211,6 +211,15 @@ pub enum Setting {
     /// Off: nothing is written to the log and no commit waits for it; a crash leaves a data directory that cannot be opened.
     /// On: every changed page is written first, so that a crash is survived from the return of [`crate::Engine::set`] on.
     RedoLog(bool),
+}
+
+/// Refuses a log that no file would hold.
+pub(crate) fn check_log_capacity(bytes: u64) -> Result<()> {
+    const BYTES_MAX: u64 = 1 << 40;
+    match bytes > BYTES_MAX {
+        true => Err(Error::invalid(format!("a redo log of {bytes} bytes: it can have {BYTES_MAX}"))),
+        false => Ok(()),
+    }
 }
 
 /// What [`EngineConfig::row_locks_bytes`] means beside such a pool.

@@ -87,6 +87,14 @@ impl Cursor {
     }
 
     #[inline]
+    fn check_engine(&self, session: &Session) -> Result<()> {
+        match Arc::as_ptr(session.engine()) as usize == self.engine {
+            true => Ok(()),
+            false => Err(of_another_engine(&self.share)),
+        }
+    }
+
+    #[inline]
     fn row(&self, found: bool) -> Option<Row<'_>> {
         found.then(|| self.inner.row()).map(|(key, value)| Row { key, value })
     }
@@ -96,9 +104,7 @@ impl Cursor {
     /// # Errors
     /// Lock waits; those of reading pages; [`myriad_base::Error::DefinitionChanged`].
     pub fn seek(&mut self, session: &mut Session, seek: Seek, key: &[u8]) -> Result<Option<Row<'_>>> {
-        if Arc::as_ptr(session.engine()) as usize != self.engine {
-            return Err(of_another_engine(&self.share));
-        }
+        self.check_engine(session)?;
         session.engine().check_usable(&self.share)?;
         if !self.locks {
             self.share.check_snapshot(&session.trx, self.index_no)?;
@@ -114,6 +120,7 @@ impl Cursor {
     #[inline]
     #[allow(clippy::should_implement_trait)] // rows are borrowed from the cursor
     pub fn next(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
+        self.check_engine(session)?;
         let found = self.inner.next(&mut session.trx)?;
         Ok(self.row(found))
     }
@@ -124,6 +131,7 @@ impl Cursor {
     /// As [`Cursor::seek`].
     #[inline]
     pub fn prev(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
+        self.check_engine(session)?;
         let found = self.inner.prev(&mut session.trx)?;
         Ok(self.row(found))
     }

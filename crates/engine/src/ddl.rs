@@ -27,7 +27,8 @@ pub struct Alteration<'a> {
 }
 
 impl Engine {
-    /// Creates a table. Durable when this returns, as every change of a definition.
+    /// Creates a table, whose name is `db/table`: tables of one database have a file together, unless `spec` says otherwise, and
+    /// [`Engine::drop_database`] drops them. Durable when this returns, as every change of a definition.
     ///
     /// # Errors
     /// [`Error::TableExists`]; [`Error::Invalid`] for an impossible specification; those of writing.

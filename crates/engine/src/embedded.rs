@@ -1,12 +1,13 @@
 //! The short way for Rust programs: one table, one index, a statement a call.
 //!
 //! Each call is a statement at REPEATABLE READ: it begins a transaction where there is none and leaves it open. End it
-//! with [`Session::commit`] or [`Session::rollback`].
+//! with [`Session::commit`] or [`Session::rollback`]. A call that fails has changed nothing; with [`Error::Deadlock`] and
+//! [`Error::LockTableFull`] the whole transaction has been rolled back, to be tried again from its beginning.
 
 use crate::cursor::{Cursor, CursorOptions, Seek};
 use crate::session::{ApplyMode, Isolation, Lock, Op, OpKind, Session, Wait};
 use crate::table::Table;
-use myriad_base::Result;
+use myriad_base::{Error, Result};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
@@ -19,6 +20,8 @@ impl Session {
         let result = f(self);
         match result {
             Ok(_) => self.statement_end(),
+            // Others wait for its locks.
+            Err(Error::Deadlock | Error::LockTableFull { .. }) => self.rollback()?,
             Err(_) => self.statement_rollback()?,
         }
         result
@@ -62,7 +65,16 @@ impl Session {
         Ok(found)
     }
 
-    /// The value of the row with this key, as the transaction's snapshot sees it.
+    /// The newest value of the row with this key, which nobody else changes before the transaction ends: what is read by
+    /// [`Session::find`] to be changed may be outdated by then.
+    ///
+    /// # Errors
+    /// Lock waits; those of reading pages.
+    pub fn find_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.statement(|s| Ok(s.get(table, 0, key, false, Lock::Exclusive, Wait::Wait)?.map(|row| row.value.to_vec())))
+    }
+
+    /// The value of the row with this key, as the transaction's snapshot sees it, which is as old as its first such read.
     ///
     /// # Errors
     /// Those of reading pages.

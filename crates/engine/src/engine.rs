@@ -1,7 +1,7 @@
 //! The engine object: settings, closing, and what its parts share.
 
 use crate::check::Checker;
-use crate::config::{row_locks_max, CloseMode, EngineConfig, FlushAtCommit, Setting};
+use crate::config::{check_log_capacity, row_locks_max, CloseMode, EngineConfig, FlushAtCommit, Setting};
 use crate::rates::Marks;
 use crate::reclaimer::Reclaimer;
 use crate::reports::StartupPhase;
@@ -73,7 +73,8 @@ pub(crate) fn flush_policy(f: FlushAtCommit) -> FlushPolicy {
 }
 
 impl Engine {
-    /// Opens the data directory (creating it on first use) with default settings, and starts background work.
+    /// Opens the data directory (creating it on first use) with default settings ([`EngineConfig::new`]), and starts
+    /// background work.
     ///
     /// # Errors
     /// As [`Engine::open_with`].
@@ -143,7 +144,7 @@ impl Engine {
     }
 
     /// Stops. Sessions should be gone; calls of those that are not fail from now on with [`Error::ShuttingDown`], commits of changes
-    /// included.
+    /// included. The folder can be opened again when the last [`Session`], [`crate::Table`] and `Arc` of the engine are gone.
     ///
     /// # Errors
     /// Those of purging and of writing pages and log. The data directory is sound all the same: what was not written
@@ -152,6 +153,8 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        // Who switches the log off now is through with it first.
+        drop(self.redo_log_switch.lock());
         self.checker.stop();
         self.parts.catalog.end_sweeps();
         self.reclaimer.stop();
@@ -217,6 +220,10 @@ impl Engine {
         if on != pool.log().is_unlogged() {
             return Ok(());
         }
+        if !on {
+            // What has been written for a stop would be marked as lost.
+            self.check_not_closed()?;
+        }
         if self.backing_up.load(Ordering::Acquire) {
             return Err(Error::NotSupported { what: "switching the redo log off while a backup is made".into() });
         }
@@ -233,6 +240,7 @@ impl Engine {
 
     /// See [`Setting::LogCapacityBytes`].
     fn set_log_capacity(&self, bytes: u64) -> Result<()> {
+        check_log_capacity(bytes)?;
         // The log must not be switched off meanwhile, nor be copied by somebody else.
         let _one = self.redo_log_switch.lock();
         if self.backing_up.load(Ordering::Acquire) {
@@ -259,12 +267,18 @@ impl Engine {
         self.backing_up.store(false, Ordering::Release);
     }
 
-    /// Whether the engine has not begun to stop.
+    /// Whether the engine has not begun to stop and can go on.
     #[inline]
     pub(crate) fn check_open(&self) -> Result<()> {
+        self.check_not_closed()?;
+        self.parts.pool.check_poison()
+    }
+
+    #[inline]
+    fn check_not_closed(&self) -> Result<()> {
         match self.closed.load(Ordering::Acquire) {
             true => Err(Error::ShuttingDown),
-            false => self.parts.pool.check_poison(),
+            false => Ok(()),
         }
     }
 
@@ -286,6 +300,7 @@ impl Engine {
     /// [`myriad_base::Error::NotSupported`] for what needs a restart; for [`Setting::RedoLog`] and
     /// [`Setting::LogCapacityBytes`] those of reading and writing pages and log, and the setting stays as it was.
     pub fn set(&self, setting: Setting) -> Result<()> {
+        self.check_not_closed()?;
         match setting {
             Setting::FlushAtCommit(f) => self.parts.trx.set_flush_policy(flush_policy(f)),
             Setting::IoCapacity(pages) => self.io_capacity.store(u64::from(pages), Ordering::Relaxed),
@@ -334,6 +349,7 @@ impl Engine {
     /// # Errors
     /// Those of writing pages and log.
     pub fn checkpoint_now(&self) -> Result<()> {
+        self.check_not_closed()?;
         self.parts.pool.checkpoint_now()
     }
 
@@ -363,6 +379,7 @@ impl Engine {
     /// # Errors
     /// Those of the log.
     pub fn commit_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        self.check_not_closed()?;
         self.parts.trx.commit_by_xid(xid)
     }
 
@@ -371,6 +388,7 @@ impl Engine {
     /// # Errors
     /// Those of reading and writing pages.
     pub fn rollback_by_xid(&self, xid: &[u8]) -> Result<bool> {
+        self.check_not_closed()?;
         self.parts.trx.rollback_by_xid(xid)
     }
 

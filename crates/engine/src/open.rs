@@ -6,7 +6,7 @@
 //! can be appended before pages are redone: then they are, between catalog and leftovers.
 
 use crate::check::{Checker, EngineSpaces};
-use crate::config::{row_locks_max, DuplicateCheck, EngineConfig, Setting};
+use crate::config::{check_log_capacity, row_locks_max, DuplicateCheck, EngineConfig, Setting};
 use crate::engine::{flush_policy, Engine, Parts};
 use crate::format::{self, Format, Found};
 use crate::reports::StartupPhase;
@@ -84,6 +84,7 @@ impl Engine {
         if !format::valid_page_size(config.page_size) {
             return Err(Error::invalid(format!("page size {}", config.page_size)));
         }
+        check_log_capacity(config.log_capacity_bytes)?;
         // Every thread of ours is started by this one, here or in `start_background`, or by one that was.
         let _cpus = background_cpus(&config)?;
         let io = match io {
@@ -96,6 +97,7 @@ impl Engine {
         let begun = config.clock.now();
         let mut phases = Phases::begin(&config);
         let folder = config.data_dir.join(format::FOLDER);
+        create_data_dir(&io, &config.data_dir)?;
         io.create_dir(&folder)?;
         let lock = lock(&config, &io, &folder)?;
         let mut random = Random::from_seed(config.seed.unwrap_or_else(random_seed));
@@ -156,6 +158,18 @@ impl Engine {
             engine.set(Setting::RedoLog(false))?;
         }
         Ok(engine)
+    }
+}
+
+/// Creates the data directory if it is not there.
+fn create_data_dir(io: &Arc<dyn Io>, dir: &Path) -> Result<()> {
+    if io.exists(dir)? {
+        return Ok(());
+    }
+    io.create_dir(dir)?;
+    match dir.parent() {
+        Some(parent) if parent != Path::new("") => io.sync_dir(parent),
+        _ => io.sync_dir(Path::new(".")),
     }
 }
 

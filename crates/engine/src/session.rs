@@ -229,7 +229,7 @@ impl Session {
         Ok(self.trx.savepoint())
     }
 
-    /// Undoes all that was done since; locks stay.
+    /// Undoes all that was done since; locks stay. The savepoint is one of this transaction.
     ///
     /// # Errors
     /// Those of reading and writing pages; may be repeated.
@@ -442,7 +442,10 @@ impl Session {
     /// All of the operations or none.
     ///
     /// # Errors
-    /// [`Error::DuplicateKey`], see [`Session::last_duplicate`]; lock waits; those of reading and writing pages.
+    /// [`Error::DuplicateKey`], see [`Session::last_duplicate`]; lock waits; [`Error::Invalid`] between [`Session::prepare`] and
+    /// the end of the transaction; those of reading and writing pages. An entry to be changed or removed that is not there is
+    /// [`Error::CorruptPage`]: who changes a row has read it with [`Lock::Exclusive`] before. After [`Error::Deadlock`] and
+    /// [`Error::LockTableFull`] the transaction has to be rolled back.
     pub fn apply<'a>(
         &mut self,
         table: &Table,
@@ -450,6 +453,9 @@ impl Session {
         mode: ApplyMode,
     ) -> Result<()> {
         self.check_usable(table)?;
+        if self.trx.state() == TrxState::Prepared {
+            return Err(Error::invalid("a change in a transaction that is prepared"));
+        }
         let converted = table.share.operations(ops)?;
         let apply = |trx: &mut Trx| match mode {
             ApplyMode { duplicate_exclusive: true } => trx.apply_duplicate_x(&converted),

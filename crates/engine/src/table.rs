@@ -147,6 +147,7 @@ impl Table {
     /// # Errors
     /// [`myriad_base::Error::Invalid`] without such a column; those of writing.
     pub fn auto_increment_set(&self, next: u64) -> Result<()> {
+        self.engine.check_open()?;
         self.share.auto_increment()?.set(self.engine.trx_system(), next)?;
         self.engine.flush_log()
     }
@@ -161,7 +162,7 @@ impl Table {
     /// # Errors
     /// [`myriad_base::Error::NoSuchTable`]; those of writing.
     pub fn add_auto_increment(&self, next: u64) -> Result<()> {
-        self.engine.pool().check_poison()?;
+        self.engine.check_open()?;
         let counter = self.engine.catalog().add_auto_increment(self.name(), next)?;
         self.share.add_auto_increment(self.engine.trx_system(), &counter)
     }

@@ -50,9 +50,9 @@ pub enum LockWait {
 pub enum OpKind {
     /// A new entry; a delete-marked one with the key comes back to life.
     Insert,
-    /// New payload for an existing entry.
+    /// New payload for an existing entry, which the transaction has locked exclusively.
     Update,
-    /// Delete-marks an existing entry.
+    /// Delete-marks an existing entry, which the transaction has locked exclusively.
     Delete,
 }
 

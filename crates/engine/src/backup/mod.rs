@@ -92,7 +92,7 @@ impl Engine {
     /// [`Error::Invalid`] if `dir` is not absolute, lies in the data directory, or `dir/#myriad` holds anything;
     /// [`Error::NotSupported`] while the log is off or another backup is made; those of writing files and of the log.
     pub fn backup(self: &Arc<Self>, dir: &Path) -> Result<Backup> {
-        self.pool().check_poison()?;
+        self.check_open()?;
         check_place(self, dir)?;
         self.begin_backup()?;
         // From here on its end is the backup's.

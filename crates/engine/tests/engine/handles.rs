@@ -54,6 +54,10 @@ fn a_table_of_another_engine_is_refused() {
     refused(session.find(&table, b"stray").map(drop));
     let mut cursor = Cursor::open(&mut session, &table, 0, CursorOptions::default()).unwrap();
     refused(cursor.seek(&mut session, Seek::First, b"").map(drop));
+    let mut its_own = other.session();
+    cursor.seek(&mut its_own, Seek::First, b"").unwrap();
+    refused(cursor.next(&mut session).map(drop));
+    refused(cursor.prev(&mut session).map(drop));
     session.commit().unwrap();
     assert_eq!((rows(&engine, "d/t").len(), rows(&other, "d/t").len()), (3, 3));
 }
@@ -72,10 +76,95 @@ fn a_closed_engine_takes_nothing_more() {
     assert_eq!(session.insert(&table, b"late", b"1"), Err(Error::ShuttingDown));
     assert_eq!(engine.create_table("d/late", &spec()), Err(Error::ShuttingDown));
     assert_eq!(engine.truncate_table("d/t", 1), Err(Error::ShuttingDown));
+    // The directory would be taken for one that a crash has ruined.
+    assert_eq!(engine.set(Setting::RedoLog(false)), Err(Error::ShuttingDown));
+    assert_eq!(engine.checkpoint_now(), Err(Error::ShuttingDown));
+    assert_eq!(engine.commit_by_xid(b"x"), Err(Error::ShuttingDown));
+    assert_eq!(engine.rollback_by_xid(b"x"), Err(Error::ShuttingDown));
+    assert!(matches!(engine.backup(Path::new("/backup")), Err(Error::ShuttingDown)));
     drop((session, table, engine));
     let engine = open_sim(&io, sim_config()).unwrap();
     while engine.background_step().unwrap() {}
     assert_eq!(rows(&engine, "d/t").len(), 3);
+}
+
+/// Who tries again from the beginning must not find its first half done.
+#[test]
+fn a_deadlock_rolls_the_whole_transaction_back() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let (mut a, mut b) = (engine.session(), engine.session());
+    for key in [b"1", b"2"] {
+        a.insert(&table, key, b"old").unwrap();
+    }
+    a.commit().unwrap();
+    a.update(&table, b"1", b"a").unwrap();
+    b.update(&table, b"2", b"b").unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| b.update(&table, b"1", b"b"));
+        let second = a.update(&table, b"2", b"a");
+        if a.in_transaction() {
+            a.commit().unwrap();
+        }
+        let mut results = [second, first.join().unwrap()];
+        results.sort_by_key(Result::is_err);
+        assert_eq!(results, [Ok(true), Err(Error::Deadlock)]);
+    });
+    assert!(!a.in_transaction());
+    if b.in_transaction() {
+        b.commit().unwrap();
+    }
+    let values: Vec<_> = rows(&engine, "d/t").into_iter().map(|(_, value)| value).collect();
+    assert!(values == [b"a", b"a"] || values == [b"b", b"b"], "{values:?}");
+}
+
+#[test]
+fn a_row_found_for_update_is_the_newest_and_locked() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 1);
+    let table = engine.open_table("d/t").unwrap();
+    let (mut a, mut b) = (engine.session(), engine.session());
+    let key = rows(&engine, "d/t")[0].0.clone();
+    let old = a.find(&table, &key).unwrap();
+    b.update(&table, &key, b"new").unwrap();
+    b.commit().unwrap();
+    assert_eq!(a.find(&table, &key).unwrap(), old);
+    assert_eq!(a.find_for_update(&table, &key).unwrap().as_deref(), Some(&b"new"[..]));
+    let taken = b.get(&table, 0, &key, false, Lock::Shared, Wait::NoWait).map(drop);
+    assert_eq!(taken, Err(Error::LockWaitTimeout));
+}
+
+#[test]
+fn a_prepared_transaction_takes_no_changes() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    session.insert(&table, b"before", b"1").unwrap();
+    session.prepare(b"x").unwrap();
+    assert!(matches!(session.insert(&table, b"after", b"1"), Err(Error::Invalid { .. })));
+    session.commit_finish(true).unwrap();
+    assert_eq!(rows(&engine, "d/t").len(), 1);
+}
+
+#[test]
+fn a_data_directory_is_created_in_a_folder_that_is_there() {
+    let io = SimIo::new(1);
+    let open = |io: &SimIo, dir: &str| open_sim(io, EngineConfig { data_dir: dir.into(), ..sim_config() });
+    assert!(matches!(open(&io, "/data/no/shop"), Err(Error::Io { .. })));
+    open(&io, "/data/shop").unwrap().create_table("d/t", &spec()).unwrap();
+    assert!(open(&io.crash(1), "/data/shop").unwrap().table_exists("d/t").unwrap());
+}
+
+#[test]
+fn a_log_that_no_file_would_hold_is_refused() {
+    let io = SimIo::new(1);
+    let refused = |result: Result<()>| assert!(matches!(result, Err(Error::Invalid { .. })), "{result:?}");
+    refused(open_sim(&io, EngineConfig { log_capacity_bytes: u64::MAX, ..sim_config() }).map(drop));
+    let engine = open_sim(&io, sim_config()).unwrap();
+    refused(engine.set(Setting::LogCapacityBytes(u64::MAX)));
 }
 
 /// Each value is given once, however the users of a table come and go.
