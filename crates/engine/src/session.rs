@@ -546,7 +546,11 @@ impl Session {
             return Ok(());
         }
         for share in &self.counters {
-            share.store_auto_increment(self.engine.trx_system())?;
+            match share.store_auto_increment(self.engine.trx_system()) {
+                // Of a table in memory: no reason to lose what the transaction has changed elsewhere.
+                Err(Error::MemoryFull { .. }) => self.engine.shares().keep_uncounted(share),
+                stored => stored?,
+            }
         }
         self.counters.clear();
         Ok(())

@@ -181,6 +181,11 @@ impl TableShare {
         Ok(self.row_id.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// Whether who opens the table next finds its counter as it is.
+    pub(crate) fn is_counter_stored(&self) -> bool {
+        self.auto_increment.get().is_none_or(AutoIncrement::is_stored)
+    }
+
     /// Stores the counter if it has moved since it was last stored. Called before the end of each transaction that
     /// moved it.
     pub(crate) fn store_auto_increment(&self, trx: &TrxSystem) -> Result<()> {
@@ -251,6 +256,10 @@ impl AutoIncrement {
         self.put(trx, next, &mut place)?;
         self.next.store(next, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn is_stored(&self) -> bool {
+        self.stored.load(Ordering::Acquire) >= self.next()
     }
 
     fn store(&self, trx: &TrxSystem) -> Result<()> {

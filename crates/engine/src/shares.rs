@@ -77,6 +77,8 @@ struct Shard {
 #[derive(Default)]
 pub(crate) struct Shares {
     shards: [Shard; SHARDS],
+    /// Tables in memory whose AUTO_INCREMENT counter found no room there: it lasts as long as they are open.
+    uncounted: Mutex<Vec<Arc<TableShare>>>,
 }
 
 /// A table being opened. Its entry goes if that fails.
@@ -110,6 +112,13 @@ impl Drop for Opening<'_> {
 impl Shares {
     fn shard(&self, id: u32) -> &Shard {
         &self.shards[id as usize % SHARDS]
+    }
+
+    /// Keeps a table open until its counter has been stored or its definition changes.
+    pub(crate) fn keep_uncounted(&self, share: &Arc<TableShare>) {
+        let mut kept = self.uncounted.lock();
+        kept.retain(|other| other.is_current() && !other.is_counter_stored() && !Arc::ptr_eq(other, share));
+        kept.push(Arc::clone(share));
     }
 
     /// The open table with this definition, opened if nobody has it open, with the statistics that it had. By one at a time: what a second one had read of its

@@ -289,6 +289,29 @@ fn full_memory_is_an_error_and_deletions_make_room() {
     assert_eq!(committed(&engine, &lasting), 5000);
 }
 
+/// A commit of other changes does not fail for it, and no value is given twice.
+#[test]
+fn a_counter_that_finds_no_room_lasts_all_the_same() {
+    let engine = open(&SimIo::new(9));
+    engine.set(Setting::MemoryTablesBytes(80 << 10)).unwrap();
+    for (name, in_memory) in [("d/m", true), ("d/full", true), ("d/t", false)] {
+        engine.create_table(name, &spec(in_memory)).unwrap();
+    }
+    let mut session = engine.session();
+    let full = engine.open_table("d/full").unwrap();
+    let row = |i: u32| vec![1; 700 >> (i / 100)];
+    let refused = (0..).find_map(|i: u32| session.insert(&full, &i.to_be_bytes(), &row(i)).err());
+    assert!(matches!(refused, Some(Error::MemoryFull { .. })));
+    session.commit().unwrap();
+    for round in 0..3u64 {
+        let (table, lasting) = (engine.open_table("d/m").unwrap(), engine.open_table("d/t").unwrap());
+        assert_eq!(session.auto_increment_reserve(&table, 1, 1, 1), Ok(round + 1));
+        session.insert(&lasting, &round.to_be_bytes(), b"").unwrap();
+        session.commit().unwrap();
+    }
+    assert_eq!(committed(&engine, &engine.open_table("d/t").unwrap()), 3);
+}
+
 /// A table that has been emptied or dropped can be filled again at once, whatever else waits to be reclaimed.
 #[test]
 fn memory_is_back_when_a_table_is_emptied() {
