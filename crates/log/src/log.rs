@@ -218,7 +218,11 @@ impl Log {
         if io.exists(&grown_path(dir))? {
             io.remove_file(&grown_path(dir))?;
         }
-        let file = io.open(&log_path(dir), OpenMode::WRITE)?;
+        let path = log_path(dir);
+        let file = io.open(&path, OpenMode::WRITE)?;
+        // A larger one may have its name from a process that was killed right then: a power failure must not bring back the one
+        // before it once this one has been used.
+        io.sync_dir(path.parent().expect("the log is in a folder"))?;
         let header = Header::read(&*file)?;
         if header.unlogged {
             return Err(Error::Unlogged { path: file.path().display().to_string() });

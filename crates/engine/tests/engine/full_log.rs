@@ -231,3 +231,22 @@ fn a_full_log_for_a_missing_tablespace_does_not_stop_the_others() {
         fill(&engine, "e/t", 100);
     }
 }
+
+/// The process is killed between the rename and its sync; what the next one logs must not be in a file that loses its name.
+#[test]
+fn a_larger_log_that_has_been_used_is_not_taken_back() {
+    let io = SimIo::new(1);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    io.inject(CallKind::SyncDir, "#myriad", 0, Fault::Eio, false);
+    let capacity = sim_config().log_capacity_bytes * 2;
+    assert!(engine.set(Setting::LogCapacityBytes(capacity)).is_err());
+    drop(engine);
+    let io = io.kill(1);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    fill(&engine, "d/t", 5);
+    engine.checkpoint_now().unwrap();
+    for seed in 0..10 {
+        assert_eq!(rows(&open_sim(&io.crash(seed), sim_config()).unwrap(), "d/t").len(), 5);
+    }
+}
