@@ -117,8 +117,32 @@ void ha_myriad::add_entry_delete(const IndexPlan &index, const uchar *record, si
   add_op({MYRIAD_OP_DELETE, index.core_no, key, m_keys.size() - key, 0, 0, 0, false});
 }
 
+/* While it changes a row of a table with system versioning, the server computes virtual columns more often than a BLOB
+   has memory for, so that one row's lie where another's are now. Each row's are computed again: those of record[0] come
+   to be in the columns' `value`, those of a row that was read, `old_record`, in `read_value`, as the server expects. */
+void ha_myriad::compute_virtual_blobs(const uchar *old_record) {
+  if (!table->vfield || !table->versioned()) return;
+  bool any = false;
+  for (Field **column = table->vfield; *column; column++)
+    any |= (*column)->flags & BLOB_FLAG && (*column)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG);
+  if (!any) return;
+  const Check_level_instant_set no_warnings(table->in_use, CHECK_FIELD_IGNORE);
+  table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+  if (old_record) {
+    table->move_fields(table->field, old_record, table->record[0]);
+    table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+    table->move_fields(table->field, table->record[0], old_record);
+    return;
+  }
+  for (Field **column = table->vfield; *column; column++)
+    if (!(*column)->stored_in_db() && (*column)->flags & BLOB_FLAG &&
+        bitmap_is_set(table->read_set, (*column)->field_index))
+      static_cast<Field_blob *>(*column)->swap_value_and_read_value();
+}
+
 int ha_myriad::write_row(const uchar *record) {
   WorkFor work(handler_stats);
+  if (record == table->record[0]) compute_virtual_blobs(nullptr);
   m_from_entry = false; /* the server may ask for the position of the row written */
   if (int error = begin_autonomous()) return error;
   if (table->next_number_field && record == table->record[0]) {
@@ -175,6 +199,7 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
 
 int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
   WorkFor work(handler_stats);
+  if (old_record == table->record[1]) compute_virtual_blobs(old_record);
   m_from_entry = false; /* as in write_row */
   int error = begin_autonomous();
   if (error) return error;
@@ -214,6 +239,8 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
 
 int ha_myriad::delete_row(const uchar *record) {
   WorkFor work(handler_stats);
+  /* Of a row that an UPDATE moves to another partition. */
+  if (record == table->record[1]) compute_virtual_blobs(record);
   if (int error = begin_autonomous()) return error;
   return end_autonomous(enforces(record, nullptr) ? delete_checked(record) : remove(record));
 }

@@ -112,6 +112,31 @@ def test_backup_refused(where):
     rows(c, "BACKUP STAGE END")
 
 
+def test_versions_with_virtual_texts(where):
+    """System versioning, where the server overwrites the virtual texts by which the old row's entries are found (InnoDB leaves some)."""
+    c = database(where)
+    rows(c, "CREATE TABLE v (id INT PRIMARY KEY, a TEXT, b TEXT AS (CONCAT(a, 'x')) VIRTUAL, c TEXT AS (CONCAT(b, id)) VIRTUAL, "
+            "KEY (b(3)), KEY (c(70))) WITH SYSTEM VERSIONING")
+    rows(c, "INSERT INTO v (id, a) VALUES (1, REPEAT('a', 60)), (2, ''), (3, 'c')")
+    for partitions in ("", "PARTITION BY HASH (id) PARTITIONS 3"):
+        rows(c, f"ALTER TABLE v {partitions}" if partitions else "SELECT 1")
+        changes = ["UPDATE v SET a = CONCAT(a, REPEAT('b', 300))", "UPDATE v SET a = CONCAT(id, 'd'), id = id + 10 ORDER BY id DESC",
+                   "UPDATE v, (SELECT 5 AS n) w SET v.a = CONCAT('e', w.n)", "REPLACE INTO v (id, a) VALUES (11, 'f')",
+                   "INSERT INTO v (id, a) VALUES (13, 'g') ON DUPLICATE KEY UPDATE a = 'h'", "UPDATE v SET a = NULL WHERE id < 13",
+                   "UPDATE v SET a = 'i'"]
+        for change in changes:
+            rows(c, "DO SLEEP(0.001)")
+            rows(c, change)
+            for every in ("", " FOR SYSTEM_TIME ALL"):
+                for index in "bc":
+                    query = (f"SELECT COUNT(*) FROM v{every} x {{}} JOIN v{every} y USE INDEX () "
+                             f"ON x.{index} = y.{index} AND x.id = y.id AND x.ROW_START = y.ROW_START")
+                    wanted = rows(c, query.format("USE INDEX ()"))
+                    expect(f"by {index} after {change}", rows(c, query.format(f"FORCE INDEX ({index})")), wanted)
+            expect("check", rows(c, "CHECK TABLE v EXTENDED")[-1][3], "OK")
+    expect("rows", rows(c, "SELECT GROUP_CONCAT(c ORDER BY id) FROM v"), (("ix11,ix13,ix21,ix22,ix23",),))
+
+
 def test_partitions_by_virtual_columns(where):
     """Rows of several partitions come in the order of an index's virtual columns (on InnoDB they do not)."""
     c = database(where)
