@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The soak: for HOURS (1, or a part of it; a round is always finished), crash loops with changing seeds, with and without the
-# binlog and with small and large pools, the isolation specs and random histories, replication and the ignored (long) Rust
-# tests, over and over; the loom tests once before. Stops at the first failure, which names its seed.
+# binlog and with small and large pools, random queries and definitions, the isolation specs and random histories, replication
+# and the ignored (long) Rust tests, over and over; the loom tests once before. Stops at the first failure, which names its seed.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
@@ -19,6 +19,7 @@ while [ $SECONDS -lt $end ]; do
   $python tests/crash/larger.py --loops 20
   $python tests/sql/random_queries.py --statements 10000
   $python tests/sql/random_types.py --rounds 100 --collations 100 --seed $RANDOM
+  $python tests/sql/evolution.py --seconds 300 --seed $RANDOM
   $python tests/isolation/run.py
   $python tests/isolation/histories.py --seconds 60
   $python tests/isolation/interleavings.py --seconds 120 --seed $RANDOM

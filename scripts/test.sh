@@ -58,6 +58,7 @@ beside sql-partitions $python tests/sql/partition_tests.py
 beside sql-xa $python tests/sql/xa_tests.py
 beside sql-random $python tests/sql/random_queries.py
 beside sql-types $python tests/sql/random_types.py
+beside sql-evolution $python tests/sql/evolution.py
 beside sql-plugin $python tests/sql/plugin_tests.py
 beside package $python tests/package/run.py
 beside replication $python tests/replication/run.py
