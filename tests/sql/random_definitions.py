@@ -97,7 +97,7 @@ class Definitions:
 
     def column(self, names):
         """What follows a column's name; `names` are the others."""
-        if names and self.chance.random() < 0.15:
+        if names and self.chance.random() < 0.2:
             wide, name = self.pick("VARCHAR(900)", "TEXT", "VARCHAR(3000) CHARACTER SET utf8mb4"), self.pick(*names)
             made, expression = self.pick(("BIGINT", f"LENGTH({name})"), ("INT", f"{name} IS NULL"), ("CHAR(32)", f"MD5({name})"), (wide, f"LEFT({name}, 3)"),
                                          (wide, f"CONCAT({name}, 'x')"), (wide, f"COALESCE({name}, {self.pick(*names)})"), (self.type().replace(" NULL", ""), name))
@@ -144,7 +144,7 @@ class Definitions:
         lines += [self.foreign_key()] if self.chance.random() < 0.3 else []
         if self.chance.random() < 0.08:
             lines += ["ds DATE", "de DATE", "PERIOD FOR per (ds, de)", "UNIQUE ku (id, per WITHOUT OVERLAPS)"]
-        options = self.maybe(0.2, " WITH SYSTEM VERSIONING") + self.maybe(0.4, self.charset()) + self.maybe(0.1, " ROW_FORMAT=COMPACT")
+        options = self.maybe(0.25, " WITH SYSTEM VERSIONING") + self.maybe(0.4, self.charset()) + self.maybe(0.1, " ROW_FORMAT=COMPACT")
         return f"CREATE {self.maybe(0.15, 'OR REPLACE ')}TABLE {name} ({', '.join(lines)}){options}{self.maybe(0.25, self.partitioning())}"
 
     def near(self, column, names):
