@@ -737,9 +737,8 @@ impl Trx {
     pub fn commit_finish(&mut self, durability: Durability) -> Result<()> {
         self.commit_ordered()?;
         let Some(lsn) = self.ordered else { return Ok(()) };
-        // What a restart empties need not wait for the log, but a prepared transaction would come back.
-        let waits = self.lasting_changes || self.xid.is_some();
-        let policy = if waits { self.policy(durability) } else { FlushPolicy::EverySecond };
+        // What a restart empties need not wait for the log.
+        let policy = if self.lasting_changes { self.policy(durability) } else { FlushPolicy::EverySecond };
         self.become_idle();
         self.sys.harden(lsn, policy)
     }
