@@ -1,5 +1,6 @@
 //! Settings, messages and figures of the pool.
 
+use crate::provider::PROVIDERS;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -48,6 +49,15 @@ pub struct PoolConfig {
 impl PoolConfig {
     /// Smallest number of frames of a pool.
     pub const FRAMES_MIN: usize = 32;
+
+    /// Threads that write batches of pages.
+    pub(crate) fn writers(&self) -> usize {
+        if self.background_threads {
+            PROVIDERS + self.page_cleaners.max(1)
+        } else {
+            1
+        }
+    }
 
     /// Frames of the pool as it starts.
     pub(crate) fn frames(&self) -> usize {

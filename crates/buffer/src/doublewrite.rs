@@ -10,8 +10,8 @@
 //! Areas with usable copies are not written again until recovery has finished and its pages are durable: a second crash
 //! finds the same copies.
 //!
-//! On a full disk pages must still reach their places, which have their room: so the file has that of one area more than were
-//! ever used, for when all of these have usable copies.
+//! On a full disk pages must still reach their places, which have their room: so the file has, from the start, that of one area more
+//! than there are threads that write, and of one more than were ever used, for when all of these have usable copies.
 
 use myriad_base::codec::{get_u32, put_u32};
 use myriad_base::page::{self, page_lsn};
@@ -75,12 +75,12 @@ impl Doublewrite {
         dir.join("#myriad").join("doublewrite")
     }
 
-    /// Opens or creates `#myriad/doublewrite` under `dir`, the data directory `uuid`.
+    /// Opens or creates `#myriad/doublewrite` under `dir`, the data directory `uuid`, for so many batches `at_once`.
     ///
     /// # Errors
     /// [`Error::Format`] for a file of another data directory or version; [`Error::CorruptFile`] for one without a whole
     /// header that may have copies; those of reading and writing.
-    pub fn open(io: &Arc<dyn Io>, dir: &Path, page_size: usize, uuid: [u8; 16]) -> Result<Doublewrite> {
+    pub fn open(io: &Arc<dyn Io>, dir: &Path, page_size: usize, uuid: [u8; 16], at_once: usize) -> Result<Doublewrite> {
         let path = Doublewrite::path(dir);
         let existed = io.exists(&path)?;
         let mode = OpenMode { create: Create::IfMissing, direct: true, write: true };
@@ -99,7 +99,7 @@ impl Doublewrite {
         doublewrite.check_header(uuid)?;
         doublewrite.state.lock().room =
             doublewrite.file.len()?.saturating_sub(page_size as u64) / doublewrite.area_bytes();
-        drop(doublewrite.set_aside(0));
+        drop(doublewrite.set_aside(at_once as u64 - 1));
         Ok(doublewrite)
     }
 
@@ -288,7 +288,12 @@ mod tests {
     const PAGE_BYTES: usize = 4096;
 
     fn open(io: &SimIo) -> Doublewrite {
-        Doublewrite::open(&(Arc::new(io.clone()) as Arc<dyn Io>), Path::new("/data"), PAGE_BYTES, [7; 16]).unwrap()
+        open_for(io, 1)
+    }
+
+    fn open_for(io: &SimIo, at_once: usize) -> Doublewrite {
+        let io = Arc::new(io.clone()) as Arc<dyn Io>;
+        Doublewrite::open(&io, Path::new("/data"), PAGE_BYTES, [7; 16], at_once).unwrap()
     }
 
     fn sealed(no: u32, lsn: u64) -> AlignedBuf {
@@ -322,6 +327,25 @@ mod tests {
             areas.push(first);
             areas.sort_unstable();
             assert_eq!(areas, [0, 1, 2, 3, 4, 5, 6, 7, 8], "{usable:#b}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_has_room_after_a_crash_amid_all_batches() {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let before = open_for(&io, 9);
+        io.set_capacity(Some(0));
+        for area in 0..9 {
+            assert_eq!(before.write(&sealed(area + 1, 20)).unwrap(), u64::from(area));
+        }
+        drop(before);
+        let after = open_for(&io, 9);
+        assert_eq!(after.find_copies(Lsn(15), Lsn(100)).unwrap(), (9, None));
+        for page in 1..20 {
+            let area = after.write(&sealed(page, 101)).unwrap();
+            assert_eq!(area, 9);
+            after.settle(area, std::iter::once((PageId::new(SpaceId::FIRST_USER, PageNo(page)), true)));
         }
     }
 

@@ -104,7 +104,8 @@ impl BufferPool {
         let shards = make_shards(count, config.instances);
         // Copies made by an earlier run count even if this one makes none.
         let doublewrite = if config.doublewrite || io.exists(&Doublewrite::path(dir))? {
-            Some(Doublewrite::open(&io, dir, size, log.uuid())?)
+            let at_once = if config.doublewrite { config.writers() } else { 1 };
+            Some(Doublewrite::open(&io, dir, size, log.uuid(), at_once)?)
         } else {
             None
         };
