@@ -315,6 +315,8 @@ pub struct Trx {
     purge_share: Option<PurgeShare>,
     /// Whether it has changed anything that outlives a restart: in-memory tables do not.
     pub(crate) lasting_changes: bool,
+    /// Whether it has changed tables that the next start does not drop: prepared, it is found again then.
+    pub(crate) comes_back: bool,
     /// Grows with each change: batches read ahead before are stale.
     pub(crate) changes: u64,
     pub(crate) scratch: Scratch,
@@ -345,6 +347,7 @@ impl Trx {
             ordered: None,
             purge_share: None,
             lasting_changes: false,
+            comes_back: false,
             changes: 0,
             scratch: Scratch::default(),
             versions: Versions::default(),
@@ -612,6 +615,7 @@ impl Trx {
         self.scratch.trim();
         self.versions.trim();
         self.lasting_changes = false;
+        self.comes_back = false;
         self.changes += 1;
         self.shared.undo_records.store(0, Ordering::Relaxed);
         self.set_state(TrxState::Idle);
@@ -665,9 +669,7 @@ impl Trx {
             return Err(Error::invalid("prepare of a transaction that is not active"));
         }
         self.check_whole()?;
-        // What a restart empties or drops would come back with nothing to commit: it is rolled back then.
-        let lasts = self.has_changes() && self.lasting_changes;
-        let lsn = if lasts { self.write_prepared(xid)? } else { Lsn(0) };
+        let lsn = if self.has_changes() && self.comes_back { self.write_prepared(xid)? } else { Lsn(0) };
         self.xid = Some(xid.to_vec());
         self.set_state(TrxState::Prepared);
         self.close_snapshot();
@@ -737,17 +739,19 @@ impl Trx {
     pub fn commit_finish(&mut self, durability: Durability) -> Result<()> {
         self.commit_ordered()?;
         let Some(lsn) = self.ordered else { return Ok(()) };
-        // What a restart empties need not wait for the log.
-        let policy = if self.lasting_changes { self.policy(durability) } else { FlushPolicy::EverySecond };
+        // What a restart empties need not wait for the log, but a prepared transaction would come back.
+        let waits = self.lasting_changes || (self.xid.is_some() && self.comes_back);
+        let policy = if waits { self.policy(durability) } else { FlushPolicy::EverySecond };
         self.become_idle();
         self.sys.harden(lsn, policy)
     }
 
-    /// Makes changes of tables that the next start drops: because of them the commit does not wait for the log.
+    /// Makes changes of tables that the next start drops: because of them the commit does not wait for the log, nor is the transaction
+    /// found again if it is prepared.
     pub fn passing<R>(&mut self, changes: impl FnOnce(&mut Trx) -> R) -> R {
-        let before = self.lasting_changes;
+        let before = (self.lasting_changes, self.comes_back);
         let result = changes(self);
-        self.lasting_changes = before;
+        (self.lasting_changes, self.comes_back) = before;
         result
     }
 
@@ -781,6 +785,7 @@ impl Trx {
         self.undo = Some(work.log);
         self.xid = work.xid;
         self.lasting_changes = true;
+        self.comes_back = true;
         self.set_state(TrxState::Prepared);
         true
     }

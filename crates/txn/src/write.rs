@@ -252,6 +252,7 @@ impl Trx {
 
     fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, settled: &mut bool, strength: Strength) -> Result<()> {
         let (timeout, own, snapshot) = (self.lock_timeout(), self.id(), self.snapshot_csn());
+        self.comes_back = true;
         self.lasting_changes |= op.index.tree.space != SpaceId::MEMORY;
         set_full_key(&mut self.scratch.key, op.index, op.key);
         let payload = if op.kind == OpKind::Delete { &[] } else { op.payload };
