@@ -13,7 +13,7 @@ pub(crate) fn key(n: u64) -> Vec<u8> {
 }
 
 /// Brings so many other pages in that none of other trees stays.
-pub(crate) fn forget(pool: &BufferPool) {
+fn forget(pool: &BufferPool) {
     let other = Tree::create(pool, SPACE).unwrap();
     for n in 0..1200u64 {
         put(pool, other, &key(n), &[1; 1000]).unwrap();

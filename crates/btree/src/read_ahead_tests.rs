@@ -1,10 +1,16 @@
 //! Ranges whose leaves are not in memory.
 
-use crate::estimate_tests::{forget, key};
+use crate::estimate_tests::key;
 use crate::page::Target;
 use crate::tests::{check_whole, put, rig, Rig, SPACE};
 use crate::*;
-use myriad_buffer::SharedPage;
+use myriad_buffer::{BufferPool, SharedPage};
+
+/// No page is in memory any more.
+fn forget(pool: &BufferPool) {
+    pool.checkpoint_now().unwrap();
+    pool.evict_all();
+}
 
 /// A tree of rows put in order, about 17 on each of its pages.
 fn tree(rig: &Rig) -> Tree {

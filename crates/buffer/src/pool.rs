@@ -656,6 +656,14 @@ impl BufferPool {
         true
     }
 
+    /// Takes all pages that are clean and not latched out of memory, hot ones too: for measurements that begin with none.
+    pub fn evict_all(&self) {
+        for at in 0..self.frames.len() as u32 {
+            self.frames.get(at).usage.store(usage::USAGE_COLD, Ordering::Relaxed);
+            self.try_evict(at);
+        }
+    }
+
     /// Notes that a tablespace was dropped: its dirty pages will not be written, its frames become free over time (ids
     /// of tablespaces are never reused, so nobody asks for them again).
     pub fn discard_space(&self, space: SpaceId) {
