@@ -2,6 +2,7 @@
 """Memory and its limits on a server: the pool's size and warm-up, the threads' CPUs, tables in memory, the log switched off,
 statistics that are kept.
 Usage: pool_tests.py [NAME...]"""
+import contextlib
 import os
 import subprocess
 import sys
@@ -12,6 +13,31 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cases import database, expect, metric, pymysql, rows, run, server, status  # noqa: E402
 
 
+@contextlib.contextmanager
+def changing(where, statement):
+    """Three clients that run `statement(client, how many before)` over and over; how many each has run, and their errors."""
+    stop, done, problems = threading.Event(), [0, 0, 0], []
+
+    def work(number):
+        mine = where.connect(database="d")
+        try:
+            while not stop.is_set():
+                rows(mine, statement(number, done[number]))
+                done[number] += 1
+        except pymysql.err.Error as problem:
+            problems.append(problem)
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(len(done))]
+    for worker in workers:
+        worker.start()
+    try:
+        yield done, problems
+    finally:
+        stop.set()
+        for worker in workers:
+            worker.join()
+
+
 def test_pool_resize(where):
     """The pool grows and shrinks under load; sizes that cannot be are refused; memory follows."""
     c = database(where)
@@ -20,17 +46,9 @@ def test_pool_resize(where):
     page = metric(c, "page_size")
     rows(c, "CREATE TABLE r (id INT PRIMARY KEY, n INT NOT NULL, pad VARCHAR(4000) NOT NULL)")
     rows(c, "INSERT INTO r SELECT seq, 0, REPEAT('x', 4000) FROM seq_1_to_12000")
-    stop, done, problems = threading.Event(), [0, 0, 0], []
 
-    def work(number):
-        mine = where.connect(database="d")
-        try:
-            while not stop.is_set():
-                at = (done[number] * 7919 + number * 4001) % 12000 + 1
-                rows(mine, f"UPDATE r SET n=n+1 WHERE id={at}")
-                done[number] += 1
-        except pymysql.err.Error as problem:
-            problems.append(problem)
+    def update(number, before):
+        return f"UPDATE r SET n=n+1 WHERE id={(before * 7919 + number * 4001) % 12000 + 1}"
 
     def resized(size):
         rows(c, f"SET GLOBAL myriad_buffer_pool_size={size}")
@@ -44,10 +62,7 @@ def test_pool_resize(where):
         if f"Size {size} bytes; can grow to" not in rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]:
             raise AssertionError("SHOW ENGINE MYRIAD STATUS does not tell the size")
 
-    workers = [threading.Thread(target=work, args=(i,)) for i in range(3)]
-    for worker in workers:
-        worker.start()
-    try:
+    with changing(where, update) as (done, problems):
         resized(300 * mib)
         for size in (8, 64, 300, 16):
             resized(size * mib)
@@ -57,10 +72,6 @@ def test_pool_resize(where):
             rows(c, f"SET GLOBAL myriad_buffer_pool_size={size * mib}")
         resized(16 * mib)
         rows(c, "SELECT COUNT(pad) FROM r")
-    finally:
-        stop.set()
-        for worker in workers:
-            worker.join()
     expect("errors of clients", problems, [])
     expect("updates", int(rows(c, "SELECT SUM(n) FROM r")[0][0]), sum(done))
     full = where.rss_mib()
@@ -287,32 +298,17 @@ def test_log_capacity(_where):
         c = database(where)
         rows(c, "CREATE TABLE t (id INT PRIMARY KEY, n INT NOT NULL, v VARCHAR(2000))")
         rows(c, "INSERT INTO t SELECT seq, 0, REPEAT('x', 2000) FROM seq_1_to_2000")
-        stop, done, problems = threading.Event(), [0, 0, 0], []
 
-        def work(number):
-            mine = where.connect(database="d")
-            try:
-                while not stop.is_set():
-                    at = done[number] % 500 + number * 500 + 1
-                    rows(mine, f"UPDATE t SET n=n+1, v=REPEAT(CHAR(65 + n % 26), 2000) WHERE id={at}")
-                    done[number] += 1
-            except pymysql.err.Error as problem:
-                problems.append(problem)
+        def update(number, before):
+            return f"UPDATE t SET n=n+1, v=REPEAT(CHAR(65 + n % 26), 2000) WHERE id={before % 500 + number * 500 + 1}"
 
-        workers = [threading.Thread(target=work, args=(i,)) for i in range(len(done))]
-        for worker in workers:
-            worker.start()
-        try:
+        with changing(where, update) as (done, problems):
             for size in (12, 40, 41, 96):
                 time.sleep(0.3)
                 rows(c, f"SET GLOBAL myriad_log_capacity={size * mib}")
                 sizes = (int(rows(c, "SELECT @@myriad_log_capacity")[0][0]), metric(c, "log_capacity_bytes") * 8 // 7)
                 expect("in force", sizes, (size * mib, size * mib))
             time.sleep(0.3)
-        finally:
-            stop.set()
-            for worker in workers:
-                worker.join()
         expect("problems", (problems, min(done) > 0), ([], True))
         where.kill()
         where.start()

@@ -41,8 +41,9 @@ pub struct Engine {
     io_capacity_max: AtomicU64,
     /// Counters at the last reports.
     pub(crate) marks: Marks,
-    /// Held while the log is switched off or on.
+    /// Whether the error log is told of each deadlock.
     print_all_deadlocks: AtomicBool,
+    /// Held while the log is switched off or on, or grows.
     redo_log_switch: Mutex<()>,
     /// Changes while `redo_log_switch` is held.
     backing_up: AtomicBool,

@@ -44,7 +44,7 @@ impl Log {
         }
         let path = grown_path(dir);
         io.remove_file(&path)?;
-        let grown = self.grow_into(io, dir, &path, capacity);
+        let grown = self.grow_into(io, dir, capacity);
         if grown.is_err() && self.check_poison().is_ok() {
             // The first error is the one to tell; the next opening tries again.
             let _ = io.remove_file(&path);
@@ -52,12 +52,12 @@ impl Log {
         grown
     }
 
-    fn grow_into(&self, io: &Arc<dyn Io>, dir: &Path, path: &Path, capacity: u64) -> Result<()> {
-        let file = io.open(path, OpenMode::NEW.with_direct(true))?;
+    fn grow_into(&self, io: &Arc<dyn Io>, dir: &Path, capacity: u64) -> Result<()> {
+        let file = io.open(&grown_path(dir), OpenMode::NEW.with_direct(true))?;
         set_ring_aside(&*file, capacity)?;
         file.sync()?;
         let mut copy = LogCopy::into_file(self, Arc::clone(&file), Some(capacity), PATIENCE)?;
-        let moved = self.move_to(file, &mut copy, io, dir, path, capacity);
+        let moved = self.move_to(file, &mut copy, io, dir, capacity);
         copy.give_up(self);
         moved
     }
@@ -68,7 +68,6 @@ impl Log {
         copy: &mut LogCopy,
         io: &Arc<dyn Io>,
         dir: &Path,
-        path: &Path,
         capacity: u64,
     ) -> Result<()> {
         copy.catch_up(self)?;
@@ -83,9 +82,9 @@ impl Log {
         next.sequence += 1;
         next.first_slot = 0;
         LogFile::new(Arc::clone(&file)).write_header(&next)?;
-        let log_path = log_path(dir);
-        if let Err(e) = io.rename(path, &log_path) {
-            let renamed = !io.exists(path).unwrap_or(false);
+        let (path, log_path) = (grown_path(dir), log_path(dir));
+        if let Err(e) = io.rename(&path, &log_path) {
+            let renamed = !io.exists(&path).unwrap_or(false);
             return Err(if renamed { self.poison(&format!("which file is the log is not known: {e}")) } else { e });
         }
         self.must(io.sync_dir(log_path.parent().expect("the log is in a folder")))?;

@@ -1,6 +1,7 @@
 # Texts of each length around multiples of eight, read back from the weights and spellings in their keys.
+CREATE TABLE texts (PRIMARY KEY (x)) CHARSET utf8mb4 COLLATE utf8mb4_bin SELECT 'The Quick Brown fox, JUMPS  over it' x UNION ALL SELECT 'all small letters, without any case' UNION ALL SELECT 'ALL CAPITALS 123 WITH DIGITS IN THEM' UNION ALL SELECT 'nospacesatallinthisverylongwordhere' UNION ALL SELECT 'MiXedCaseInEveryLetterOfThisLongText' UNION ALL SELECT 'a   b    c     d      e       f    g' UNION ALL SELECT 'x\tx y\tz \tab  \t end of these tabs!!' UNION ALL SELECT 'one two @AZ[\\]^_`az{|}~ three ABCDEFG' UNION ALL SELECT 'café au lait, sept lettres à la fin' UNION ALL SELECT '        eight spaces before the rest';
 CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(36), c CHAR(36) NOT NULL, w VARCHAR(300) NOT NULL, KEY (v), KEY (c DESC), KEY (w, v), KEY (v DESC)) CHARSET utf8mb4 COLLATE utf8mb4_general_ci;
-INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN (SELECT 'The Quick Brown fox, JUMPS  over it' x UNION ALL SELECT 'all small letters, without any case' UNION ALL SELECT 'ALL CAPITALS 123 WITH DIGITS IN THEM' UNION ALL SELECT 'nospacesatallinthisverylongwordhere' UNION ALL SELECT 'MiXedCaseInEveryLetterOfThisLongText' UNION ALL SELECT 'a   b    c     d      e       f    g' UNION ALL SELECT 'x\tx y\tz \tab  \t end of these tabs!!' UNION ALL SELECT 'one two @AZ[\\]^_`az{|}~ three ABCDEFG' UNION ALL SELECT 'café au lait, sept lettres à la fin' UNION ALL SELECT '        eight spaces before the rest') y ORDER BY seq, x;
+INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN texts ORDER BY seq, x;
 INSERT INTO t (v, c, w) SELECT CONCAT(RIGHT(v, 9), '  '), RIGHT(c, 9), CONCAT(REPEAT(w, 8), CHAR(9)) FROM t;
 INSERT INTO t (v, c, w) VALUES (NULL, '', '');
 SELECT id, HEX(v) FROM t FORCE INDEX (v) ORDER BY v, id;
@@ -12,7 +13,7 @@ SELECT COUNT(*), SUM(a.id * b.id % 1009) FROM t a STRAIGHT_JOIN t b FORCE INDEX 
 SELECT COUNT(*), SUM(id) FROM t FORCE INDEX (v) WHERE v BETWEEN 'all small lett' AND 'the quick';
 DROP TABLE t;
 CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(36), c CHAR(36) NOT NULL, w VARCHAR(300) NOT NULL, KEY (v), KEY (c DESC), KEY (w, v), KEY (v DESC)) CHARSET utf8mb3 COLLATE utf8mb3_general_ci;
-INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN (SELECT 'The Quick Brown fox, JUMPS  over it' x UNION ALL SELECT 'all small letters, without any case' UNION ALL SELECT 'ALL CAPITALS 123 WITH DIGITS IN THEM' UNION ALL SELECT 'nospacesatallinthisverylongwordhere' UNION ALL SELECT 'MiXedCaseInEveryLetterOfThisLongText' UNION ALL SELECT 'a   b    c     d      e       f    g' UNION ALL SELECT 'x\tx y\tz \tab  \t end of these tabs!!' UNION ALL SELECT 'one two @AZ[\\]^_`az{|}~ three ABCDEFG' UNION ALL SELECT 'café au lait, sept lettres à la fin' UNION ALL SELECT '        eight spaces before the rest') y ORDER BY seq, x;
+INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN texts ORDER BY seq, x;
 INSERT INTO t (v, c, w) SELECT CONCAT(RIGHT(v, 9), '  '), RIGHT(c, 9), CONCAT(REPEAT(w, 8), CHAR(9)) FROM t;
 INSERT INTO t (v, c, w) VALUES (NULL, '', '');
 SELECT id, HEX(v) FROM t FORCE INDEX (v) ORDER BY v, id;
@@ -24,7 +25,7 @@ SELECT COUNT(*), SUM(a.id * b.id % 1009) FROM t a STRAIGHT_JOIN t b FORCE INDEX 
 SELECT COUNT(*), SUM(id) FROM t FORCE INDEX (v) WHERE v BETWEEN 'all small lett' AND 'the quick';
 DROP TABLE t;
 CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(36), c CHAR(36) NOT NULL, w VARCHAR(300) NOT NULL, KEY (v), KEY (c DESC), KEY (w, v), KEY (v DESC)) CHARSET latin1 COLLATE latin1_swedish_ci;
-INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN (SELECT 'The Quick Brown fox, JUMPS  over it' x UNION ALL SELECT 'all small letters, without any case' UNION ALL SELECT 'ALL CAPITALS 123 WITH DIGITS IN THEM' UNION ALL SELECT 'nospacesatallinthisverylongwordhere' UNION ALL SELECT 'MiXedCaseInEveryLetterOfThisLongText' UNION ALL SELECT 'a   b    c     d      e       f    g' UNION ALL SELECT 'x\tx y\tz \tab  \t end of these tabs!!' UNION ALL SELECT 'one two @AZ[\\]^_`az{|}~ three ABCDEFG' UNION ALL SELECT 'café au lait, sept lettres à la fin' UNION ALL SELECT '        eight spaces before the rest') y ORDER BY seq, x;
+INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN texts ORDER BY seq, x;
 INSERT INTO t (v, c, w) SELECT CONCAT(RIGHT(v, 9), '  '), RIGHT(c, 9), CONCAT(REPEAT(w, 8), CHAR(9)) FROM t;
 INSERT INTO t (v, c, w) VALUES (NULL, '', '');
 SELECT id, HEX(v) FROM t FORCE INDEX (v) ORDER BY v, id;
@@ -36,7 +37,7 @@ SELECT COUNT(*), SUM(a.id * b.id % 1009) FROM t a STRAIGHT_JOIN t b FORCE INDEX 
 SELECT COUNT(*), SUM(id) FROM t FORCE INDEX (v) WHERE v BETWEEN 'all small lett' AND 'the quick';
 DROP TABLE t;
 CREATE TABLE t (id INT AUTO_INCREMENT PRIMARY KEY, v VARCHAR(36), c CHAR(36) NOT NULL, w VARCHAR(300) NOT NULL, KEY (v), KEY (c DESC), KEY (w, v), KEY (v DESC)) CHARSET latin1 COLLATE latin1_general_ci;
-INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN (SELECT 'The Quick Brown fox, JUMPS  over it' x UNION ALL SELECT 'all small letters, without any case' UNION ALL SELECT 'ALL CAPITALS 123 WITH DIGITS IN THEM' UNION ALL SELECT 'nospacesatallinthisverylongwordhere' UNION ALL SELECT 'MiXedCaseInEveryLetterOfThisLongText' UNION ALL SELECT 'a   b    c     d      e       f    g' UNION ALL SELECT 'x\tx y\tz \tab  \t end of these tabs!!' UNION ALL SELECT 'one two @AZ[\\]^_`az{|}~ three ABCDEFG' UNION ALL SELECT 'café au lait, sept lettres à la fin' UNION ALL SELECT '        eight spaces before the rest') y ORDER BY seq, x;
+INSERT INTO t (v, c, w) SELECT LEFT(x, seq), LEFT(x, seq), LEFT(x, seq) FROM seq_0_to_36 JOIN texts ORDER BY seq, x;
 INSERT INTO t (v, c, w) SELECT CONCAT(RIGHT(v, 9), '  '), RIGHT(c, 9), CONCAT(REPEAT(w, 8), CHAR(9)) FROM t;
 INSERT INTO t (v, c, w) VALUES (NULL, '', '');
 SELECT id, HEX(v) FROM t FORCE INDEX (v) ORDER BY v, id;
@@ -47,3 +48,4 @@ SELECT COUNT(*), SUM(a.id * b.id % 1009) FROM t a STRAIGHT_JOIN t b FORCE INDEX 
 SELECT COUNT(*), SUM(a.id * b.id % 1009) FROM t a STRAIGHT_JOIN t b FORCE INDEX (c) ON b.c = a.v AND b.id <= a.id;
 SELECT COUNT(*), SUM(id) FROM t FORCE INDEX (v) WHERE v BETWEEN 'all small lett' AND 'the quick';
 DROP TABLE t;
+DROP TABLE texts;
