@@ -93,10 +93,10 @@ typedef struct {
   int (*need_ordering)(void *waiter_thd, void *holder_thd);
   /* Which of the two should be a deadlock's victim: -1 the first, 1 the second, 0 either. */
   int (*victim_preference)(void *first_thd, void *second_thd);
-  /* The calling thread, which works for that thd, is about to sleep until it gets a lock; it has woken up. No mutex is held:
-     thd_wait_begin, thd_wait_end. */
-  void (*falls_asleep)(void *waiter_thd);
-  void (*wakes_up)(void *waiter_thd);
+  /* The calling thread, be it the engine's own, is about to sleep, for a row's lock, a file or the log; it has woken up. Latches may
+     be held: thd_wait_begin, thd_wait_end. Those given first in a process stay. */
+  void (*falls_asleep)(void);
+  void (*wakes_up)(void);
 } myriad_config;
 
 /* Creates the data directory's files on first use, else recovers. */

@@ -92,8 +92,8 @@ void myriad_report(myriad_log_level level, const char *text);
 void myriad_about_to_wait(void *waiter, void *holder);
 int myriad_need_ordering(void *waiter, void *holder);
 int myriad_victim_preference(void *first, void *second);
-void myriad_falls_asleep(void *waiter);
-void myriad_wakes_up(void *waiter);
+void myriad_falls_asleep();
+void myriad_wakes_up();
 bool myriad_show_status(handlerton *hton, THD *thd, stat_print_fn *print, enum ha_stat_type stat);
 
 #endif

@@ -322,10 +322,11 @@ int myriad_victim_preference(void *first, void *second) {
   return int(thd_non_transactional_update(a) != 0) - int(thd_non_transactional_update(b) != 0);
 }
 
-/* A thread pool lets another thread work meanwhile, be it for the one who has the lock. */
-void myriad_falls_asleep(void *waiter) { thd_wait_begin(static_cast<MYSQL_THD>(waiter), THD_WAIT_ROW_LOCK); }
+/* A thread pool lets another thread work meanwhile, be it for the one who has the lock; it does not look at the kind of
+   the wait. The engine's own threads work for no THD, and nothing happens. */
+void myriad_falls_asleep() { thd_wait_begin(nullptr, THD_WAIT_DISKIO); }
 
-void myriad_wakes_up(void *waiter) { thd_wait_end(static_cast<MYSQL_THD>(waiter)); }
+void myriad_wakes_up() { thd_wait_end(nullptr); }
 
 namespace {
 

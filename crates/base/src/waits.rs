@@ -1,12 +1,12 @@
 //! Who waits inside the engine, for what and since when: what a report tells of an engine that stands still.
 //!
 //! A thread notes a wait just before it goes to sleep, in a slot of its own; nobody else writes there. Waits for rows' locks are not
-//! among them, as those are the users' doing.
+//! among them, as those are the users' doing. Both are told to whoever has work for the processor meanwhile ([`Sleepers`]).
 
 use crate::latch::{LatchClass, ALL_CLASSES};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
 
 /// What a thread waits for.
@@ -71,6 +71,14 @@ impl WaitFor {
         }
     }
 
+    /// Whether it is long enough to let others work meanwhile. Most latches are not held for as long as that takes.
+    fn is_sleep(self) -> bool {
+        match self {
+            WaitFor::Latch(class) => class == LatchClass::PageRead,
+            _ => true,
+        }
+    }
+
     fn of_code(code: u64) -> Option<WaitFor> {
         let at = (code as usize).checked_sub(1)?;
         let latch = ALL_CLASSES.get(at).map(|&class| WaitFor::Latch(class));
@@ -80,6 +88,7 @@ impl WaitFor {
 
 /// Bits of [`Slot::wait`] that say what for; the others are the microseconds from [`BEGIN`] to the wait's begin.
 const CODE_BITS: u32 = 6;
+const CODE_MASK: u64 = (1 << CODE_BITS) - 1;
 
 struct Slot {
     thread: String,
@@ -118,17 +127,53 @@ thread_local! {
     static OWN: Own = Own::new();
 }
 
+/// Told of sleeps by the thread that sleeps, such as a server's pool of threads, in which each works for many clients.
+pub trait Sleepers: Send + Sync {
+    /// The calling thread is about to sleep.
+    fn falls_asleep(&self);
+    /// It has woken up.
+    fn wakes_up(&self);
+}
+
+static SLEEPERS: OnceLock<Box<dyn Sleepers>> = OnceLock::new();
+
+/// From now on `sleepers` is told of all sleeps in this process. It is told for good: a later call does nothing.
+pub fn tell(sleepers: Box<dyn Sleepers>) {
+    let _ = SLEEPERS.set(sleepers);
+}
+
+/// A sleep of the calling thread; ends when dropped.
+pub struct Sleep(());
+
+/// The calling thread is about to sleep, and has not noted a wait.
+pub fn sleep() -> Sleep {
+    if let Some(sleepers) = SLEEPERS.get() {
+        sleepers.falls_asleep();
+    }
+    Sleep(())
+}
+
+impl Drop for Sleep {
+    fn drop(&mut self) {
+        if let Some(sleepers) = SLEEPERS.get() {
+            sleepers.wakes_up();
+        }
+    }
+}
+
 /// A wait of the calling thread; ends when dropped.
 pub struct Waiting {
     /// The wait that this one is a part of.
     outer: u64,
+    _sleep: Option<Sleep>,
 }
 
 /// The calling thread is about to sleep.
 pub fn begin(what: WaitFor) -> Waiting {
     let since = BEGIN.elapsed().as_micros() as u64;
-    let outer = OWN.try_with(|own| own.0.wait.swap(since << CODE_BITS | what.code(), Ordering::Relaxed));
-    Waiting { outer: outer.unwrap_or(0) }
+    let outer = OWN.try_with(|own| own.0.wait.swap(since << CODE_BITS | what.code(), Ordering::Relaxed)).unwrap_or(0);
+    let part_of_sleep = WaitFor::of_code(outer & CODE_MASK).is_some_and(WaitFor::is_sleep);
+    Waiting { outer, _sleep: (what.is_sleep() && !part_of_sleep).then(sleep) }
 }
 
 impl Drop for Waiting {
@@ -161,7 +206,7 @@ pub fn list(at_least: Duration) -> Vec<Wait> {
     for slot in SLOTS.lock().iter() {
         let wait = slot.wait.load(Ordering::Relaxed);
         let lasts = now.saturating_sub(Duration::from_micros(wait >> CODE_BITS));
-        let what = WaitFor::of_code(wait & ((1 << CODE_BITS) - 1));
+        let what = WaitFor::of_code(wait & CODE_MASK);
         if let Some(what) = what.filter(|_| lasts >= at_least) {
             waits.push(Wait { thread: slot.thread.clone(), what, lasts });
         }

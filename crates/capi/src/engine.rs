@@ -1,7 +1,7 @@
 //! `myriad_engine_*`.
 
 use crate::error::{guard, guard_value};
-use crate::types::{commit_order, name, reporter, Config, EngineHandle, Status};
+use crate::types::{commit_order, name, reporter, tell_of_sleep, Config, EngineHandle, Status};
 use myriad::{
     CloseMode, DuplicateCheck, Engine, EngineConfig, Error, FlushAtCommit, IoMethod, Placement, Result, Setting,
 };
@@ -67,6 +67,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     // SAFETY: NUL-terminated by contract.
     config.background_cpus = unsafe { name(c.background_cpus) }?.into();
     config.commit_order = commit_order(c);
+    tell_of_sleep(c);
     Ok(config)
 }
 

@@ -2,6 +2,7 @@
 
 use crate::build::BuildHandle;
 use myriad::{CommitOrder, Engine, Level, Lock, Victim, Wait};
+use myriad_base::waits::{self, Sleepers};
 use std::ffi::{c_char, c_void};
 use std::sync::Arc;
 
@@ -45,7 +46,7 @@ pub struct EngineHandle {
 /// Told of two thds.
 pub type ReportWait = unsafe extern "C" fn(*mut c_void, *mut c_void);
 /// `void (*)(void *waiter_thd)`.
-pub type ReportSleep = unsafe extern "C" fn(*mut c_void);
+pub type ReportSleep = unsafe extern "C" fn();
 /// Asked about two thds.
 pub type CompareThds = unsafe extern "C" fn(*mut c_void, *mut c_void) -> i32;
 
@@ -430,17 +431,6 @@ struct ServersOrder {
     about_to_wait: Option<ReportWait>,
     need_ordering: Option<CompareThds>,
     victim_preference: Option<CompareThds>,
-    falls_asleep: Option<ReportSleep>,
-    wakes_up: Option<ReportSleep>,
-}
-
-impl ServersOrder {
-    fn report(f: Option<ReportSleep>, waiter: usize) {
-        if let Some(f) = f.filter(|_| waiter != 0) {
-            // SAFETY: see the type; the thd is the one that the calling thread works for.
-            unsafe { f(waiter as *mut c_void) }
-        }
-    }
 }
 
 impl CommitOrder for ServersOrder {
@@ -464,14 +454,6 @@ impl CommitOrder for ServersOrder {
             _ => Some(Victim::Second),
         }
     }
-
-    fn falls_asleep(&self, waiter: usize) {
-        Self::report(self.falls_asleep, waiter);
-    }
-
-    fn wakes_up(&self, waiter: usize) {
-        Self::report(self.wakes_up, waiter);
-    }
 }
 
 pub(crate) fn commit_order(c: &Config) -> Arc<dyn CommitOrder> {
@@ -479,7 +461,29 @@ pub(crate) fn commit_order(c: &Config) -> Arc<dyn CommitOrder> {
         about_to_wait: c.about_to_wait,
         need_ordering: c.need_ordering,
         victim_preference: c.victim_preference,
-        falls_asleep: c.falls_asleep,
-        wakes_up: c.wakes_up,
     })
+}
+
+/// The C callbacks about sleep, which work out themselves whom the calling thread works for.
+struct ServersThreads {
+    falls_asleep: ReportSleep,
+    wakes_up: ReportSleep,
+}
+
+impl Sleepers for ServersThreads {
+    fn falls_asleep(&self) {
+        // SAFETY: the function and its contract come from the caller of `myriad_engine_open`.
+        unsafe { (self.falls_asleep)() }
+    }
+
+    fn wakes_up(&self) {
+        // SAFETY: as above.
+        unsafe { (self.wakes_up)() }
+    }
+}
+
+pub(crate) fn tell_of_sleep(c: &Config) {
+    if let (Some(falls_asleep), Some(wakes_up)) = (c.falls_asleep, c.wakes_up) {
+        waits::tell(Box::new(ServersThreads { falls_asleep, wakes_up }));
+    }
 }

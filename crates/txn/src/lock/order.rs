@@ -6,8 +6,7 @@
 /// of two waiting for the later one, which itself waits for the earlier one's commit where no lock table sees it.
 ///
 /// Called with mutexes of the lock table held, which keep both transactions where they are: their thds are alive. A method
-/// must neither call the engine nor wait for anybody who may be inside it. The two about sleep are called without mutexes, by
-/// the sleeper.
+/// must neither call the engine nor wait for anybody who may be inside it.
 pub trait CommitOrder: Send + Sync {
     /// A request of `waiter` waits, or waits from now on too, for a lock or an earlier request of `holder`.
     fn waits(&self, waiter: usize, holder: usize) {
@@ -24,16 +23,6 @@ pub trait CommitOrder: Send + Sync {
     fn victim(&self, first: usize, second: usize) -> Option<Victim> {
         let _ = (first, second);
         None
-    }
-
-    /// `waiter` is about to sleep until a lock is granted: somebody else can use its processor.
-    fn falls_asleep(&self, waiter: usize) {
-        let _ = waiter;
-    }
-
-    /// It has woken up.
-    fn wakes_up(&self, waiter: usize) {
-        let _ = waiter;
     }
 }
 

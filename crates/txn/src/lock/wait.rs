@@ -4,6 +4,7 @@ use super::park::WaitState;
 use super::queue::WakeList;
 use super::table::wake_all;
 use super::{LockTable, TrxLocks, WaitOutcome, WaitToken};
+use myriad_base::waits;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -70,10 +71,8 @@ impl LockTable {
                 None
             };
             let Some(over) = over else {
-                let thd = trx.thd();
-                self.order.falls_asleep(thd);
+                let _sleep = waits::sleep();
                 trx.wait.sleep(deadline);
-                self.order.wakes_up(thd);
                 continue;
             };
             // Granted or a victim in this moment: the next round sees it.

@@ -1,7 +1,9 @@
 //! Where the order of commits is fixed by somebody else: a parallel replica.
 
 use super::*;
+use myriad_base::waits::{self, Sleepers};
 use parking_lot::{Condvar, Mutex};
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Writes down who waits for whom; the commits of thds below `fixed_below` have an order; prefers the largest thd as victim.
@@ -10,8 +12,6 @@ struct Notes {
     waits: Mutex<Vec<(usize, usize)>>,
     fixed_below: usize,
     prefers: bool,
-    /// Who fell asleep (true) or woke up.
-    sleeps: Mutex<Vec<(usize, bool)>>,
 }
 
 impl CommitOrder for Notes {
@@ -27,14 +27,6 @@ impl CommitOrder for Notes {
         // Those of 100 and above are nobody's business.
         let cares = self.prefers && first.max(second) < 100;
         cares.then_some(if first > second { Victim::First } else { Victim::Second })
-    }
-
-    fn falls_asleep(&self, waiter: usize) {
-        self.sleeps.lock().push((waiter, true));
-    }
-
-    fn wakes_up(&self, waiter: usize) {
-        self.sleeps.lock().push((waiter, false));
     }
 }
 
@@ -68,16 +60,31 @@ fn every_blocker_is_reported_once() {
 
 #[test]
 fn only_sleepers_are_reported_asleep() {
-    let (notes, table) = noted(Notes::default());
+    /// Writes down what the calling thread does: falls asleep (true), wakes up.
+    struct Told;
+    thread_local! {
+        static SLEEPS: RefCell<Vec<bool>> = const { RefCell::new(Vec::new()) };
+    }
+    impl Sleepers for Told {
+        fn falls_asleep(&self) {
+            SLEEPS.with_borrow_mut(|s| s.push(true));
+        }
+        fn wakes_up(&self) {
+            SLEEPS.with_borrow_mut(|s| s.push(false));
+        }
+    }
+    waits::tell(Box::new(Told));
+    let (_, table) = noted(Notes::default());
     let (a, b, c) = (owned(1), owned(2), owned(3));
     assert!(try_lock(&table, &a, 1, LockMode::X_RECORD));
     let tb = queue(&table, &b, 1, LockMode::X_RECORD);
     let tc = queue(&table, &c, 1, LockMode::X_RECORD);
+    SLEEPS.take();
     assert_eq!(table.wait(&c, tc, Duration::ZERO), WaitOutcome::Timeout);
-    assert_eq!(*notes.sleeps.lock(), [], "who finds the wait over has not slept");
+    assert_eq!(SLEEPS.take(), [], "who finds the wait over has not slept");
     assert_eq!(table.wait(&b, tb, Duration::from_millis(1)), WaitOutcome::Timeout);
-    let sleeps = notes.sleeps.lock().clone();
-    assert!(!sleeps.is_empty() && sleeps.chunks(2).all(|pair| pair == [(2, true), (2, false)]), "{sleeps:?}");
+    let sleeps = SLEEPS.take();
+    assert!(!sleeps.is_empty() && sleeps.chunks(2).all(|pair| pair == [true, false]), "{sleeps:?}");
     done(&table, &[&a, &b, &c]);
 }
 
