@@ -192,6 +192,10 @@ myriad_status myriad_savepoint(myriad_session *, uint64_t *out);
 myriad_status myriad_rollback_to(myriad_session *, uint64_t savepoint);
 myriad_status myriad_rollback(myriad_session *);
 myriad_status myriad_commit(myriad_session *);                    /* whole commit: visible and durable as configured */
+/* As myriad_commit, but may return before it is durable: then `begins` was called with thd, and `ends` is called once with what it
+   gave, when all is durable or, with false, never will be; perhaps before this returns, else by another thread, which it must not
+   keep waiting. After an error, which this tells, with true. */
+myriad_status myriad_commit_later(myriad_session *, void *thd, void *(*begins)(void *thd), void (*ends)(void *pending, bool durable));
 /* Two-phase: prepare -> commit_ordered (fast, makes visible, no sync; maybe another thread) -> commit_finish (sync unless
    `durable` is false because the binlog will recover it; frees locks if commit_ordered did not). */
 myriad_status myriad_prepare(myriad_session *, const uint8_t *xid, size_t xid_len);   /* durable on return */

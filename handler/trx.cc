@@ -11,6 +11,8 @@ int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 int thd_need_ordering_with(const MYSQL_THD thd, const MYSQL_THD other);
 int thd_deadlock_victim_preference(const MYSQL_THD first, const MYSQL_THD second);
 int thd_non_transactional_update(const MYSQL_THD thd);
+void *thd_increment_pending_ops(MYSQL_THD thd);
+void thd_decrement_pending_ops(void *thd);
 }
 
 namespace {
@@ -57,6 +59,23 @@ int failed_end(myriad_status status, THD *thd, uint code) {
   return error;
 }
 
+/* The client is answered when nothing is pending any more. */
+void *answer_waits(void *thd) { return thd_increment_pending_ops(static_cast<MYSQL_THD>(thd)); }
+
+/* A failure cannot be told any more, but the client must not hear of success: it loses its connection and with that
+   knows that it does not know. The log says why. Until nothing is pending the THD, and with it the socket, stays. */
+void answer_is_due(void *pending, bool durable) {
+  Vio *vio = static_cast<THD *>(pending)->net.vio;
+  if (!durable && vio) mysql_socket_shutdown(vio->mysql_socket, SHUT_RDWR);
+  thd_decrement_pending_ops(pending);
+}
+
+/* A pool of threads works for others until the client can be answered. */
+myriad_status commit_alone(THD *thd, myriad_session *session) {
+  const bool is_pool = thd->scheduler->thd_wait_begin && !thd->system_thread;
+  return is_pool ? myriad_commit_later(session, thd, answer_waits, answer_is_due) : myriad_commit(session);
+}
+
 int commit(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session) return 0;
@@ -78,7 +97,7 @@ int commit(handlerton *, THD *thd, bool all) {
     myriad_commit_ordered(session->core());
     status = myriad_commit_finish(session->core(), true);
   } else {
-    status = myriad_commit(session->core());
+    status = commit_alone(thd, session->core());
   }
   session->forget_transaction();
   thd_wakeup_subsequent_commits(thd, status != MYRIAD_OK);

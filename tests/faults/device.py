@@ -98,7 +98,7 @@ def page_write_fails(place):
     load.check()
 
 
-def log_fails(place, calls):
+def log_fails(place, calls, may_lose_connection=False):
     place.server.start()
     load = Load(place)
     time.sleep(0.5)
@@ -106,7 +106,10 @@ def log_fails(place, calls):
         expect(wait_for(lambda: load.errors), "a failing log and no error")
         time.sleep(0.5)
         expect(place.server.alive(), f"the server ended: {place.server.why()}")
-        expect("log" in str(load.errors[0]) or "stopped" in str(load.errors[0]), f"unclear error: {load.errors[0]}")
+        lost = may_lose_connection and load.errors[0].args[0] == 2013
+        expect(lost or "log" in str(load.errors[0]) or "stopped" in str(load.errors[0]), f"unclear error: {load.errors[0]}")
+        _, problem = place.ask("INSERT INTO t VALUES (0, '')")
+        expect(problem and "log" in problem, f"unclear error: {problem}")
     # What the device did with the failed write is unknown, so nothing more may be acknowledged until a recovery.
     at = len(load.acknowledged)
     time.sleep(1)
@@ -127,6 +130,13 @@ def log_write_fails(place):
 @case
 def log_sync_fails(place):
     log_fails(place, "fdatasync")
+
+
+@case
+def log_sync_fails_behind_a_commit(place):
+    """In a pool of threads a commit is done before it is durable; who waits for the answer loses the connection then."""
+    place.server.options = [*place.server.options, "--thread-handling=pool-of-threads"]
+    log_fails(place, "fdatasync", may_lose_connection=True)
 
 
 @case

@@ -170,6 +170,39 @@ pub unsafe extern "C" fn myriad_commit(s: *mut SessionHandle) -> Status {
     guard(Some(engine), || session.commit().map(|()| Status::Ok))
 }
 
+/// As `myriad_commit`; may return before it is durable.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_commit_later(
+    s: *mut SessionHandle,
+    thd: *mut c_void,
+    begins: unsafe extern "C" fn(*mut c_void) -> *mut c_void,
+    ends: unsafe extern "C" fn(*mut c_void, bool),
+) -> Status {
+    /// What `begins` gave.
+    #[derive(Clone, Copy)]
+    struct Pending(*mut c_void, unsafe extern "C" fn(*mut c_void, bool));
+    // SAFETY: `ends` may be called by any thread, by contract.
+    unsafe impl Send for Pending {}
+    impl Pending {
+        /// Once.
+        fn end(self, durable: bool) {
+            // SAFETY: by contract.
+            unsafe { self.1(self.0, durable) }
+        }
+    }
+
+    // SAFETY: a live session by contract.
+    let (engine, session) = unsafe { parts(s) };
+    guard(Some(engine), || {
+        let Some(lsn) = session.commit_later()? else { return Ok(Status::Ok) };
+        // SAFETY: the caller's own functions, by contract.
+        let pending = Pending(unsafe { begins(thd) }, ends);
+        // The status tells what `ends` would have.
+        engine.when_durable(lsn, move |durable| pending.end(durable)).inspect_err(|_| pending.end(true))?;
+        Ok(Status::Ok)
+    })
+}
+
 /// First phase; durable on return.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_prepare(s: *mut SessionHandle, xid: *const u8, xid_len: usize) -> Status {

@@ -9,7 +9,7 @@ use crate::session::Session;
 use crate::share::TableShare;
 use crate::shares::Shares;
 use myriad_base::clock::Clock;
-use myriad_base::{Error, Result};
+use myriad_base::{Error, Lsn, Result};
 use myriad_buffer::{BufferPool, Level, Reporter};
 use myriad_catalog::Catalog;
 use myriad_io::{FileLock, FileWatch, Io};
@@ -343,6 +343,15 @@ impl Engine {
     pub fn flush_log(&self) -> Result<()> {
         let log = self.parts.pool.log();
         log.flush_to(log.end_lsn())
+    }
+
+    /// Calls `call` once, with true when everything up to `lsn` ([`Session::commit_later`]) is durable or with false when it never will
+    /// be: perhaps before this returns, else by a thread of the engine, which it must not keep waiting. It must not call the engine.
+    ///
+    /// # Errors
+    /// Those of the log; the engine is poisoned then, and `call` is not called.
+    pub fn when_durable(&self, lsn: Lsn, call: impl FnOnce(bool) + Send + 'static) -> Result<()> {
+        self.parts.trx.harden_later(lsn, call)
     }
 
     /// Writes all dirty pages and advances the checkpoint.

@@ -4,7 +4,7 @@ use crate::changed::Changed;
 use crate::engine::Engine;
 use crate::share::TableShare;
 use crate::table::Table;
-use myriad_base::{Error, Result};
+use myriad_base::{Error, Lsn, Result};
 use myriad_buffer::Level;
 use myriad_txn::{Durability, LockWait, RowBuf, Strength, Trx, TrxHandle, TrxState};
 pub use myriad_txn::{Isolation, OpKind, Savepoint};
@@ -255,25 +255,38 @@ impl Session {
     /// Those of the log, by which the engine is poisoned; others, and [`Error::Invalid`] after a rollback of a part that
     /// failed. Then the transaction is rolled back: it must not be committed with what the session does next.
     pub fn commit(&mut self) -> Result<()> {
-        self.row.trim();
-        if let Err(e) = self.commit_as_configured() {
-            self.changed.forget();
-            if let Err(failed) = self.trx.rollback() {
-                let text =
-                    format!("the rollback of a transaction whose commit failed goes on in the background: {failed}");
-                (self.engine.parts.report)(Level::Warning, &text);
-            }
-            return Err(e);
-        }
-        self.trx.help_purge();
-        self.stamp_changed();
-        Ok(())
+        self.commit_by(|trx| trx.commit(Durability::Configured))
     }
 
-    fn commit_as_configured(&mut self) -> Result<()> {
-        self.check_commit()?;
-        self.store_counters()?;
-        self.trx.commit(Durability::Configured)
+    /// As [`Session::commit`], but does not wait for the log: with an LSN the transaction is visible but not yet durable. Nobody may
+    /// be told of the commit before [`Engine::when_durable`] says so.
+    ///
+    /// # Errors
+    /// Those of [`Session::commit`].
+    pub fn commit_later(&mut self) -> Result<Option<Lsn>> {
+        self.commit_by(|trx| trx.commit_later(Durability::Configured))
+    }
+
+    fn commit_by<R>(&mut self, commit: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
+        self.row.trim();
+        let stored = self.check_commit().and_then(|()| self.store_counters());
+        match stored.and_then(|()| commit(&mut self.trx)) {
+            Ok(done) => {
+                self.trx.help_purge();
+                self.stamp_changed();
+                Ok(done)
+            }
+            Err(e) => {
+                self.changed.forget();
+                if let Err(failed) = self.trx.rollback() {
+                    let text = format!(
+                        "the rollback of a transaction whose commit failed goes on in the background: {failed}"
+                    );
+                    (self.engine.parts.report)(Level::Warning, &text);
+                }
+                Err(e)
+            }
+        }
     }
 
     /// First phase: durable, undecided.

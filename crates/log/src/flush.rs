@@ -4,11 +4,14 @@
 //! they wait for. A leader that is done wakes those it served and makes the first of the others the next leader, so the
 //! device is never idle while somebody waits, and each sync serves all who came during the one before.
 //!
+//! Who need not wait itself leaves a call instead (see `calls.rs`).
+//!
 //! Where the file is full a leader syncs what is written and hands on: what a checkpoint needs is never behind somebody who
 //! waits for that checkpoint.
 
 use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
+use crate::waiters::{MayLead, Next};
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
 use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Lsn, Result};
@@ -36,9 +39,9 @@ impl Writer {
     }
 }
 
-const WAITING: u32 = 0;
+pub(crate) const WAITING: u32 = 0;
 const SERVED: u32 = 1;
-const LEAD: u32 = 2;
+pub(crate) const LEAD: u32 = 2;
 
 /// A thread that can be put to sleep.
 pub(crate) struct Parker {
@@ -47,9 +50,24 @@ pub(crate) struct Parker {
 }
 
 impl Parker {
-    fn wake(&self, told: u32) {
+    /// For the calling thread.
+    pub(crate) fn new() -> Parker {
+        Parker { state: AtomicU32::new(WAITING), thread: std::thread::current() }
+    }
+
+    pub(crate) fn wake(&self, told: u32) {
         self.state.store(told, Ordering::Release);
         self.thread.unpark();
+    }
+
+    /// Makes the thread look again.
+    pub(crate) fn unpark(&self) {
+        self.thread.unpark();
+    }
+
+    /// What it has been told since it was last asked.
+    pub(crate) fn told(&self) -> u32 {
+        self.state.swap(WAITING, Ordering::AcqRel)
     }
 
     /// Sleeps until it is told something.
@@ -64,7 +82,19 @@ impl Parker {
 }
 
 thread_local! {
-    static PARKER: Arc<Parker> = Arc::new(Parker { state: AtomicU32::new(WAITING), thread: std::thread::current() });
+    static PARKER: Arc<Parker> = Arc::new(Parker::new());
+}
+
+/// Somebody to be told that the log is durable up to some point.
+pub(crate) enum Waiter {
+    Thread(Arc<Parker>),
+    Call { since: Instant, call: Box<dyn FnOnce(bool) + Send> },
+}
+
+impl MayLead for Waiter {
+    fn may_lead(&self) -> bool {
+        matches!(self, Waiter::Thread(_))
+    }
 }
 
 impl Log {
@@ -167,7 +197,7 @@ impl Log {
             }
             self.check_poison()?;
             parker.state.store(WAITING, Ordering::Relaxed);
-            let told = match self.waiters.lead_or_join(thread_no(), lsn.0, Arc::clone(&parker)) {
+            let told = match self.waiters.lead_or_join(thread_no(), lsn.0, Waiter::Thread(Arc::clone(&parker))) {
                 true => LEAD,
                 false => {
                     let start = Instant::now();
@@ -186,7 +216,7 @@ impl Log {
     }
 
     /// Writes and syncs, then hands the lead on, whatever happened. False if the file has no room for all before `lsn`.
-    fn lead(&self, lsn: Lsn) -> Result<bool> {
+    pub(crate) fn lead(&self, lsn: Lsn) -> Result<bool> {
         /// Hands on also when something panics: else all others would wait for ever.
         struct Leading<'a>(&'a Log, bool);
         impl Drop for Leading<'_> {
@@ -227,11 +257,20 @@ impl Log {
         let poisoned = self.check_poison().is_err();
         let durable = self.durable.load(Ordering::Acquire);
         // The next leader first: the device waits for it.
-        if let Some(next) = self.waiters.hand_on(|lsn| poisoned || lsn <= durable, served) {
-            next.wake(LEAD);
+        match self.waiters.hand_on(|lsn| poisoned || lsn <= durable, served) {
+            Next::Waiter(Waiter::Thread(parker)) => parker.wake(LEAD),
+            Next::Waiter(Waiter::Call { .. }) => unreachable!("a call does not lead"),
+            Next::Calls => self.lead_calls(),
+            Next::Nobody => {}
         }
-        for parker in served.drain(..) {
-            parker.wake(SERVED);
+        for (lsn, waiter) in served.drain(..) {
+            match waiter {
+                Waiter::Thread(parker) => parker.wake(SERVED),
+                Waiter::Call { since, call } => {
+                    self.counters.flush_wait_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
+                    call(lsn <= durable);
+                }
+            }
         }
     }
 
@@ -268,7 +307,7 @@ impl Patience<'_> {
         Ok(())
     }
 
-    fn wait_for_room(&mut self) -> Result<()> {
+    pub(crate) fn wait_for_room(&mut self) -> Result<()> {
         self.log.check_poison()?;
         let checkpoint = self.log.checkpoint_lsn.load(Ordering::Acquire);
         let (_, since) = match self.since {

@@ -4,7 +4,7 @@
 //! writing and syncing for all who wait (group commit), the checkpoint header, and the scan at start. See docs/log.md.
 //!
 //! Never looks into a frame's body, never decides when to take a checkpoint (it asks, see [`Log::set_capacity_hook`]) and
-//! starts no thread (but has work for one: [`Log::write_behind`]).
+//! starts no thread (but has work for two: [`Log::write_behind`], [`Log::lead_for_calls`]).
 //!
 //! Invariants:
 //! - An [`Lsn`](myriad_base::Lsn) is a byte position since the data directory's creation; frames follow each other
@@ -17,10 +17,11 @@
 //! - After a failed write or sync the log is poisoned: nothing is appended or acknowledged any more.
 //!
 //! Entry points: [`Log::open`], [`Log::scan`], [`Log::resume_at`], [`Log::append`], [`Log::flush_to`],
-//! [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`]; [`LogCopy::begin`]; [`Log::grow`].
+//! [`Log::flush_later`], [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`]; [`LogCopy::begin`]; [`Log::grow`].
 
 mod append;
 mod behind;
+mod calls;
 mod capacity;
 mod copy;
 mod flush;

@@ -1,14 +1,15 @@
 //! The log: its state, creation and opening.
 
 use crate::behind::Behind;
+use crate::calls::Calls;
 use crate::copy::Reader;
-use crate::flush::{Parker, Writer};
+use crate::flush::{Waiter, Writer};
 use crate::grow::grown_path;
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::ring::Ring;
 use crate::scan::FileRing;
 use crate::slots::Slots;
-use crate::waiters::Waiters;
+use crate::waiters::{Waiters, Waiting};
 use crate::{frame, CapacityHook, FrameVisitor};
 use crossbeam_utils::CachePadded;
 use myriad_base::{Error, Lsn, Result};
@@ -125,9 +126,10 @@ pub struct Log {
     pub(crate) behind: Behind,
     /// Who copies the log.
     pub(crate) reader: Reader,
-    pub(crate) waiters: Waiters<Arc<Parker>>,
-    /// Those a leader is about to wake.
-    pub(crate) served: Mutex<Vec<Arc<Parker>>>,
+    pub(crate) waiters: Waiters<Waiter>,
+    /// Those a leader is about to tell.
+    pub(crate) served: Mutex<Vec<Waiting<Waiter>>>,
+    pub(crate) calls: Calls,
     /// The header as it is in the file.
     pub(crate) header: Mutex<Header>,
     /// Signalled at each checkpoint.
@@ -256,6 +258,7 @@ impl Log {
             reader: Reader::default(),
             waiters: Waiters::new(),
             served: Mutex::new(Vec::new()),
+            calls: Calls::default(),
             header: Mutex::new(header),
             room: Mutex::new(()),
             room_made: Condvar::new(),

@@ -3,7 +3,7 @@
 //! At most one thread leads. Who finds a leader joins a shard, under the mutex under which it looked. A leader looks through the
 //! shards once more after it has said that its lead ends: so one of the two sees the other, and nobody is left behind without a
 //! leader. Who has joined is told once, and waits for that: what is told late would be taken for an answer to what it waits for
-//! next.
+//! next. Some do not lead; where only they are left, somebody has to who does not wait.
 
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
@@ -16,7 +16,21 @@ const SHARDS: usize = 16;
 const SHARDS: usize = 2;
 
 /// An LSN that is waited for, and who waits.
-type Waiting<P> = (u64, P);
+pub(crate) type Waiting<P> = (u64, P);
+
+/// Somebody who waits.
+pub(crate) trait MayLead {
+    /// Whether it can be told to lead.
+    fn may_lead(&self) -> bool;
+}
+
+/// Who has the lead next.
+pub(crate) enum Next<P> {
+    Waiter(P),
+    /// Who leads for those who do not.
+    Calls,
+    Nobody,
+}
 
 /// Those who wait; a `P` each, by which it is told.
 pub(crate) struct Waiters<P> {
@@ -24,7 +38,7 @@ pub(crate) struct Waiters<P> {
     shards: [CachePadded<Mutex<Vec<Waiting<P>>>>; SHARDS],
 }
 
-impl<P> Waiters<P> {
+impl<P: MayLead> Waiters<P> {
     pub(crate) fn new() -> Waiters<P> {
         Waiters {
             leader: CachePadded::new(AtomicBool::new(false)),
@@ -55,25 +69,39 @@ impl<P> Waiters<P> {
         })
     }
 
+    /// Joins with `lsn` as one that does not lead. Whether somebody has to lead for it: the caller has the lead, to hand it on.
+    pub(crate) fn join(&self, thread: usize, lsn: u64, me: P) -> bool {
+        self.shard(thread % SHARDS, |waiting| {
+            waiting.push((lsn, me));
+            self.take_lead()
+        })
+    }
+
     /// The caller's lead ends. Moves those for whom `is_served` holds to `served`; the next leader, if anybody is left.
-    pub(crate) fn hand_on(&self, is_served: impl Fn(u64) -> bool, served: &mut Vec<P>) -> Option<P> {
+    pub(crate) fn hand_on(&self, is_served: impl Fn(u64) -> bool, served: &mut Vec<Waiting<P>>) -> Next<P> {
         loop {
             let mut next = None;
+            let mut calls_left = false;
             for no in 0..SHARDS {
                 self.shard(no, |waiting| {
-                    served.extend(waiting.extract_if(.., |w| is_served(w.0)).map(|w| w.1));
+                    served.extend(waiting.extract_if(.., |w| is_served(w.0)));
                     if next.is_none() {
-                        next = waiting.pop();
+                        let at = waiting.iter().rposition(|w| w.1.may_lead());
+                        next = at.map(|at| waiting.swap_remove(at).1);
                     }
+                    calls_left |= !waiting.is_empty();
                 });
             }
-            if let Some((_, next)) = next {
-                return Some(next);
+            if let Some(next) = next {
+                return Next::Waiter(next);
+            }
+            if calls_left {
+                return Next::Calls;
             }
             self.leader.store(false, Ordering::SeqCst);
             // Whoever joined after its shard was looked at may have found us leading still.
             if (0..SHARDS).all(|no| self.shard(no, |waiting| waiting.is_empty())) || !self.take_lead() {
-                return None;
+                return Next::Nobody;
             }
         }
     }
@@ -90,12 +118,26 @@ mod loom_tests {
     const LEAD: u32 = 2;
 
     #[derive(Clone)]
-    struct Cell(Arc<AtomicU32>, loom::thread::Thread);
+    struct Cell {
+        told: Arc<AtomicU32>,
+        thread: loom::thread::Thread,
+        is_call: bool,
+    }
 
     impl Cell {
+        fn new(is_call: bool) -> Cell {
+            Cell { told: Arc::new(AtomicU32::new(WAITING)), thread: loom::thread::current(), is_call }
+        }
+
         fn tell(&self, told: u32) {
-            assert_eq!(self.0.swap(told, Ordering::AcqRel), WAITING, "who has joined is told once");
-            self.1.unpark();
+            assert_eq!(self.told.swap(told, Ordering::AcqRel), WAITING, "who has joined is told once");
+            self.thread.unpark();
+        }
+    }
+
+    impl MayLead for Cell {
+        fn may_lead(&self) -> bool {
+            !self.is_call
         }
     }
 
@@ -103,6 +145,9 @@ mod loom_tests {
         waiters: Waiters<Cell>,
         end: AtomicU64,
         durable: AtomicU64,
+        /// Who leads for calls.
+        leader: Mutex<Option<Cell>>,
+        calls: AtomicU64,
     }
 
     impl Log {
@@ -110,21 +155,46 @@ mod loom_tests {
             self.durable.fetch_max(self.end.load(Ordering::Acquire), Ordering::AcqRel);
             let mut served = Vec::new();
             let durable = self.durable.load(Ordering::Acquire);
-            let next = self.waiters.hand_on(|lsn| lsn <= durable, &mut served);
-            next.iter().for_each(|c| c.tell(LEAD));
-            served.iter().for_each(|c| c.tell(SERVED));
+            match self.waiters.hand_on(|lsn| lsn <= durable, &mut served) {
+                Next::Waiter(next) => next.tell(LEAD),
+                Next::Calls => self.leader.lock().unwrap().as_ref().unwrap().tell(LEAD),
+                Next::Nobody => {}
+            }
+            for (lsn, waiter) in served {
+                assert!(lsn <= durable);
+                match waiter.is_call {
+                    true => _ = self.calls.fetch_sub(1, Ordering::AcqRel),
+                    false => waiter.tell(SERVED),
+                }
+            }
+        }
+
+        fn call(&self, thread: usize) {
+            let lsn = self.end.fetch_add(1, Ordering::AcqRel) + 1;
+            if self.waiters.join(thread, lsn, Cell::new(true)) {
+                self.leader.lock().unwrap().as_ref().unwrap().tell(LEAD);
+            }
+        }
+
+        fn lead_for_calls(&self, me: &Cell) {
+            while self.calls.load(Ordering::Acquire) > 0 {
+                match me.told.swap(WAITING, Ordering::AcqRel) {
+                    LEAD => self.lead(),
+                    _ => loom::thread::yield_now(),
+                }
+            }
         }
 
         fn commit(&self, thread: usize) {
             let lsn = self.end.fetch_add(1, Ordering::AcqRel) + 1;
-            let cell = Cell(Arc::new(AtomicU32::new(WAITING)), loom::thread::current());
+            let cell = Cell::new(false);
             if self.durable.load(Ordering::Acquire) < lsn {
                 if self.waiters.lead_or_join(thread, lsn, cell.clone()) {
-                    assert_eq!(cell.0.swap(LEAD, Ordering::AcqRel), WAITING, "who leads has not joined");
+                    assert_eq!(cell.told.swap(LEAD, Ordering::AcqRel), WAITING, "who leads has not joined");
                     self.lead();
                 } else {
                     loop {
-                        match cell.0.load(Ordering::Acquire) {
+                        match cell.told.load(Ordering::Acquire) {
                             WAITING => loom::thread::park(),
                             SERVED => break,
                             _ => break self.lead(),
@@ -136,28 +206,49 @@ mod loom_tests {
         }
     }
 
-    fn explore(preemptions: usize, threads: &'static [usize]) {
+    /// Threads that wait, by their shards, and calls, by theirs.
+    fn explore(preemptions: usize, threads: &'static [usize], calls: &'static [usize]) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(preemptions);
         model.check(move || {
-            let log = Arc::new(Log { waiters: Waiters::new(), end: AtomicU64::new(0), durable: AtomicU64::new(0) });
+            let log = Arc::new(Log {
+                waiters: Waiters::new(),
+                end: AtomicU64::new(0),
+                durable: AtomicU64::new(0),
+                leader: Mutex::new(None),
+                calls: AtomicU64::new(calls.len() as u64),
+            });
+            let me = Cell::new(false);
+            *log.leader.lock().unwrap() = Some(me.clone());
             let run = |&thread: &usize| {
                 let log = Arc::clone(&log);
                 loom::thread::spawn(move || log.commit(thread))
             };
-            let threads: Vec<_> = threads.iter().map(run).collect();
-            threads.into_iter().for_each(|t| t.join().unwrap());
+            let mut running: Vec<_> = threads.iter().map(run).collect();
+            running.extend(calls.iter().map(|&call| {
+                let log = Arc::clone(&log);
+                loom::thread::spawn(move || log.call(call))
+            }));
+            log.lead_for_calls(&me);
+            running.into_iter().for_each(|t| t.join().unwrap());
             assert!(!log.waiters.leader.load(Ordering::SeqCst));
         });
     }
 
     #[test]
     fn nobody_waits_without_a_leader() {
-        explore(3, &[0, 1]);
+        explore(3, &[0, 1], &[]);
     }
 
     #[test]
     fn nobody_waits_without_a_leader_where_two_join_one_shard() {
-        explore(2, &[0, 0, 1]);
+        explore(2, &[0, 0, 1], &[]);
+    }
+
+    #[test]
+    fn no_call_is_left_without_a_leader() {
+        explore(3, &[], &[0, 1]);
+        explore(3, &[0], &[0]);
+        explore(2, &[0, 1], &[1]);
     }
 }

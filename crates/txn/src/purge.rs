@@ -143,8 +143,8 @@ impl PurgeControl {
 }
 
 impl TrxSystem {
-    /// Starts purge threads, the rollback of unfinished transactions, the once-a-second sync of the log and the log's
-    /// write-behind.
+    /// Starts purge threads, the rollback of unfinished transactions, the once-a-second sync of the log, and the log's
+    /// write-behind and syncs for commits that no thread waits for.
     pub fn start_background(self: &Arc<TrxSystem>) {
         let mut handles = self.purge.handles.lock();
         let mut start = |name: &str, no: usize, body: fn(&TrxSystem, usize)| {
@@ -161,6 +161,7 @@ impl TrxSystem {
         start("myriad-sync", 0, |system, _| system.sync_thread());
         start("myriad-rollback", 0, |system, _| system.rollback_thread());
         start("myriad-log", 0, |system, _| system.pool().log().write_behind());
+        start("myriad-commit", 0, |system, _| _ = system.pool().heed_log(system.pool().log().lead_for_calls()));
     }
 
     /// Stops the background threads, a rollback of theirs between two records; with `purge_all` unfinished transactions are
@@ -173,6 +174,7 @@ impl TrxSystem {
         self.purge.stop.store(true, Ordering::Release);
         self.purge.wake();
         self.pool().log().stop_write_behind();
+        self.pool().log().stop_calls();
         let handles = std::mem::take(&mut *self.purge.handles.lock());
         for h in handles {
             if h.join().is_err() {

@@ -487,6 +487,14 @@ impl TrxSystem {
         }
     }
 
+    /// Calls `call` with true when everything up to `lsn` is durable, or with false when it never will be: see [`Log::flush_later`].
+    ///
+    /// # Errors
+    /// Those of the log; then `call` is not called.
+    pub fn harden_later(&self, lsn: Lsn, call: impl FnOnce(bool) + Send + 'static) -> Result<()> {
+        self.pool.heed_log(self.pool.log().flush_later(lsn, call))
+    }
+
     /// All transactions that have begun, recovered ones included.
     pub fn list_trx(&self, f: &mut dyn FnMut(&TrxInfo)) {
         let sessions: Vec<_> = self.sessions.lock().iter().filter_map(Weak::upgrade).collect();

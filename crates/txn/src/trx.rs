@@ -653,6 +653,20 @@ impl Trx {
         self.commit_finish(durability)
     }
 
+    /// As [`Trx::commit`], but may return before the changes are durable: the LSN for [`TrxSystem::harden_later`].
+    ///
+    /// # Errors
+    /// Those of [`Trx::commit`].
+    pub fn commit_later(&mut self, durability: Durability) -> Result<Option<Lsn>> {
+        self.commit_ordered()?;
+        let Some((lsn, policy)) = self.end_ordered(durability) else { return Ok(None) };
+        if policy == FlushPolicy::Sync && lsn > self.sys.pool().log().durable_lsn() {
+            return Ok(Some(lsn));
+        }
+        self.sys.harden(lsn, policy)?;
+        Ok(None)
+    }
+
     /// First phase: durable as prepared on return (with [`Durability::Sync`] or as configured). The name is for
     /// [`crate::TrxSystem::commit_by_xid`].
     ///
@@ -738,12 +752,20 @@ impl Trx {
     /// Those of the log.
     pub fn commit_finish(&mut self, durability: Durability) -> Result<()> {
         self.commit_ordered()?;
-        let Some(lsn) = self.ordered else { return Ok(()) };
+        match self.end_ordered(durability) {
+            Some((lsn, policy)) => self.sys.harden(lsn, policy),
+            None => Ok(()),
+        }
+    }
+
+    /// What is left to do of a commit, and how; the object is idle.
+    fn end_ordered(&mut self, durability: Durability) -> Option<(Lsn, FlushPolicy)> {
+        let lsn = self.ordered?;
         // What a restart empties need not wait for the log, but a prepared transaction would come back.
         let waits = self.lasting_changes || (self.xid.is_some() && self.comes_back);
         let policy = if waits { self.policy(durability) } else { FlushPolicy::EverySecond };
         self.become_idle();
-        self.sys.harden(lsn, policy)
+        Some((lsn, policy))
     }
 
     /// Makes changes of tables that the next start drops: because of them the commit does not wait for the log, nor is the transaction

@@ -88,6 +88,45 @@ fn a_closed_engine_takes_nothing_more() {
     assert_eq!(rows(&engine, "d/t").len(), 3);
 }
 
+#[test]
+fn a_commit_need_not_be_waited_for() {
+    let said = Arc::new(Mutex::new(Vec::new()));
+    let say = |what: &'static str| {
+        let said = Arc::clone(&said);
+        move |durable| said.lock().unwrap().push((what, durable))
+    };
+    // Without a thread that syncs for others who asks waits; with one it is told soon.
+    let dir = tempfile::tempdir().unwrap();
+    for config in [sim_config(), config(dir.path())] {
+        let threads = config.background_threads;
+        let engine = match threads {
+            true => Engine::open_with(config, None).unwrap(),
+            false => open_sim(&SimIo::new(1), config).unwrap(),
+        };
+        if threads {
+            engine.start_background();
+        }
+        engine.create_table("d/t", &spec()).unwrap();
+        let table = engine.open_table("d/t").unwrap();
+        let (mut a, mut b) = (engine.session(), engine.session());
+        a.insert(&table, b"1", b"new").unwrap();
+        let lsn = a.commit_later().unwrap().expect("it has changed something");
+        assert_eq!(b.find(&table, b"1").unwrap().as_deref(), Some(&b"new"[..]));
+        assert_eq!(b.commit_later(), Ok(None), "it has changed nothing");
+        engine.when_durable(lsn, say("new")).unwrap();
+        let begin = std::time::Instant::now();
+        while said.lock().unwrap().is_empty() && threads && begin.elapsed() < Duration::from_secs(60) {
+            std::thread::yield_now();
+        }
+        assert_eq!(std::mem::take(&mut *said.lock().unwrap()), [("new", true)]);
+        engine.set(Setting::FlushAtCommit(FlushAtCommit::Lazy)).unwrap();
+        a.insert(&table, b"2", b"lazy").unwrap();
+        assert_eq!(a.commit_later(), Ok(None), "nobody wants to wait");
+        drop((a, b, table));
+        engine.close(CloseMode::Clean).unwrap();
+    }
+}
+
 /// Who tries again from the beginning must not find its first half done.
 #[test]
 fn a_deadlock_rolls_the_whole_transaction_back() {

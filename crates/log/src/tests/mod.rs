@@ -1,5 +1,6 @@
 //! Tests of the whole log, on the simulated disk.
 
+mod calls;
 mod concurrent;
 mod copy;
 mod crash;
