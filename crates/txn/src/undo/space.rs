@@ -493,13 +493,15 @@ impl UndoSpace {
 
     /// Purge is through with the head page of the slot, which is not its tail: frees it. Returns the new head.
     pub fn drop_head(&self, slot: u32, head: PageNo) -> Result<PageNo> {
+        let next = page::next(&self.pool.fix_shared(undo_page(head))?);
+        assert!(next != PageNo::NONE, "purge frees no slot's tail");
+        // Into memory, before others wait for the directory.
+        let _ = self.pool.fix_shared(undo_page(next))?;
         let mut mtr = Mtr::start(&self.pool)?;
         let dir = mtr.fix(page::DIRECTORY)?;
         let (id, at) = page::slot_position(self.pool.page_size(), slot);
         let slots = mtr.fix(id)?;
         let p = mtr.fix(undo_page(head))?;
-        let next = page::next(mtr.page(p));
-        assert!(next != PageNo::NONE, "purge frees no slot's tail");
         // Purge goes on there: were it another page of the chain, or a free one, that would be freed twice.
         let after = mtr.fix(undo_page(next))?;
         if next.0 < page::FIRST || page::slot(mtr.page(after)) != slot || page::prev(mtr.page(after)) != head {
