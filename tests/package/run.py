@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """The Debian package: made, unpacked into a folder of its own (nothing is installed), and run as a server finds it there."""
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -36,6 +37,9 @@ def check(root, package):
     assert f"mariadb-server-core (>= 1:{version})" in needs and "mariadb-server-core (<< 1:" in needs, needs
     output_of("dpkg-deb", "--extract", package, root)
     output_of(os.path.join(root, "usr/bin/myriad"), "--help")
+    with open(os.path.join(root, "etc/mysql/mariadb.conf.d/myriad.cnf")) as f:
+        page = re.search(r"/usr/share/doc/\S+", f.read()).group()
+    assert os.path.exists(root + page), f"the settings name {page}, which the package lacks"
     server.PLUGIN = os.path.join(root, "usr/lib/mysql/plugin/ha_myriad.so")
     with PackagedServer(root) as where:
         engines = {row[0]: row[1] for row in where.query("SHOW ENGINES")}
