@@ -176,8 +176,9 @@ static MYSQL_SYSVAR_ENUM(page_size, page_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_
 static MYSQL_SYSVAR_ULONG(
     flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
     "What a commit waits for: 1 (default) the log is durable; 2 it is written to the operating system and synced about "
-    "once a "
-    "second; 0 neither, both about once a second. 0 and 2 lose the last second's commits in a power failure.",
+    "once a second; 0 neither, both about once a second. 0 and 2 lose the last second's commits in a power failure, 0 "
+    "also "
+    "if the server is killed.",
     nullptr, set_flush_log, 1, 0, 2, 0);
 static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG,
                               "Size of the redo log in bytes. Default 512 MiB. A larger log means fewer page writes "
@@ -211,11 +212,12 @@ static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_RQ
                          "back. Default OFF. SHOW ENGINE MYRIAD STATUS has the last one. Switch it on while you look "
                          "for what an application's deadlocks have in common.",
                          nullptr, set_print_all_deadlocks, 0);
-static MYSQL_SYSVAR_ULONG(max_open_files, max_open_files, PLUGIN_VAR_RQCMDARG,
-                          "Tablespace files kept open at most. Default 2000; never more than half of open_files_limit "
-                          "without the connections. "
-                          "Raise it if more are in use at once and opening them shows.",
-                          nullptr, set_max_open_files, 2000, max_open_files_min, 1000000, 0);
+static MYSQL_SYSVAR_ULONG(
+    max_open_files, max_open_files, PLUGIN_VAR_RQCMDARG,
+    "Tablespace files kept open besides those in use. Default 2000; never more than half of open_files_limit "
+    "without the connections. "
+    "Raise it if more are in use at once and opening them shows.",
+    nullptr, set_max_open_files, 2000, max_open_files_min, 1000000, 0);
 static MYSQL_SYSVAR_ENUM(tablespace_per, tablespace_per, PLUGIN_VAR_RQCMDARG,
                          "Where a new table goes: a file for its DATABASE (default), one for the whole SERVER, or one "
                          "for the TABLE alone. The table "

@@ -26,7 +26,8 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Reads every page of every tablespace and verifies checksum and identity. The server must be stopped.
+    /// Holds the tablespace files against the catalog, reads every page and verifies checksum and identity. The server must be
+    /// stopped.
     Verify {
         /// The server's data directory.
         dir: PathBuf,
