@@ -66,7 +66,7 @@ void warn_of_server_without_engine() {
   if (!my_access(format, F_OK))
     sql_print_error("MYRIAD: the server must not go on without the engine: it would forget which prepared transactions "
                     "its binary log has, so that some would be lost, and other engines could make tables of the names "
-                    "of ours. Set myriad_startup=FORCE: then it ends here");
+                    "of ours. With myriad_startup=FORCE it ends here");
 }
 
 int init(void *arg) {
