@@ -73,13 +73,22 @@ bool is_readable_as(const Field &a, CHARSET_INFO *charset) {
   return is_text && Charset(a.charset()).encoding_allows_reinterpret_as(charset);
 }
 
+/* A CHAR of as many characters in a wider character set is stored as it was, without trailing spaces, as long as its
+   length has no more bytes. One of two bytes is stored whole. */
+bool is_wider(const Field &a, CHARSET_INFO *charset, uint32 new_length) {
+  return a.real_type() == MYSQL_TYPE_STRING && a.stored_in_db() && a.charset()->mbmaxlen < charset->mbmaxlen &&
+         a.field_length / a.charset()->mbmaxlen == new_length / charset->mbmaxlen && a.field_length > 2 &&
+         (a.field_length > 255) == (new_length > 255);
+}
+
 /* Whether a column's image in a row means the same in both. */
 bool same_image(const Field *a, const Field *b, bool longer) {
   if (a->real_type() != b->real_type() || !is_readable_as(*a, b->charset()) || a->stored_in_db() != b->stored_in_db() ||
       (a->flags & UNSIGNED_FLAG) != (b->flags & UNSIGNED_FLAG) || a->compression_method() != b->compression_method())
     return false;
   const bool same_length = a->field_length == b->field_length || is_length_shown(*a, *b);
-  return (same_length && a->pack_length() == b->pack_length()) || (longer && is_longer(*a, b->field_length));
+  return (same_length && a->pack_length() == b->pack_length()) ||
+         (longer && (is_longer(*a, b->field_length) || is_wider(*a, b->charset(), b->field_length)));
 }
 
 bool same_null_bit(const Field *a, const TABLE *at, const Field *b, const TABLE *bt) {
@@ -419,7 +428,8 @@ bool ha_myriad::can_convert_nocopy(const Field &field, const Column_definition &
     return false;
   const bool same_length =
       is_blob ? new_type.pack_length == field.pack_length() : new_type.length == field.field_length;
-  return is_longer(field, uint32(new_type.length)) || (same_length && new_type.charset != field.charset());
+  return is_longer(field, uint32(new_type.length)) || is_wider(field, new_type.charset, uint32(new_type.length)) ||
+         (same_length && new_type.charset != field.charset());
 }
 
 Compare_keys ha_myriad::compare_key_parts(const Field &old_field, const Column_definition &new_type,

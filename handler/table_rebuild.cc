@@ -37,8 +37,10 @@ int TableRebuild::convert() {
       my_error(WARN_DATA_TRUNCATED, MYF(0), move.to->field_name.str, row);
       return HA_ERR_GENERIC;
     }
-    /* The image is the same, but for a VARCHAR that may be longer. */
-    memcpy(move.to->ptr, move.from->ptr, move.from->pack_length());
+    /* The image is the same, but for a VARCHAR that may be longer, and a CHAR in a wider character set. */
+    const uint32 length = move.from->pack_length();
+    memcpy(move.to->ptr, move.from->ptr, length);
+    if (move.to->real_type() == MYSQL_TYPE_STRING) memset(move.to->ptr + length, ' ', move.to->pack_length() - length);
   }
   return 0;
 }
