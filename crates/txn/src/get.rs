@@ -5,7 +5,7 @@ use crate::gap::{after, After, Edge};
 use crate::index::Index;
 use crate::lock::{Extent, LockKey, LockMode, LockOutcome, Strength, TrxLocks, WaitPolicy, WaitToken};
 use crate::place::Place;
-use crate::read::View;
+use crate::read::{Found, View};
 use crate::system::TrxSystem;
 use crate::trx::{LockWait, RowBuf, Trx};
 use crate::value::Entry;
@@ -214,14 +214,21 @@ impl Trx {
         let own = self.id();
         set_full_key(&mut self.scratch.key, index, key);
         let leaf = index.seek(&self.sys, &self.scratch.key)?;
+        let page = leaf.page_id();
         let Ok(slot) = leaf.find(&self.scratch.key) else { return Ok(false) };
-        let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-        let view = self.view_of(view, index, KeyParts::whole(&self.scratch.key), &entry, leaf.page_id())?;
-        let Some(version) = self.sys.version(entry, leaf.page_id(), view, own, &mut self.versions)? else {
-            return Ok(false);
+        let entry = Entry::parse(leaf.value(slot), page)?;
+        let view = self.view_of(view, index, KeyParts::whole(&self.scratch.key), &entry, page)?;
+        self.versions.leaf_latched();
+        let version = match self.sys.find_version(entry, page, view, own, &mut self.versions)? {
+            Found::Version(version) => version,
+            Found::Far => {
+                drop(leaf);
+                self.sys.far_version(page, view, own, &mut self.versions, || self.locks.is_killed())?
+            }
         };
+        let Some(version) = version else { return Ok(false) };
         out.begin(key);
-        version.read_into(&self.sys, leaf.page_id(), tail_bytes, &mut out.bytes)?;
+        version.read_into(&self.sys, page, tail_bytes, &mut out.bytes)?;
         Ok(true)
     }
 

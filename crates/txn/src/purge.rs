@@ -278,8 +278,8 @@ impl TrxSystem {
     /// there, and tell.
     pub(crate) fn take_share(&self, share: PurgeShare) {
         if let Some(mut position) = share.slot.position.try_lock() {
-            self.purge.shares.fetch_add(1, Ordering::Relaxed);
-            let _ = self.purge_records(&share.slot, &mut position, self.purge_limit(), share.records);
+            let done = self.purge_records(&share.slot, &mut position, self.purge_limit(), share.records);
+            self.purge.shares.fetch_add(u64::from(done.is_ok_and(|steps| steps > 0)), Ordering::Relaxed);
         }
     }
 

@@ -312,7 +312,7 @@ pub struct Trx {
     /// Set by `commit_ordered`: the end of the commit's log record.
     ordered: Option<Lsn>,
     /// What it should purge now that it has ended.
-    purge_share: Option<PurgeShare>,
+    pub(crate) purge_share: Option<PurgeShare>,
     /// Whether it has changed anything that outlives a restart: in-memory tables do not.
     pub(crate) lasting_changes: bool,
     /// Whether it has changed tables that the next start does not drop: prepared, it is found again then.

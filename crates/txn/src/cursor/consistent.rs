@@ -3,10 +3,10 @@
 use super::{Cursor, Direction, Row};
 use crate::gap::{after, in_index, After};
 use crate::index::Index;
-use crate::read::{Versions, View};
+use crate::read::{Found, Version, Versions, View};
 use crate::trx::Trx;
 use crate::value::{self, Entry};
-use myriad_base::{Error, Result};
+use myriad_base::{Error, PageId, Result};
 use myriad_btree::page::Entries;
 use myriad_btree::{Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 
@@ -16,6 +16,17 @@ pub(super) const BATCH_ROWS_MAX: usize = 64;
 pub(super) const BATCH_GROWTH: usize = 4;
 /// Bytes at which a batch ends early.
 const BATCH_BYTES_MAX: usize = 128 << 10;
+
+/// How far a look at a leaf has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LeafRead {
+    /// There is nothing beyond.
+    End,
+    /// There may be more beyond the position.
+    More,
+    /// As `More`; the version of the position's entry is far back.
+    Far,
+}
 
 impl Cursor {
     /// Reads a batch without locks; the first row of it becomes the current one.
@@ -38,7 +49,17 @@ impl Cursor {
         loop {
             self.read_ahead(&trx.sys)?;
             let (leaf, slot) = self.locate_in(&trx.sys, trx.place, direction)?;
-            let more = self.read_leaf(trx, &leaf, slot, direction, view, versions, &mut fresh)?;
+            versions.leaf_latched();
+            let read = self.read_leaf(trx, &leaf, slot, direction, view, versions, &mut fresh)?;
+            let page = leaf.page_id();
+            drop(leaf);
+            if read == LeafRead::Far {
+                let version = trx.sys.far_version(page, view, trx.id(), versions, || trx.is_killed())?;
+                if let Some(version) = version {
+                    self.add_far_row(trx, &version, page, &mut fresh)?;
+                }
+            }
+            let more = read != LeafRead::End;
             if !more {
                 self.ended = true;
             }
@@ -50,15 +71,35 @@ impl Cursor {
                 // The last row stays current.
                 return Ok(false);
             }
-            drop(leaf);
             if trx.is_killed() {
                 return Err(Error::Interrupted);
             }
         }
     }
 
-    /// Copies visible rows from the leaf and moves the position; `fresh` tells whether there was any. Whether there may
-    /// be more beyond.
+    /// Adds the row whose entry is the position's.
+    fn add_far_row(&mut self, trx: &Trx, version: &Version<'_>, page: PageId, fresh: &mut bool) -> Result<()> {
+        self.begin_batch(fresh);
+        let from = self.buffer.len();
+        self.buffer.extend_from_slice(&self.position.key);
+        let key_end = self.buffer.len();
+        version.read_into(&trx.sys, page, self.options.tail_bytes, &mut self.buffer)?;
+        self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
+        Ok(())
+    }
+
+    /// Before a row is added: the first of a batch takes the place of the batch before.
+    #[inline]
+    fn begin_batch(&mut self, fresh: &mut bool) {
+        if !*fresh {
+            *fresh = true;
+            self.rows.clear();
+            self.buffer.clear();
+            self.at = 0;
+        }
+    }
+
+    /// Copies visible rows from the leaf and moves the position; `fresh` tells whether there was any.
     #[allow(clippy::too_many_arguments)]
     fn read_leaf(
         &mut self,
@@ -69,7 +110,7 @@ impl Cursor {
         view: View,
         versions: &mut Versions,
         fresh: &mut bool,
-    ) -> Result<bool> {
+    ) -> Result<LeafRead> {
         let own = trx.id();
         let (entries, len, page) = (leaf.entries(), leaf.len(), leaf.page_id());
         let forward = direction == Direction::Forward;
@@ -81,7 +122,8 @@ impl Cursor {
             if ahead == 0 {
                 let left = if forward { len.saturating_sub(slot) } else { slot };
                 if left == 0 {
-                    return self.next_leaf(leaf, direction);
+                    let more = self.next_leaf(leaf, direction)?;
+                    return Ok(if more { LeafRead::More } else { LeafRead::End });
                 }
                 let wanted = if *fresh { limit - self.rows.len() } else { limit };
                 ahead = self.count_within(leaf, slot, left.min(wanted), direction);
@@ -89,7 +131,7 @@ impl Cursor {
                     if slot != start {
                         self.stand_at(leaf, slot, direction)?;
                     }
-                    return Ok(false);
+                    return Ok(LeafRead::End);
                 }
             }
             if *fresh && trx.overtaken.is_empty() {
@@ -97,7 +139,7 @@ impl Cursor {
                 (slot, ahead) = (if forward { slot + n } else { slot - n }, ahead - n);
                 if self.is_full(limit) {
                     self.stand_at(leaf, slot, direction)?;
-                    return Ok(true);
+                    return Ok(LeafRead::More);
                 }
                 if ahead == 0 {
                     continue;
@@ -112,23 +154,23 @@ impl Cursor {
             } else {
                 trx.view_of(view, &self.index, stored.key(), &entry, page)?
             };
-            if let Some(version) = trx.sys.version(entry, page, view, own, versions)? {
-                if !*fresh {
-                    *fresh = true;
-                    self.rows.clear();
-                    self.buffer.clear();
-                    self.at = 0;
-                }
+            let found = trx.sys.find_version(entry, page, view, own, versions)?;
+            slot = if forward { slot + 1 } else { slot - 1 };
+            let Found::Version(version) = found else {
+                self.stand_at(leaf, slot, direction)?;
+                return Ok(LeafRead::Far);
+            };
+            if let Some(version) = version {
+                self.begin_batch(fresh);
                 let from = self.buffer.len();
                 stored.key().append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
                 version.read_into(&trx.sys, page, self.options.tail_bytes, &mut self.buffer)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
             }
-            slot = if forward { slot + 1 } else { slot - 1 };
             if *fresh && self.is_full(limit) {
                 self.stand_at(leaf, slot, direction)?;
-                return Ok(true);
+                return Ok(LeafRead::More);
             }
         }
     }
@@ -197,27 +239,41 @@ pub(crate) fn count(trx: &mut Trx, index: &Index, stop: &dyn Fn() -> bool) -> Re
         if leaves % READ_AHEAD_STEP == 1 {
             index.tree.read_ahead(sys.pool(), &from, Scan::up(&[]))?;
         }
-        leaves = leaves.wrapping_add(1);
         let leaf = index.tree.seek(sys.pool(), &from)?;
+        trx.versions.leaf_latched();
         let (page, len) = (leaf.page_id(), leaf.len());
         let first = leaf.find(&from).unwrap_or_else(|s| s);
         // All keys of the leaf from `first` on are the index's if the last one is.
         let whole = len > first && after(&leaf, len - 1, index.id) == After::Here;
+        let mut far = None;
         for slot in first..len {
             if !whole && after(&leaf, slot, index.id) != After::Here {
                 return Ok(rows);
             }
             let entry = Entry::parse(leaf.value(slot), page)?;
             let view = trx.view_of(view, index, leaf.key_parts(slot), &entry, page)?;
-            let seen = sys.version(entry, page, view, own, &mut trx.versions)?;
-            rows += u64::from(seen.is_some());
+            match sys.find_version(entry, page, view, own, &mut trx.versions)? {
+                Found::Version(seen) => rows += u64::from(seen.is_some()),
+                Found::Far => {
+                    far = Some(slot);
+                    break;
+                }
+            }
         }
-        let fence = leaf.next_from(&from)?.to_vec();
-        if leaf.is_last() || !in_index(&fence, index.id) {
-            return Ok(rows);
+        if let Some(slot) = far {
+            leaf.key_into(slot, &mut from);
+            // What follows is behind the key with this byte.
+            from.push(0);
+            drop(leaf);
+            rows += u64::from(sys.far_version(page, view, own, &mut trx.versions, stop)?.is_some());
+        } else {
+            let fence = leaf.next_from(&from)?.to_vec();
+            if leaf.is_last() || !in_index(&fence, index.id) {
+                return Ok(rows);
+            }
+            from = fence;
+            leaves = leaves.wrapping_add(1);
         }
-        from = fence;
-        drop(leaf);
         if stop() {
             return Err(Error::Interrupted);
         }
