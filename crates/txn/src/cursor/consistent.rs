@@ -273,6 +273,7 @@ pub(crate) fn count(trx: &mut Trx, index: &Index, stop: &dyn Fn() -> bool) -> Re
             }
             from = fence;
             leaves = leaves.wrapping_add(1);
+            drop(leaf);
         }
         if stop() {
             return Err(Error::Interrupted);
