@@ -85,7 +85,7 @@ int init(void *arg) {
   myriad_init_discovery(myriad_hton);
   myriad_config config;
   myriad_fill_config(&config);
-  ulonglong begin = my_hrtime().val;
+  ulonglong begin_ns = my_interval_timer();
   myriad_status status = myriad_engine_open(&config, &myriad_core);
   if (status != MYRIAD_OK) {
     sql_print_error("MYRIAD: cannot start: %s", myriad_last_error());
@@ -93,7 +93,7 @@ int init(void *arg) {
     myriad_core = nullptr;
     return 1;
   }
-  sql_print_information("MYRIAD: started in %llu ms; buffer pool %llu MiB", (my_hrtime().val - begin) / 1000,
+  sql_print_information("MYRIAD: started in %llu ms; buffer pool %llu MiB", (my_interval_timer() - begin_ns) / 1000000,
                         myriad_buffer_pool_size >> 20);
   myriad_finish_clones();
   myriad_put_back_triggers();

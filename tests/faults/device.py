@@ -161,6 +161,50 @@ def log_cannot_be_switched_on(place):
     place.good("e")
 
 
+def start_with_fault(place, call, fault):
+    """Starts the server with the fault in its calls from the first one on; the error that the start was refused with, or None."""
+    command = place.server.command_line()
+    place.server.command_line = lambda: [server.tool("strace"), "-D", "-q", "-f", "-o", place.folder + "/trace",
+                                         "-e", f"trace={call}", "-e", f"inject={call}:{fault}", *command]
+    try:
+        place.server.start(30)
+    except server.ServerError as problem:
+        if not os.path.exists(place.server.log):
+            raise Skipped(f"cannot trace: {problem}") from None
+        return problem
+    finally:
+        del place.server.command_line
+    return None
+
+
+@case
+def no_thread(place):
+    """A start that does not get one of the threads that it cannot do without is refused, whichever it is."""
+    missing = set()
+    for number in range(2, 40):
+        start_with_fault(place, "clone3", f"error=EAGAIN:when={number}")
+        place.server.kill()
+        found = re.search(r"\[ERROR\] MYRIAD: (.*)thread myriad-([a-z]+)", place.log())
+        if not found:
+            break
+        expect(found[1] == "cannot start: start of ", f"the server starts without {found[2]}: {found[0]}")
+        missing.add(found[2])
+    wanted = {"provide", "read", "clean", "purge", "sync", "rollback", "log"}
+    expect(missing == wanted, f"not all threads were asked for: {missing}")
+    place.server.start()
+    place.good("e")
+
+
+@case
+def io_uring_without_use(place):
+    """A kernel that gives a ring and takes no requests is one without io_uring."""
+    place.server.options += ["--myriad-io-method=AUTO", "--innodb-use-native-aio=OFF"]
+    problem = start_with_fault(place, "io_uring_enter", "error=EPERM")
+    expect(not problem, f"the server does not start: {problem}")
+    expect("without io_uring" in place.log(), "the error log does not say that io_uring is not used")
+    place.good("e")
+
+
 @case
 def slow_disk(place):
     """Work goes on, and the error log and the status say what is slow."""

@@ -154,6 +154,11 @@ impl Error {
         }
     }
 
+    /// The system gave no thread of this name.
+    pub fn no_thread(name: &str, error: &std::io::Error) -> Error {
+        Error::io("start", format!("thread {name}"), error.raw_os_error().unwrap_or(0))
+    }
+
     /// A corrupt page.
     pub fn corrupt(page: PageId, reason: impl Into<String>) -> Error {
         Error::CorruptPage { page, reason: reason.into() }

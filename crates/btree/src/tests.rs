@@ -44,7 +44,7 @@ pub fn open_pool(io: Arc<dyn Io>, dir: &Path, config: &PoolConfig) -> Result<(Ar
     register(&mut redo);
     let pool = BufferPool::new(config.clone(), io, dir, log, spaces, redo, reporter)?;
     let recovered = pool.recover(false)?;
-    pool.start_background();
+    pool.start_background().unwrap();
     Ok((pool, recovered.end_lsn))
 }
 

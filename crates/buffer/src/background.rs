@@ -9,7 +9,7 @@ use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use crate::usage::USAGE_AHEAD;
 use crossbeam_utils::CachePadded;
 use myriad_base::waits::{self, Wait};
-use myriad_base::{work, Lsn, PageId, Result};
+use myriad_base::{work, Error, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
@@ -181,13 +181,16 @@ impl Background {
 
     /// Starts a thread that calls `body` until it gives `None`; between calls it sleeps for the time `body` gives, or
     /// until `event`. The thread does not keep the pool alive.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the system gives no thread.
     pub fn spawn(
         &self,
         pool: &Arc<BufferPool>,
         name: &str,
         event: Option<Arc<Event>>,
         body: fn(&BufferPool) -> Option<Duration>,
-    ) {
+    ) -> Result<()> {
         let weak: Weak<BufferPool> = Arc::downgrade(pool);
         let run = move || loop {
             let Some(pool) = weak.upgrade() else { return };
@@ -202,10 +205,9 @@ impl Background {
                 None => std::thread::sleep(pause),
             }
         };
-        match std::thread::Builder::new().name(name.to_string()).spawn(run) {
-            Ok(thread) => self.threads.lock().push(thread),
-            Err(error) => pool.report(Level::Error, &format!("cannot start thread {name}: {error}")),
-        }
+        let thread = std::thread::Builder::new().name(name.to_string()).spawn(run);
+        self.threads.lock().push(thread.map_err(|e| Error::no_thread(name, &e))?);
+        Ok(())
     }
 }
 
@@ -253,25 +255,35 @@ impl BufferPool {
     }
 
     /// Starts the page provider, the page cleaners and the read-ahead thread, unless the settings forbid threads.
-    pub fn start_background(self: &Arc<Self>) {
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the system gives not as many threads. None runs then: without a cleaner the log would fill up and
+    /// all who write would wait for ever.
+    pub fn start_background(self: &Arc<Self>) -> Result<()> {
         let background = &self.background;
         if !self.config.background_threads || background.running.swap(true, Ordering::AcqRel) {
-            return;
+            return Ok(());
         }
+        self.spawn_all().inspect_err(|_| self.stop_background())
+    }
+
+    fn spawn_all(self: &Arc<Self>) -> Result<()> {
+        let background = &self.background;
         let cleaner = Arc::clone(&background.cleaner);
         self.log().set_capacity_hook(Box::new(move |_, _| cleaner.signal()));
         for i in 0..PROVIDERS {
             let name = format!("myriad-provide-{i}");
-            background.spawn(self, &name, Some(Arc::clone(&background.provider)), |pool| Some(pool.provider_turn()));
+            background.spawn(self, &name, Some(Arc::clone(&background.provider)), |pool| Some(pool.provider_turn()))?;
         }
         background.spawn(self, "myriad-read", Some(Arc::clone(&background.reader)), |pool| {
             pool.prefetch_turn();
             Some(IDLE)
-        });
+        })?;
         for i in 0..self.config.page_cleaners.clamp(1, 64) {
             let name = format!("myriad-clean-{i}");
-            background.spawn(self, &name, Some(Arc::clone(&background.cleaner)), |pool| Some(pool.cleaner_turn()));
+            background.spawn(self, &name, Some(Arc::clone(&background.cleaner)), |pool| Some(pool.cleaner_turn()))?;
         }
+        Ok(())
     }
 
     /// Stops and joins the background threads; writes nothing. [`BufferPool::checkpoint_now`] comes before it in a clean

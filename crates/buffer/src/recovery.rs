@@ -741,22 +741,28 @@ impl BufferPool {
 
     /// Redoes everything left in threads of its own (in this call without background threads). To be called once the
     /// tablespace registry can answer for every tablespace.
-    pub fn redo_in_background(self: &Arc<Self>, threads: usize) {
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the system gives not as many threads.
+    pub fn redo_in_background(self: &Arc<Self>, threads: usize) -> Result<()> {
         self.pending.started.store(true, Ordering::Release);
         if self.pending.len() == 0 {
-            return;
+            return Ok(());
         }
         if !self.config.background_threads {
             self.redo_all();
-            return;
+            return Ok(());
         }
         for i in 0..threads.max(1) {
-            self.background.spawn(self, &format!("myriad-redo-{i}"), None, |pool| match pool.redo_some(WORKER_PAGES) {
-                0 if pool.pending.len() == 0 => None,
-                0 => Some(RETRY_PAUSE),
-                _ => Some(Duration::ZERO),
-            });
+            self.background.spawn(self, &format!("myriad-redo-{i}"), None, |pool| {
+                match pool.redo_some(WORKER_PAGES) {
+                    0 if pool.pending.len() == 0 => None,
+                    0 => Some(RETRY_PAUSE),
+                    _ => Some(Duration::ZERO),
+                }
+            })?;
         }
+        Ok(())
     }
 
     /// Redoes some pages, when that has been allowed: pages not redone hold the checkpoint back. Returns how many.

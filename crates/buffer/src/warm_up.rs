@@ -125,7 +125,10 @@ impl BufferPool {
         if self.background.has_threads() {
             self.warm_up.state.lock().pause = pause;
             let event = Arc::clone(&self.background.warm_up);
-            self.background.spawn(self, "myriad-warm-up", Some(event), |pool| pool.warm_up_turn());
+            let started = self.background.spawn(self, "myriad-warm-up", Some(event), |pool| pool.warm_up_turn());
+            if let Err(e) = started {
+                self.report(Level::Error, &format!("the buffer pool is not warmed up: {e}"));
+            }
         }
     }
 

@@ -109,7 +109,7 @@ fn no_update_is_lost() {
     let sim = rig.sim.crash(9);
     drop(rig);
     let rig = open(sim, &config()).unwrap();
-    rig.pool.redo_in_background(2);
+    rig.pool.redo_in_background(2).unwrap();
     assert_eq!(sum(&rig.pool), expected);
     rig.pool.checkpoint_now().unwrap();
     rig.pool.stop_background();
@@ -451,7 +451,7 @@ fn mini_transactions_do_not_latch_all_frames_together() {
     let log = LogConfig { capacity_bytes: 64 << 20, buffer_bytes: 256 << 10 };
     let rig = create_with(log, 6, &config());
     let pool = &rig.pool;
-    pool.start_background();
+    pool.start_background().unwrap();
     for page in 1..=300 {
         let mut mtr = Mtr::start(pool).unwrap();
         mtr.init(id(page), PageKind::Index).unwrap();

@@ -122,6 +122,7 @@ impl Engine {
         if !self.parts.config.background_threads || self.closed.load(Ordering::Acquire) {
             return;
         }
+        self.parts.trx.start_commit_calls();
         // The list was good when the engine was opened.
         let _cpus = crate::open::background_cpus(&self.parts.config);
         self.parts.trx.start_background();

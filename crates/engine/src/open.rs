@@ -134,7 +134,7 @@ impl Engine {
         if config.duplicate_check == DuplicateCheck::Blocking {
             phases.end("tablespace check", checker.status().bytes);
         }
-        storage.pool.redo_in_background(2);
+        start_threads(&config, &storage.pool, &trx)?;
         let total = config.clock.now().saturating_sub(begun);
         let startup = std::mem::take(&mut phases.done);
         (config.report)(Level::Info, &format!("opened {} in {} ms", folder.display(), total.as_millis()));
@@ -159,6 +159,20 @@ impl Engine {
         }
         Ok(engine)
     }
+}
+
+/// Starts the threads that the engine cannot do without and that do not run yet, or none.
+fn start_threads(config: &EngineConfig, pool: &Arc<BufferPool>, trx: &Arc<TrxSystem>) -> Result<()> {
+    let mut started = pool.redo_in_background(2);
+    if config.background_threads {
+        started = started.and_then(|()| trx.spawn_background());
+    }
+    if started.is_err() {
+        // Nothing is purged, so nothing can fail.
+        let _ = trx.shutdown(false);
+        pool.stop_background();
+    }
+    started
 }
 
 /// Creates the data directory if it is not there.
@@ -315,7 +329,7 @@ pub(crate) fn recover(
         );
         (config.report)(Level::Info, &text);
     }
-    storage.pool.start_background();
+    storage.pool.start_background()?;
     Ok(storage)
 }
 
@@ -341,7 +355,7 @@ fn create(
     for (id, path) in [(SpaceId::SYSTEM, SYSTEM_FILE), (SpaceId::UNDO, UNDO_FILE)] {
         storage.spaces.create(id, path, own_uuid(uuid, id), lsn)?;
     }
-    storage.pool.start_background();
+    storage.pool.start_background()?;
     let laid_out = lay_out(io, folder, &storage, format);
     if let Err(e) = laid_out {
         storage.pool.stop_background();

@@ -31,7 +31,7 @@ impl UringIo {
     /// # Errors
     /// [`Error::NotSupported`] with the reason.
     pub fn probe() -> Result<()> {
-        new_ring().map(drop)
+        UringIo::new().map(drop)
     }
 
     /// The backend.
@@ -39,7 +39,9 @@ impl UringIo {
     /// # Errors
     /// As [`UringIo::probe`].
     pub fn new() -> Result<UringIo> {
-        Ok(UringIo { idle: Mutex::new(vec![new_ring()?]), threads: WorkerPool::default() })
+        let mut ring = new_ring()?;
+        try_out(&mut ring)?;
+        Ok(UringIo { idle: Mutex::new(vec![ring]), threads: WorkerPool::default() })
     }
 
     fn take_ring(&self) -> Option<IoUring> {
@@ -55,8 +57,27 @@ impl UringIo {
     }
 }
 
+fn refused(what: String) -> Error {
+    Error::NotSupported { what }
+}
+
+/// Sends a request that does nothing. A filter of system calls may allow a ring and not its use, and requests that have been
+/// put into a ring cannot be taken back.
+fn try_out(ring: &mut IoUring) -> Result<()> {
+    // SAFETY: the request names no memory and no file.
+    unsafe { ring.submission().push(&opcode::Nop::new().build()) }.expect("a new ring has room");
+    loop {
+        match ring.submit_and_wait(1) {
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(refused(format!("io_uring: the kernel takes no requests: {e}"))),
+            Ok(_) => break,
+        }
+    }
+    ring.completion().for_each(drop);
+    Ok(())
+}
+
 fn new_ring() -> Result<IoUring> {
-    let refused = |what: String| Error::NotSupported { what };
     let ring = IoUring::new(RING_ENTRIES).map_err(|e| refused(format!("io_uring: the kernel gives no ring: {e}")))?;
     let mut probe = io_uring::Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(|e| refused(format!("io_uring: cannot be asked: {e}")))?;

@@ -77,6 +77,7 @@ impl ShrinkLooks {
 /// Purge's threads and figures.
 pub(crate) struct PurgeControl {
     threads: usize,
+    begun: AtomicBool,
     stop: AtomicBool,
     sleeping: CachePadded<AtomicUsize>,
     gate: Mutex<()>,
@@ -94,6 +95,7 @@ impl PurgeControl {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
         PurgeControl {
             threads: if threads == 0 { (cores / 2).clamp(1, 8) } else { threads },
+            begun: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             sleeping: CachePadded::default(),
             gate: Mutex::default(),
@@ -130,6 +132,15 @@ impl PurgeControl {
         self.stop.load(Ordering::Acquire)
     }
 
+    /// Waits for [`TrxSystem::start_background`]; false if the stop comes first.
+    fn await_begin(&self) -> bool {
+        let mut gate = self.gate.lock();
+        while !self.begun.load(Ordering::Acquire) && !self.stopping() {
+            self.wake_up.wait(&mut gate);
+        }
+        !self.stopping()
+    }
+
     /// `ready`: commits may wake the thread for work.
     pub fn sleep(&self, time: Duration, ready: bool) {
         let mut gate = self.gate.lock();
@@ -143,25 +154,51 @@ impl PurgeControl {
 }
 
 impl TrxSystem {
-    /// Starts purge threads, the rollback of unfinished transactions, the once-a-second sync of the log, and the log's
-    /// write-behind and syncs for commits that no thread waits for.
-    pub fn start_background(self: &Arc<TrxSystem>) {
+    /// Makes the background threads, which wait for [`TrxSystem::start_background`]: a start that gets no threads can still
+    /// be refused.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: the system gives not as many; [`TrxSystem::shutdown`] ends those that it gave.
+    pub fn spawn_background(self: &Arc<TrxSystem>) -> Result<()> {
         let mut handles = self.purge.handles.lock();
-        let mut start = |name: &str, no: usize, body: fn(&TrxSystem, usize)| {
+        let mut spawn = |name: &str, no: usize, body: fn(&TrxSystem, usize)| {
             let system = Arc::clone(self);
-            let run = move || _ = system.pool().guard_thread(|| body(&system, no));
-            match std::thread::Builder::new().name(name.into()).spawn(run) {
-                Ok(h) => handles.push(h),
-                Err(e) => self.report(Level::Error, &format!("cannot start thread {name}: {e}")),
-            }
+            let run = move || {
+                if system.purge.await_begin() {
+                    system.pool().guard_thread(|| body(&system, no));
+                }
+            };
+            let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+            handles.push(thread.map_err(|e| Error::no_thread(name, &e))?);
+            Ok(())
         };
         for no in 0..self.purge.threads {
-            start(&format!("myriad-purge-{no}"), no, TrxSystem::purge_thread);
+            spawn(&format!("myriad-purge-{no}"), no, TrxSystem::purge_thread)?;
         }
-        start("myriad-sync", 0, |system, _| system.sync_thread());
-        start("myriad-rollback", 0, |system, _| system.rollback_thread());
-        start("myriad-log", 0, |system, _| system.pool().log().write_behind());
-        start("myriad-commit", 0, |system, _| _ = system.pool().heed_log(system.pool().log().lead_for_calls()));
+        spawn("myriad-sync", 0, |system, _| system.sync_thread())?;
+        spawn("myriad-rollback", 0, |system, _| system.rollback_thread())?;
+        spawn("myriad-log", 0, |system, _| system.pool().log().write_behind())
+    }
+
+    /// Begins purge, the rollback of unfinished transactions, the once-a-second sync of the log and the log's
+    /// write-behind.
+    pub fn start_background(&self) {
+        self.purge.begun.store(true, Ordering::Release);
+        self.purge.wake();
+    }
+
+    /// Starts the thread that syncs for commits that no thread waits for; without it they are waited for. It has the caller's name and
+    /// CPUs: what it calls may be a server's pool, and threads which that makes inherit both.
+    pub fn start_commit_calls(self: &Arc<TrxSystem>) {
+        let system = Arc::clone(self);
+        let run = move || {
+            let lead = || _ = system.pool().heed_log(system.pool().log().lead_for_calls());
+            system.pool().guard_thread(lead);
+        };
+        match std::thread::Builder::new().spawn(run) {
+            Ok(thread) => self.purge.handles.lock().push(thread),
+            Err(e) => self.report(Level::Warning, &format!("commits wait for the log: {}", Error::no_thread("of commits", &e))),
+        }
     }
 
     /// Stops the background threads, a rollback of theirs between two records; with `purge_all` unfinished transactions are

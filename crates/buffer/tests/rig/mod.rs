@@ -115,6 +115,6 @@ fn open_as(log: LogConfig, sim: SimIo, config: &PoolConfig, force: bool) -> Resu
     }
     let pool = BufferPool::new(config.clone(), io, dir, log, spaces, redo, reporter)?;
     let recovered = pool.recover(force)?;
-    pool.start_background();
+    pool.start_background().unwrap();
     Ok(Rig { sim, pool, recovered, messages })
 }

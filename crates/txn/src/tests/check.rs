@@ -135,7 +135,7 @@ fn a_leaf_that_comes_twice_is_no_damage() {
 fn nothing_is_found_beside_writers_and_purge() {
     const KEYS: u64 = 60;
     let rig = Rig::new(5, 150, true);
-    rig.sys.start_background();
+    rig.start_background();
     std::thread::scope(|s| {
         let work = |worker| {
             let mut random = Random::from_seed(worker);

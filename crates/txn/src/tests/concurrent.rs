@@ -18,7 +18,7 @@ fn totals_stay_the_same_in_every_snapshot() {
         rig.insert(&mut t, &key(i), &100u64.to_le_bytes()).unwrap();
     }
     t.commit(Durability::Configured).unwrap();
-    rig.sys.start_background();
+    rig.start_background();
     let stop = AtomicBool::new(false);
     let (done, deadlocks) = (AtomicU64::new(0), AtomicU64::new(0));
     let rig = &rig;
@@ -104,7 +104,7 @@ fn no_phantoms_in_locked_ranges() {
         rig.insert(&mut t, &key(i * 1000), &[0; 150]).unwrap();
     }
     t.commit(Durability::Configured).unwrap();
-    rig.sys.start_background();
+    rig.start_background();
     let rig = &rig;
     let finished = AtomicU64::new(0);
     std::thread::scope(|s| {
@@ -174,7 +174,7 @@ fn phantom_try(rig: &Rig, t: &mut Trx, random: &mut Random, worker: u64) -> Resu
 #[test]
 fn unique_prefixes_stay_unique() {
     let rig = Rig::new(5, 300, true);
-    rig.sys.start_background();
+    rig.start_background();
     let rig = &rig;
     std::thread::scope(|s| {
         for w in 0..4u64 {
@@ -247,7 +247,7 @@ fn change_row(rig: &Rig, t: &mut Trx, random: &mut Random) -> Result<()> {
 #[test]
 fn indexes_agree_in_every_snapshot() {
     let rig = Rig::new(6, 150, true);
-    rig.sys.start_background();
+    rig.start_background();
     let rig = &rig;
     let stop = AtomicBool::new(false);
     std::thread::scope(|s| {

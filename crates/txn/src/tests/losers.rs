@@ -55,7 +55,7 @@ fn commits_are_synced_each_second_while_a_loser_is_rolled_back() {
     let rig = with_loser();
     rig.sys.set_flush_policy(FlushPolicy::EverySecond);
     let held = hold(&rig);
-    rig.sys.start_background();
+    rig.start_background();
     let mut t = rig.trx();
     rig.update(&mut t, &key(0), &[3; 200]).unwrap();
     t.commit(Durability::Configured).unwrap();
@@ -73,7 +73,7 @@ fn a_stop_interrupts_the_rollback_of_a_loser() {
     for all in [false, true] {
         let rig = with_loser();
         let held = hold(&rig);
-        rig.sys.start_background();
+        rig.start_background();
         wait_until("it does not begin", || rig.sys.losers.waiting() == 0);
         let stopping = std::thread::spawn({
             let sys = Arc::clone(&rig.sys);
@@ -218,7 +218,7 @@ fn a_panic_in_the_background_stops_the_engine_and_holds_nobody_up() {
         let sys = try_open_at(&sim, 400, false, false, clock).unwrap();
         let rig = Rig::over(sim, sys);
         rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
-        rig.sys.start_background();
+        rig.start_background();
         wait_until("the engine goes on", || rig.sys.pool().check_poison().is_err());
         let stopped = rig.sys.shutdown(true);
         assert!(matches!(&stopped, Err(Error::Poisoned { reason }) if reason.contains(thread)), "{stopped:?}");

@@ -81,7 +81,7 @@ fn try_open_at(
     redo_table_register(&mut redo);
     let pool = BufferPool::new(config, io, dir, log, spaces, redo, Arc::clone(&reporter)).unwrap();
     pool.recover(false).unwrap();
-    pool.start_background();
+    pool.start_background().unwrap();
     if fresh {
         create_undo(&pool).unwrap();
         myriad_btree::alloc::create_space_layout(&pool, SPACE).unwrap();
@@ -123,6 +123,11 @@ impl Rig {
         let rows = Index { id: ROWS, tree, clustered: true, table: ROWS, hash: false };
         let names = Index { id: BY_NAME, tree, clustered: false, table: ROWS, hash: false };
         Rig { sim, sys, rows, names }
+    }
+
+    pub fn start_background(&self) {
+        self.sys.spawn_background().unwrap();
+        self.sys.start_background();
     }
 
     pub fn small() -> Rig {

@@ -220,7 +220,7 @@ fn crashes_beside_shrinking() {
 #[test]
 fn writers_beside_shrinking() {
     let rig = Rig::new(6, 600, true);
-    rig.sys.start_background();
+    rig.start_background();
     let ends = std::thread::scope(|scope| {
         let rig = &rig;
         for no in 0..4u64 {

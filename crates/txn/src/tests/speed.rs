@@ -13,7 +13,7 @@ fn timed(what: &str, n: u64, f: impl FnOnce()) {
 #[ignore = "a stopwatch"]
 fn speed() {
     let rig = Rig::new(1, 40_000, true);
-    rig.sys.start_background();
+    rig.start_background();
     let mut t = rig.trx();
     const N: u64 = 100_000;
     let at = |i: u64| key(i.wrapping_mul(0x9e37_79b9) % N * 4);
