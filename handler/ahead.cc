@@ -5,11 +5,12 @@
 #include "ha_myriad.h"
 
 using myriad::Buffer;
+using myriad::PositionsAhead;
 using myriad::RangesAhead;
 
 /* Rows or ranges looked at together: few at first, as they may be all that is wanted (LIMIT), twice as many each
    further time; at most as many as the core reads pages at a time. */
-static constexpr uint FIRST = 4, GROWTH = 2, MOST = RangesAhead::MAX;
+static constexpr uint FIRST = 4, GROWTH = 2, MOST = RangesAhead::MAX, MOST_POSITIONS = 128;
 
 void RangesAhead::begin(range_seq_t sequence, bool (*next)(range_seq_t, KEY_MULTI_RANGE *)) {
   m_sequence = sequence;
@@ -51,6 +52,27 @@ const std::vector<KEY_MULTI_RANGE> &RangesAhead::look(uint count) {
   return m_ranges;
 }
 
+void PositionsAhead::begin(const uchar *buffer, const uchar *buffer_end, size_t length, size_t step) {
+  m_begin = buffer;
+  m_at = m_asked = m_end = buffer_end;
+  m_length = length;
+  m_step = step;
+}
+
+bool PositionsAhead::asked(const uchar *position) {
+  if (position > m_at) m_asked = m_end; /* the buffer has been filled anew */
+  m_at = position;
+  return position >= m_asked;
+}
+
+const uchar *PositionsAhead::next(const uchar *position) const {
+  for (const uchar *at = position; size_t(at - m_begin) >= m_step;) {
+    at -= m_step;
+    if (memcmp(at, position, m_length)) return at;
+  }
+  return nullptr;
+}
+
 /* The row with this clustered key is about to be read, and those of the entries that the cursor has come upon behind
    its own after it. Not where entries have been passed over meanwhile: what may fail a condition is not worth a page.
  */
@@ -70,6 +92,21 @@ void ha_myriad::read_rows_ahead(const uchar *pk, size_t pk_length) {
     keys[++m_rows_asked] = {key, length};
   }
   if (m_rows_asked) myriad_read_together(core(), m_table, 0, keys, m_rows_asked + 1);
+}
+
+/* The row at this position of a multi-range read is about to be read, and those at the next ones after it. In their
+   order many rows may be of one page. */
+void ha_myriad::read_positions_ahead(const uchar *position) {
+  myriad_bytes keys[MOST_POSITIONS];
+  const uchar *positions[MOST_POSITIONS];
+  m_rows_wanted = m_rows_wanted ? std::min(m_rows_wanted * GROWTH, MOST_POSITIONS) : FIRST;
+  uint count = 0;
+  for (const uchar *at = position; at && count < m_rows_wanted; at = m_positions.next(at)) {
+    positions[count] = at;
+    keys[count++] = clustered_key(at);
+  }
+  const uint taken = myriad_read_together(core(), m_table, 0, keys, count);
+  if (taken) m_positions.ask(positions[taken - 1]);
 }
 
 void ha_myriad::begin_ranges() {

@@ -30,5 +30,27 @@ private:
   std::vector<uchar> m_keys;
 };
 
+/* The positions of a multi-range read, sorted in a buffer of the server's: DsMrr_impl reads them from its end to its
+   beginning, so those still to come lie in front of the one that it asks for. */
+class PositionsAhead {
+public:
+  /* Begins with positions of `length` bytes, `step` apart. */
+  void begin(const uchar *buffer, const uchar *buffer_end, size_t length, size_t step);
+  void end() { m_begin = m_end = nullptr; }
+  bool has(const uchar *position) const { return position >= m_begin && position < m_end; }
+  /* Whether the row at this position, which is read now, has been asked for. */
+  bool asked(const uchar *position);
+  /* The next position to come that is another one; null if there is none. */
+  const uchar *next(const uchar *position) const;
+  /* The rows up to this position, inclusive, are asked for. */
+  void ask(const uchar *last) { m_asked = last; }
+
+private:
+  const uchar *m_begin = nullptr, *m_end = nullptr;
+  const uchar *m_at = nullptr;    /* read last */
+  const uchar *m_asked = nullptr; /* the last one that was asked for */
+  size_t m_length = 0, m_step = 0;
+};
+
 }  // namespace myriad
 #endif

@@ -223,6 +223,9 @@ private:
   int deliver_tailed(uchar *record, const myriad_row &row);
   int unpack(uchar *record, const myriad_row &row);
   void read_rows_ahead(const uchar *pk, size_t pk_length);
+  myriad_bytes clustered_key(const uchar *position) const;
+  void note_positions(const HANDLER_BUFFER &buffer, uint mode);
+  void read_positions_ahead(const uchar *position);
   void begin_ranges();
   static bool next_range(range_seq_t self, KEY_MULTI_RANGE *range);
   void read_ranges_ahead();
@@ -365,10 +368,11 @@ private:
   bool m_from_disk = false;   /* the last row that was not asked for before, or one asked for with it, came from disk */
   bool m_passed_over = false; /* since rows were asked for an entry did not lead to one */
   uint m_rows_asked = 0;      /* entries next to come whose rows have been asked for */
-  uint m_rows_wanted = 0;     /* of this scan asked for last time */
-  myriad::RangesAhead m_ranges; /* of a simple multi-range read */
-  uint m_ranges_wanted = 0;     /* to look at next time */
-  uint64_t m_ranges_read = 0;   /* pages that the thread had read when ranges were last asked for */
+  uint m_rows_wanted = 0;     /* of this scan, or at these positions, asked for last time */
+  myriad::PositionsAhead m_positions; /* of a multi-range read in the order of positions */
+  myriad::RangesAhead m_ranges;       /* of a simple multi-range read */
+  uint m_ranges_wanted = 0;           /* to look at next time */
+  uint64_t m_ranges_read = 0;         /* pages that the thread had read when ranges were last asked for */
 };
 
 #endif

@@ -159,6 +159,7 @@ int ha_myriad::reset() {
   if (m_changed_rows) share_changed_rows();
   m_template.valid = false;
   m_ds_mrr.dsmrr_close();
+  m_positions.end();
   m_ignore_duplicates = m_replace_duplicates = false;
   m_try_semi_consistent = m_keyread_asked = false;
   m_unique_hit = m_exact = m_from_entry = false;
@@ -766,6 +767,8 @@ int ha_myriad::rnd_init(bool scan) {
   m_index = &m_plan->clustered();
   m_scan_started = !scan;
   m_by_position = !scan;
+  m_from_disk = false;
+  m_positions.end();
   m_exact = m_unique_hit = m_have_last = false;
   m_template.valid = false;
   if (m_cursor) close_cursor();
@@ -777,6 +780,7 @@ int ha_myriad::rnd_init(bool scan) {
 int ha_myriad::rnd_end() {
   close_cursor();
   m_ds_mrr.dsmrr_close();
+  m_positions.end();
   return 0;
 }
 
@@ -791,14 +795,22 @@ int ha_myriad::rnd_next(uchar *record) {
   return step(record, true);
 }
 
+myriad_bytes ha_myriad::clustered_key(const uchar *position) const {
+  const size_t length = m_plan->clustered_width() ? ref_length : uint2korr(position + ref_length - 2);
+  return {position, std::min<size_t>(length, ref_length)};
+}
+
 int ha_myriad::rnd_pos(uchar *record, uchar *position) {
   WorkFor work(handler_stats);
   if (int error = ensure_session()) return error;
-  size_t length = m_plan->clustered_width() ? ref_length : uint2korr(position + ref_length - 2);
-  if (length > ref_length) return HA_ERR_KEY_NOT_FOUND;
-  m_pk.assign(position, length);
+  const myriad_bytes key = clustered_key(position);
+  m_pk.assign(key.data, key.len);
+  const bool ahead = m_positions.has(position), asked = ahead && m_positions.asked(position);
+  const uint64_t pages_read = ahead ? myriad_thread_pages_read() : 0;
+  if (ahead && m_from_disk && !asked) read_positions_ahead(position);
   myriad_row row;
-  myriad_status status = look_up(0, m_pk.data(), length, &row);
+  myriad_status status = look_up(0, m_pk.data(), m_pk.size(), &row);
+  if (ahead && !asked) m_from_disk = pages_read != myriad_thread_pages_read();
   if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
   if (status != MYRIAD_OK) return fail(status);
   return deliver_clustered(record, row);
@@ -891,8 +903,20 @@ int ha_myriad::multi_range_read_init(RANGE_SEQ_IF *seq, void *seq_init_param, ui
   if (table->part_info) mode |= HA_MRR_USE_DEFAULT_IMPL;
   m_simple_ranges = (mode & HA_MRR_USE_DEFAULT_IMPL) && !seq->skip_index_tuple;
   int error = m_ds_mrr.dsmrr_init(this, seq, seq_init_param, n_ranges, mode, buf);
-  if (!error && m_simple_ranges) begin_ranges();
-  return error;
+  if (error) return error;
+  if (m_simple_ranges)
+    begin_ranges();
+  else if (inited == RND)
+    note_positions(*buf, mode);
+  return 0;
+}
+
+/* Where the server keeps the positions of a multi-range read: behind a position and two keys, if it has sorted keys. */
+void ha_myriad::note_positions(const HANDLER_BUFFER &buffer, uint mode) {
+  const size_t other = mode & HA_MRR_NO_ASSOCIATION ? 0 : sizeof(range_id_t);
+  m_rows_wanted = 0;
+  m_positions.begin(buffer.buffer + ref_length + 2 * table->s->max_key_length, buffer.buffer_end, ref_length,
+                    ref_length + other);
 }
 
 int ha_myriad::multi_range_read_next(range_id_t *range_info) {

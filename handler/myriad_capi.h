@@ -414,8 +414,8 @@ myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, co
 myriad_status myriad_get_head(myriad_session *, myriad_table *, const uint8_t *key, size_t key_len, size_t tail_bytes, myriad_row *out);
 typedef struct { const uint8_t *data; size_t len; } myriad_bytes;
 /* Reads the index pages of these keys, or beginnings of keys, that are not in memory all at once, before they are looked up one after
-   the other; of some 16 at most. A hint. */
-void myriad_read_together(myriad_session *, myriad_table *, uint32_t index_no, const myriad_bytes *keys, uint32_t count);
+   the other; 16 pages at most. Of how many keys, from the first on. A hint. */
+uint32_t myriad_read_together(myriad_session *, myriad_table *, uint32_t index_no, const myriad_bytes *keys, uint32_t count);
 /* MYRIAD_ERR_DEFINITION_CHANGED if a snapshot is open that is older than the index's contents. Reads without locks check
    it themselves. */
 myriad_status myriad_check_snapshot(myriad_session *, myriad_table *, uint32_t index_no);

@@ -172,6 +172,34 @@ def test_rows_by_position_read_once(_where):
         c.close()
 
 
+def test_positions_read_together(_where):
+    """Rows that a multi-range read reads in the order of their positions are read from disk several pages at a time."""
+    with server.Server("MYRIAD", pool_mib=64, options=["--loose-myriad-buffer-pool-warm-up=OFF"]) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, pad CHAR(250) NOT NULL, KEY a (a))")
+        rows(c, "INSERT INTO t SELECT seq, seq * 7919 % 20000, REPEAT('p', 250) FROM seq_1_to_20000")
+        rows(c, "CREATE TABLE u (id VARCHAR(30) PRIMARY KEY, a INT, pad CHAR(250) NOT NULL, KEY a (a))")
+        rows(c, "INSERT INTO u SELECT CONCAT(seq, REPEAT('x', seq % 20)), a, pad FROM t JOIN seq_1_to_20000 ON seq = id")
+        rows(c, "CREATE TABLE w SELECT seq * 7 % 20000 k FROM seq_1_to_500")
+        ordered = "SET optimizer_switch='mrr=on,mrr_cost_based=off,mrr_sort_keys={},join_cache_bka=on', join_cache_level=6, mrr_buffer_size={}"
+        for sql in ("SELECT id, pad FROM {} FORCE INDEX (a) WHERE a BETWEEN 3000 AND 3800", "SELECT k, id, pad FROM w STRAIGHT_JOIN {} FORCE INDEX (a) ON a = k"):
+            for sql in (sql.format("t"), sql.format("u")):
+                wanted = sorted(rows(c, sql))
+                for sort_keys in ("off", "on"):
+                    for buffer_size in (8192, 262144):
+                        c.close()
+                        where.restart()
+                        c = where.connect(database="d")
+                        rows(c, ordered.format(sort_keys, buffer_size))
+                        expect("order", "Rowid-ordered scan" in rows(c, "EXPLAIN " + sql)[-1][-1], True)
+                        together, read = status(c, "pages_read_together"), status(c, "pages_read")
+                        expect(sql, sorted(rows(c, sql)), wanted)
+                        together, read = status(c, "pages_read_together") - together, status(c, "pages_read") - read
+                        if together < read * 0.9:
+                            raise AssertionError(f"{sql}, sort_keys {sort_keys}, {buffer_size}: {together} of {read} pages read together")
+        c.close()
+
+
 def test_tails_left_alone(where):
     """What does not concern a row's long values neither reads nor writes their pages."""
     c = database(where)

@@ -153,7 +153,7 @@ pub unsafe extern "C" fn myriad_get_head(
     })
 }
 
-/// Reads the pages of some keys of an index together. A hint: failures are left to whoever looks them up.
+/// Reads the pages of some keys of an index together; how many keys. A hint: failures are left to whoever looks them up.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_read_together(
     s: *mut SessionHandle,
@@ -161,14 +161,14 @@ pub unsafe extern "C" fn myriad_read_together(
     index_no: u32,
     keys: *const CBytes,
     count: u32,
-) {
+) -> u32 {
     // SAFETY: a live session, a live table and `count` valid keys by contract.
     let ((engine, session), t, keys) = unsafe { (parts(s), &*t, std::slice::from_raw_parts(keys, count as usize)) };
-    guard_value(Some(engine), (), || {
+    guard_value(Some(engine), count, || {
         // SAFETY: as above.
         let keys = keys.iter().map(|key| unsafe { bytes(key.data, key.len) });
-        let _ = session.read_together(&t.table, index_no as usize, keys);
-    });
+        session.read_together(&t.table, index_no as usize, keys).map_or(count, |taken| taken as u32)
+    })
 }
 
 /// Whether the session's snapshot, if one is open, may read the index.

@@ -411,7 +411,7 @@ impl Session {
     }
 
     /// Reads the index pages of these keys, or beginnings of keys, that are not in memory all at once, before they are looked up
-    /// one after the other; of some 16 pages at most. Changes no answer.
+    /// one after the other; 16 pages at most. Of how many keys, from the first on. Changes no answer.
     ///
     /// # Errors
     /// Those of reading pages above them; [`Error::Invalid`] when there is no such index.
@@ -420,7 +420,7 @@ impl Session {
         table: &Table,
         index_no: usize,
         keys: impl Iterator<Item = &'k [u8]>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         self.check_usable(table)?;
         table.share.index(index_no)?.read_together(self.engine.trx_system(), keys)
     }

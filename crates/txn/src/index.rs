@@ -45,25 +45,28 @@ impl Index {
     }
 
     /// Reads the leaves of these keys, or beginnings of keys, that are not in memory all at once: who will look them up one
-    /// after the other waits for the device once. At most [`LEAVES_TOGETHER`] of them; the others are left alone.
+    /// after the other waits for the device once. At most [`LEAVES_TOGETHER`] of them. How many keys those are of, or such as were
+    /// in memory; the others are left alone.
     ///
     /// # Errors
     /// Those of reading inner pages; a leaf's are left to whoever wants it.
-    pub fn read_together<'k>(&self, sys: &TrxSystem, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
+    pub fn read_together<'k>(&self, sys: &TrxSystem, keys: impl Iterator<Item = &'k [u8]>) -> Result<usize> {
         let mut leaves: SmallVec<[PageId; LEAVES_TOGETHER]> = SmallVec::new();
         let mut full = Vec::new();
+        let mut taken = 0;
         for key in keys {
             set_full_key(&mut full, self, key);
             // Its parent's latch goes at once: a leaf that is another one by the time it is read has been read in vain.
             let absent = self.tree.absent_leaf(sys.pool(), &full)?.map(|(_, leaf)| leaf);
             if let Some(leaf) = absent.filter(|leaf| !leaves.contains(leaf)) {
-                leaves.push(leaf);
                 if leaves.len() == LEAVES_TOGETHER {
                     break;
                 }
+                leaves.push(leaf);
             }
+            taken += 1;
         }
         sys.pool().read_together(&leaves);
-        Ok(())
+        Ok(taken)
     }
 }
