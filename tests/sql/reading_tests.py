@@ -3,12 +3,14 @@
 Usage: reading_tests.py [NAME...]"""
 import json
 import os
+import random
 import re
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import database, expect, rows, run, server, status  # noqa: E402
+from cases import database, expect, pymysql, rows, run, server, status  # noqa: E402
 
 
 def engine_stats(connection, sql):
@@ -197,6 +199,49 @@ def test_positions_read_together(_where):
                         together, read = status(c, "pages_read_together") - together, status(c, "pages_read") - read
                         if together < read * 0.9:
                             raise AssertionError(f"{sql}, sort_keys {sort_keys}, {buffer_size}: {together} of {read} pages read together")
+        c.close()
+
+
+def test_check_reads_once(_where):
+    """CHECK TABLE of a table larger than the pool reads each page once, and counts its rows beside changes."""
+    with server.Server("MYRIAD", pool_mib=8) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, pad CHAR(250) NOT NULL, KEY (a))")
+        rows(c, "INSERT INTO t SELECT seq, seq * 7919 % 60000, REPEAT('p', 250) FROM seq_1_to_60000")
+        rows(c, "ANALYZE TABLE t")
+        size = rows(c, "SELECT (DATA_LENGTH + INDEX_LENGTH) DIV 16384 FROM information_schema.TABLES WHERE TABLE_NAME = 't'")[0][0]
+        rows(c, "CHECK TABLE t")
+        read = status(c, "pages_read")
+        expect("sound", rows(c, "CHECK TABLE t")[0][3], "OK")
+        read = status(c, "pages_read") - read
+        if not size * 0.5 < read < size * 1.3:
+            raise AssertionError(f"read {read} pages of {size}")
+        stop = threading.Event()
+
+        def changes(n):
+            own = where.connect(database="d")
+            chance = random.Random(n)
+            while not stop.is_set():
+                low = chance.randrange(1, 59000)
+                sql = chance.choice([f"DELETE FROM t WHERE id BETWEEN {low} AND {low + chance.randrange(900)}",
+                                     f"REPLACE INTO t SELECT seq, seq * {n} % 70000, 'q' FROM seq_{low}_to_{low + 400}",
+                                     f"UPDATE t SET a = a + 7 WHERE id BETWEEN {low} AND {low + 50}"])
+                try:
+                    rows(own, sql)
+                except pymysql.err.OperationalError as problem:
+                    if problem.args[0] != 1213:
+                        raise
+            own.close()
+        threads = [threading.Thread(target=changes, args=(n,)) for n in (3, 5)]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(15):
+                expect("sound beside changes", rows(c, "CHECK TABLE t"), (("d.t", "check", "status", "OK"),))
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
         c.close()
 
 

@@ -5,7 +5,7 @@ use crate::share::TableShare;
 use crate::stats::{self, Sampled};
 use myriad_base::{Error, Result};
 use myriad_catalog::IndexSpec;
-use myriad_txn::{Durability, Isolation, ValueCheck};
+use myriad_txn::{Durability, Isolation, RowCount, ValueCheck};
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -192,48 +192,47 @@ impl Table {
         stop: &dyn Fn() -> bool,
         finding: &mut dyn FnMut(&str),
     ) -> Result<()> {
-        let mut sound = true;
+        let mut trx = self.engine.trx_system().begin(Isolation::RepeatableRead);
+        trx.start();
+        trx.open_snapshot();
+        let (mut sound, mut counted, mut expected) = (true, Ok(()), None);
         let mut values = ValueCheck::new(self.engine.trx_system());
         for (no, index) in self.share.indexes.iter().enumerate() {
             let (lo, hi) = stats::bounds(index.id);
-            let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |leaf| match (stop(), quick) {
-                (true, _) => Err(Error::Interrupted),
-                (false, true) => Ok(()),
-                (false, false) => values.check_leaf(index, leaf, stop),
+            let mut count = RowCount::new(index);
+            let report = index.tree.check(self.engine.pool(), &lo, &hi, &mut |leaf| {
+                if stop() {
+                    return Err(Error::Interrupted);
+                }
+                let all = match counted {
+                    Ok(()) => count.add(&mut trx, index, &leaf),
+                    Err(_) => Ok(true),
+                };
+                match quick {
+                    true => drop(leaf),
+                    false => values.check_leaf(index, leaf, stop)?,
+                }
+                match all {
+                    Ok(true) => {}
+                    Ok(false) => counted = count.catch_up(&mut trx, index, stop),
+                    Err(e) => counted = Err(e),
+                }
+                Ok(())
             })?;
             sound &= report.findings.is_empty();
             for (page, reason) in report.findings.into_iter().chain(values.take_findings()) {
                 finding(&format!("index {}: {page}: {reason}", self.share.index_label(no)));
             }
-        }
-        if sound {
-            self.check_counts(stop, finding)?;
-        }
-        Ok(())
-    }
-
-    fn check_counts(&self, stop: &dyn Fn() -> bool, finding: &mut dyn FnMut(&str)) -> Result<()> {
-        let mut trx = self.engine.trx_system().begin(Isolation::RepeatableRead);
-        trx.start();
-        trx.open_snapshot();
-        let mut first = None;
-        let mut counted = Ok(());
-        for (no, index) in self.share.indexes.iter().enumerate() {
-            match trx.count_until(index, stop) {
-                Ok(rows) => {
-                    let expected = *first.get_or_insert(rows);
-                    if rows != expected {
-                        let index = self.share.index_label(no);
-                        finding(&format!("index {index} has {rows} entries, the clustered index {expected}"));
-                    }
-                }
-                Err(e) => {
-                    counted = Err(e);
-                    break;
-                }
+            let (rows, expected) = (count.rows(), *expected.get_or_insert(count.rows()));
+            if sound && counted.is_ok() && rows != expected {
+                let index = self.share.index_label(no);
+                finding(&format!("index {index} has {rows} entries, the clustered index {expected}"));
             }
         }
         trx.commit(Durability::None)?;
-        counted
+        if sound {
+            counted?;
+        }
+        Ok(())
     }
 }

@@ -20,6 +20,7 @@ mod losers;
 mod buffered;
 mod check;
 mod commit_table;
+mod count;
 mod cursor;
 mod gap;
 mod get;
@@ -42,6 +43,7 @@ pub mod value;
 mod write;
 
 pub use check::ValueCheck;
+pub use count::RowCount;
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use index::{Index, Tree};
 pub use lock::{CommitOrder, DeadlockInfo, DeadlockListener, LockInfo, LockStats, Strength, Unordered, Victim};

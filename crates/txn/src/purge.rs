@@ -197,7 +197,8 @@ impl TrxSystem {
         };
         match std::thread::Builder::new().spawn(run) {
             Ok(thread) => self.purge.handles.lock().push(thread),
-            Err(e) => self.report(Level::Warning, &format!("commits wait for the log: {}", Error::no_thread("of commits", &e))),
+            Err(e) => self
+                .report(Level::Warning, &format!("commits wait for the log: {}", Error::no_thread("of commits", &e))),
         }
     }
 

@@ -818,16 +818,8 @@ impl Trx {
     /// Those of the tree; [`Error::Interrupted`].
     pub fn count(&mut self, index: &Index) -> Result<u64> {
         let locks = Arc::clone(&self.locks);
-        self.count_until(index, &|| locks.is_killed())
-    }
-
-    /// As [`Trx::count`], but that it is interrupted when `stop` says so.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn count_until(&mut self, index: &Index, stop: &dyn Fn() -> bool) -> Result<u64> {
         self.start();
-        crate::cursor::count(self, index, stop)
+        crate::count::count(self, index, &|| locks.is_killed())
     }
 }
 

@@ -1,14 +1,12 @@
 //! Reading the snapshot without locks, a batch of rows at a time.
 
 use super::{Cursor, Direction, Row};
-use crate::gap::{after, in_index, After};
-use crate::index::Index;
 use crate::read::{Found, Version, Versions, View};
 use crate::trx::Trx;
 use crate::value::{self, Entry};
 use myriad_base::{Error, PageId, Result};
 use myriad_btree::page::Entries;
-use myriad_btree::{Leaf, LeafShared, Scan, READ_AHEAD_STEP};
+use myriad_btree::{Leaf, LeafShared};
 
 /// Rows of the largest batch.
 pub(super) const BATCH_ROWS_MAX: usize = 64;
@@ -224,59 +222,5 @@ impl Cursor {
             }
         }
         low
-    }
-}
-
-/// Number of rows of the index that the transaction sees; interrupted when `stop` says so.
-pub(crate) fn count(trx: &mut Trx, index: &Index, stop: &dyn Fn() -> bool) -> Result<u64> {
-    let view = trx.view();
-    let own = trx.id();
-    let sys = std::sync::Arc::clone(&trx.sys);
-    let mut from = index.id.0.to_be_bytes().to_vec();
-    let mut rows = 0;
-    let mut leaves = 0u32;
-    loop {
-        if leaves % READ_AHEAD_STEP == 1 {
-            index.tree.read_ahead(sys.pool(), &from, Scan::up(&[]))?;
-        }
-        let leaf = index.tree.seek(sys.pool(), &from)?;
-        trx.versions.leaf_latched();
-        let (page, len) = (leaf.page_id(), leaf.len());
-        let first = leaf.find(&from).unwrap_or_else(|s| s);
-        // All keys of the leaf from `first` on are the index's if the last one is.
-        let whole = len > first && after(&leaf, len - 1, index.id) == After::Here;
-        let mut far = None;
-        for slot in first..len {
-            if !whole && after(&leaf, slot, index.id) != After::Here {
-                return Ok(rows);
-            }
-            let entry = Entry::parse(leaf.value(slot), page)?;
-            let view = trx.view_of(view, index, leaf.key_parts(slot), &entry, page)?;
-            match sys.find_version(entry, page, view, own, &mut trx.versions)? {
-                Found::Version(seen) => rows += u64::from(seen.is_some()),
-                Found::Far => {
-                    far = Some(slot);
-                    break;
-                }
-            }
-        }
-        if let Some(slot) = far {
-            leaf.key_into(slot, &mut from);
-            // What follows is behind the key with this byte.
-            from.push(0);
-            drop(leaf);
-            rows += u64::from(sys.far_version(page, view, own, &mut trx.versions, stop)?.is_some());
-        } else {
-            let fence = leaf.next_from(&from)?.to_vec();
-            if leaf.is_last() || !in_index(&fence, index.id) {
-                return Ok(rows);
-            }
-            from = fence;
-            leaves = leaves.wrapping_add(1);
-            drop(leaf);
-        }
-        if stop() {
-            return Err(Error::Interrupted);
-        }
     }
 }

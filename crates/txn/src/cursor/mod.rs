@@ -8,8 +8,6 @@
 mod consistent;
 mod locking;
 
-pub(crate) use consistent::count;
-
 use crate::index::Index;
 use crate::lock::{LockKey, LockMode, Strength};
 use crate::place::Place;
