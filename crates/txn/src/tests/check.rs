@@ -122,11 +122,28 @@ fn a_leaf_that_comes_twice_is_no_damage() {
     let mut t = rig.trx();
     (0..3).for_each(|i| rig.insert(&mut t, &key(i), &[2; 40_000]).unwrap());
     t.commit(Durability::Sync).unwrap();
-    let mut values = ValueCheck::new(&rig.sys);
+    let (mut values, mut count, mut t) = (ValueCheck::new(&rig.sys), RowCount::new(&rig.rows), rig.trx());
+    t.start();
+    t.open_snapshot();
     for _ in 0..2 {
         let leaf = rig.rows.tree.seek(rig.sys.pool(), &full(&key(0))).unwrap();
+        count.add(&mut t, &rig.rows, &leaf).unwrap();
         values.check_leaf(&rig.rows, leaf, &|| false).unwrap();
         assert_eq!(values.take_findings(), Vec::new());
+        assert_eq!(count.rows(), 3);
+    }
+}
+
+/// Rows that a snapshot sees, counted on the walk of a check beside writers, and one leaf after the other.
+fn assert_counted(rig: &Rig) {
+    let mut t = rig.trx();
+    t.start();
+    t.open_snapshot();
+    for index in [&rig.rows, &rig.names] {
+        let mut count = RowCount::new(index);
+        let (lo, hi) = (index.id.0.to_be_bytes(), (index.id.0 + 1).to_be_bytes());
+        index.tree.check(rig.sys.pool(), &lo, &hi, &mut |leaf| count.add(&mut t, index, &leaf)).unwrap();
+        assert_eq!(count.rows(), t.count(index).unwrap());
     }
 }
 
@@ -158,6 +175,7 @@ fn nothing_is_found_beside_writers_and_purge() {
         let workers: Vec<_> = (0..3).map(|worker| s.spawn(move || work(worker))).collect();
         while !workers.iter().all(|w| w.is_finished()) {
             assert_eq!(findings(&rig), Vec::new());
+            assert_counted(&rig);
         }
     });
     rig.sys.shutdown(true).unwrap();
