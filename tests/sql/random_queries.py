@@ -1,9 +1,10 @@
 #!/usr/bin/python3
 """Random statements on random tables of Myriad, and on the same tables without secondary indexes in InnoDB: the same rows.
 
-Myriad's tables have indexes of every kind, partitions and generated columns, its statements hints and optimizer switches of
-every kind; its pool is smaller than the data, and the server is killed now and then. Plans differ, so only what a statement
-defines is compared: rows in their order where ORDER BY decides it, how many rows a change matched, error codes.
+Myriad's tables have indexes of every kind, partitions and generated columns, its statements hints, optimizer switches and sizes of
+buffers of every kind; its pool is smaller than the data, and the server is killed now and then. Plans differ, so only what a
+statement defines is compared: rows in their order where ORDER BY decides it, how many rows a change matched, error codes.
+Simple statements are drawn here, others in statements.py.
 Usage: random_queries.py [--statements N] [--seed N]"""
 import argparse
 import os
@@ -13,21 +14,29 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 import server  # noqa: E402
+import statements  # noqa: E402
 from server import pymysql  # noqa: E402
+from statements import BYTES, DATE, NUMBER, TEXT  # noqa: E402
 
 TABLES = 3
 ROWS = [2000, 5000, 9000]
 POOL_MIB = 6
 # Statements on the same tables, counted as one test.
 ROUND = 500
-NUMBER, TEXT, BYTES, DATE = "number", "text", "bytes", "date"
 # Type and family; columns of one family may be compared.
 TYPES = [("INT", NUMBER), ("BIGINT UNSIGNED", NUMBER), ("TINYINT", NUMBER), ("DECIMAL(10,2)", NUMBER),
          ("VARCHAR(40)", TEXT), ("VARCHAR(200) CHARACTER SET latin1", TEXT), ("CHAR(12)", TEXT),
          ("TEXT", TEXT), ("VARBINARY(30)", BYTES), ("DATE", DATE)]
-SWITCHES = ["mrr", "mrr_cost_based", "mrr_sort_keys", "index_merge", "index_merge_sort_intersection",
-            "index_condition_pushdown", "rowid_filter", "semijoin", "materialization", "join_cache_bka",
-            "join_cache_hashed", "extended_keys"]
+# Sessions' settings that plans depend on, beside optimizer_switch.
+SETTINGS = {"join_cache_level": range(9), "join_buffer_size": [2048, 10000, 262144], "mrr_buffer_size": [8192, 20000, 262144],
+            "sort_buffer_size": [65536, 2097152], "tmp_memory_table_size": [0, 1024, 100000, 16777216],
+            "read_rnd_buffer_size": [1, 1000, 262144], "max_length_for_sort_data": [4, 200, 1024], "optimizer_prune_level": [0, 1],
+            "optimizer_search_depth": [0, 1, 62], "optimizer_use_condition_selectivity": range(1, 6), "eq_range_index_dive_limit": [0, 1, 200],
+            "in_predicate_conversion_threshold": [0, 3, 1000], "use_stat_tables": ["never", "preferably", "preferably_for_queries"],
+            "join_buffer_space_limit": [100000, 2097152], "max_seeks_for_key": [1, 100, 4294967295], "group_concat_max_len": [1048576],
+            "tx_isolation": ["'READ-COMMITTED'", "'REPEATABLE-READ'"]}
+# Of them off now and then; the others on, as often.
+UNUSUAL = {"index_merge_sort_intersection", "engine_condition_pushdown", "mrr", "mrr_cost_based", "mrr_sort_keys"}
 
 
 class Column:
@@ -38,6 +47,10 @@ class Column:
         """A literal."""
         if self.family == DATE:
             return f"'{chance.randrange(1990, 2030)}-{chance.randrange(1, 13):02}-{chance.randrange(1, 29):02}'"
+        if self.name == "s":
+            return f"'s{chance.randrange(1000)}'"
+        if self.name in ("e", "g"):
+            return str(chance.randrange(100 if self.name == "e" else 13))
         if self.family in (TEXT, BYTES):
             word = "".join(chance.choices("abcXYZ ", k=chance.randrange(1, 9)))
             return f"'{word}{chance.randrange(rows // 10) if chance.random() < 0.7 else ''}'"
@@ -48,7 +61,8 @@ class Column:
         return str(chance.randrange(0 if "UNSIGNED" in self.type else -rows, rows))
 
 
-ID = Column("id", ("INT", NUMBER))
+ID, W, G, S, E = (Column(name, kind) for name, kind in
+                  [("id", ("INT", NUMBER)), ("w", ("INT", NUMBER)), ("g", ("INT", NUMBER)), ("s", ("VARCHAR(20)", TEXT)), ("e", ("INT", NUMBER))])
 
 
 class Table:
@@ -57,12 +71,14 @@ class Table:
     def __init__(self, name, chance):
         self.name, self.rows = name, chance.choice(ROWS)
         self.columns = [Column(f"c{n}", chance.choice(TYPES)) for n in range(chance.randrange(3, 6))]
-        self.all = [ID] + self.columns
+        self.all = [ID] + self.columns + [W, G, S, E]
+        self.names = {c.name for c in self.all}
         primary = chance.choice(["(id)", "(id DESC)", "(g, id)", "(s, id)", "(id, s(2))", None])
         self.body = ["id INT NOT NULL", *(f"{c.name} {c.type}" for c in self.columns), "pad VARCHAR(400)",
-                     "g INT NOT NULL", "s VARCHAR(20) NOT NULL", "e INT AS (id % 97) VIRTUAL"]
+                     "g INT NOT NULL", "s VARCHAR(20) NOT NULL", "e INT AS (id % 97) VIRTUAL", "w INT"]
         if primary:
             self.body.append(f"PRIMARY KEY {primary}")
+        self.keys = []
         self.indexes = [f"KEY k{n} ({self.parts(chance)})" for n in range(chance.randrange(1, 5))]
         if chance.random() < 0.6:
             self.indexes.append(f"KEY k{len(self.indexes)} (e{chance.choice(['', ', id', ' DESC', ', s(2)', ' DESC, s(2)'])})")
@@ -70,22 +86,30 @@ class Table:
         self.later = [self.indexes.pop()] if chance.random() < 0.5 else []
         self.hints = [f"k{n}" for n in range(len(self.indexes + self.later))]
         self.partitions = ""
+        # In InnoDB's table, too.
+        self.unique = []
         if primary != "(s, id)" and chance.random() < 0.25:
             self.partitions = f" PARTITION BY HASH (id) PARTITIONS {chance.randrange(2, 5)}"
         else:
-            self.indexes.append("UNIQUE KEY u (id)")
+            self.unique = ["UNIQUE KEY u (id)"] + chance.choice([[], ["UNIQUE KEY w (w)"], ["UNIQUE KEY w (w DESC)"]])
 
     def parts(self, chance):
         """The columns of an index, of some a prefix, some descending."""
-        parts = []
-        for column in chance.sample(self.columns, chance.randrange(1, 4)):
+        parts, names = [], []
+        for column in chance.sample(self.columns + [G, S, W], chance.randrange(1, 4)):
             cut = column.type == "TEXT" or column.family in (TEXT, BYTES) and chance.random() < 0.25
             prefix = f"({chance.randrange(1, 6)})" if cut else ""
-            parts.append(f"{column.name}{prefix}{chance.choice(['', '', '', ' DESC'])}")
+            way = chance.choice(["", "", "", " DESC"])
+            parts.append(f"{column.name}{prefix}{way}")
+            names.append((column.name, way != ""))
+        self.keys.append(names)
         return ", ".join(parts)
 
+    def column(self, name):
+        return next(c for c in self.all if c.name == name)
+
     def create(self, engine):
-        body = self.body + (self.indexes if engine == "MYRIAD" else [])
+        body = self.body + self.unique + (self.indexes if engine == "MYRIAD" else [])
         return f"CREATE TABLE {self.name} ({', '.join(body)}) ENGINE={engine}{self.partitions}"
 
     def alters(self, engine):
@@ -96,12 +120,13 @@ class Table:
     def inserts(self, chance):
         ids = list(range(self.rows))
         chance.shuffle(ids)
-        names = ", ".join(["id", *(c.name for c in self.columns), "pad", "g", "s"])
+        names = ", ".join(["id", *(c.name for c in self.columns), "pad", "g", "s", "w"])
         for begin in range(0, self.rows, 1000):
             rows = []
             for i in ids[begin:begin + 1000]:
                 values = ["NULL" if chance.random() < 0.05 else c.value(chance, self.rows) for c in self.columns]
-                rows.append(f"({i}, {', '.join(values)}, REPEAT('p', {chance.randrange(400)}), {i % 13}, 's{i * 7919 % 1000}')")
+                rows.append(f"({i}, {', '.join(values)}, REPEAT('p', {chance.randrange(400)}), {i % 13}, 's{i * 7919 % 1000}', "
+                            f"{i * 7 % self.rows if i % 10 else 'NULL'})")
             yield f"INSERT INTO {self.name} ({names}) VALUES {', '.join(rows)}"
 
     def hint(self, chance):
@@ -145,7 +170,7 @@ def select(tables, chance):
         if chance.random() < 0.6:
             order += f" LIMIT {chance.choice([1, 5, 30, 300])} OFFSET {chance.choice([0, 0, 17])}"
     lock = chance.choice(["", "", "", " FOR UPDATE", " LOCK IN SHARE MODE"])
-    return f"SELECT {what} FROM {t.name}{{hint}} WHERE {t.condition(chance)}{order}{lock}", t, bool(order)
+    return [f"SELECT {what} FROM {t.name}{{hint}} WHERE {t.condition(chance)}{order}{lock}"], t, bool(order)
 
 
 def join(tables, chance):
@@ -153,15 +178,15 @@ def join(tables, chance):
     on = [(a, b) for a in t.all for b in u.all if a.family == b.family]
     a, b = chance.choice(on)
     low = chance.randrange(u.rows)
-    return (f"SELECT COUNT(*), SUM(x.id), SUM(y.id) FROM {t.name} x{{hint}} {chance.choice(['', 'LEFT '])}JOIN {u.name} y "
+    return [f"SELECT COUNT(*), SUM(x.id), SUM(y.id) FROM {t.name} x{{hint}} {chance.choice(['', 'LEFT '])}JOIN {u.name} y "
             f"ON x.{a.name} = y.{b.name} AND y.id BETWEEN {low} AND {low + 2000} "
-            f"WHERE {t.condition(chance, 'x.')} AND x.id < 400", t, False)
+            f"WHERE {t.condition(chance, 'x.')} AND x.id < 400"], t, False
 
 
 def group(tables, chance):
     t = chance.choice(tables)
     by = chance.choice([c.name for c in t.all] + ["e"])
-    return f"SELECT COUNT(*), SUM(id) FROM {t.name}{{hint}} WHERE {t.condition(chance)} GROUP BY {by}", t, False
+    return [f"SELECT COUNT(*), SUM(id) FROM {t.name}{{hint}} WHERE {t.condition(chance)} GROUP BY {by}"], t, False
 
 
 def change(tables, chance):
@@ -169,10 +194,13 @@ def change(tables, chance):
     low = chance.randrange(t.rows)
     where = f"WHERE {t.condition(chance)} AND id BETWEEN {low} AND {low + chance.choice([50, 500, 3000])}"
     if chance.random() < 0.3:
-        return f"DELETE FROM {t.name} {where}", t, False
+        return [f"DELETE FROM {t.name} {where}"], t, False
     column = chance.choice(t.columns)
     pad = f", pad = REPEAT('{chance.randrange(9)}', {chance.randrange(400)})" if chance.random() < 0.4 else ""
-    return f"UPDATE {t.name} SET {column.name} = {column.value(chance, t.rows)}{pad} {where}", t, False
+    return [f"UPDATE {t.name} SET {column.name} = {column.value(chance, t.rows)}{pad} {where}"], t, False
+
+
+KINDS = {select: 60, join: 15, group: 10, change: 15, **statements.KINDS}
 
 
 def ask(connection, sql):
@@ -197,6 +225,8 @@ class Run:
             srv.query("CREATE DATABASE random")
         self.reference = theirs.connect(database="random")
         self.reported = self.kills = 0
+        self.switches = [switch.split("=")[0] for switch in theirs.query("SELECT @@optimizer_switch")[0][0].split(",")]
+        theirs.query("SET GLOBAL group_concat_max_len = 1048576")
         self.attach()
 
     def attach(self):
@@ -225,9 +255,15 @@ class Run:
 
     def surroundings(self):
         """What must not matter to the results."""
-        if self.chance.random() < 0.05:
-            switch = f"{self.chance.choice(SWITCHES)}={self.chance.choice(['on', 'off'])}"
-            ask(self.connection, f"SET optimizer_switch = '{switch}', join_cache_level = {self.chance.randrange(9)}")
+        if self.chance.random() < 0.1:
+            rare = self.chance.choice([0.05, 0.5])
+            switches = [f"{name}={'on' if (name in UNUSUAL) == (self.chance.random() < rare) else 'off'}" for name in self.switches]
+            settings = [f"{name} = {self.chance.choice(values)}" for name, values in SETTINGS.items()]
+            if "materialization=off" in switches:
+                switches[self.switches.index("in_to_exists")] = "in_to_exists=on"
+            set_all = f"SET optimizer_switch = '{','.join(switches)}', {', '.join(settings)}"
+            if isinstance(failed := ask(self.connection, set_all), str):
+                raise server.ServerError(f"{failed}: {set_all}")
         if self.chance.random() < 0.02:
             ask(self.connection, f"ANALYZE TABLE {self.chance.choice(self.tables).name}")
         if self.chance.random() < 0.01:
@@ -237,21 +273,23 @@ class Run:
             self.attach()
 
     def statement(self):
-        kind = self.chance.choices([select, join, group, change], [60, 15, 10, 15])[0]
-        sql, table, ordered = kind(self.tables, self.chance)
-        hinted = sql.replace("{hint}", table.hint(self.chance))
-        in_transaction = kind is change and self.chance.random() < 0.4
+        kind = self.chance.choices(list(KINDS), list(KINDS.values()))[0]
+        texts, table, ordered = kind(self.tables, self.chance)
+        hint = table.hint(self.chance)
+        in_transaction = (kind is change or kind in statements.CHANGES) and self.chance.random() < 0.4
         if in_transaction:
             self.both("BEGIN")
-        expected, found = ask(self.reference, sql.replace("{hint}", "")), ask(self.connection, hinted)
-        if differs(expected, found, ordered):
-            self.report(hinted, table, expected, found)
+        for sql in texts:
+            hinted = sql.replace("{hint}", hint)
+            expected, found = ask(self.reference, sql.replace("{hint}", "")), ask(self.connection, hinted)
+            if differs(expected, found, ordered):
+                self.report(hinted, table, expected, found)
         if in_transaction:
             self.both(self.chance.choice(["COMMIT", "ROLLBACK"]))
 
     def report(self, sql, table, expected, found):
         self.reported += 1
-        switches = ask(self.connection, "SELECT @@optimizer_switch, @@join_cache_level")
+        switches = ask(self.connection, f"SELECT CONCAT_WS(', ', @@optimizer_switch, {', '.join('@@' + name for name in SETTINGS)})")
         print(f"  {sql}\n    {table.create('MYRIAD')}\n    {table.alters('MYRIAD')}\n    {ask(self.connection, 'EXPLAIN ' + sql)}\n    {switches}\n"
               f"    InnoDB {str(expected)[:300]}\n    Myriad {str(found)[:300]}", flush=True)
 
