@@ -85,6 +85,7 @@ def main():
     parser.add_argument("--pool-mib", type=int, default=256, help="before --scale")
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
     parser.add_argument("--name", default="insert", help="stem of the result files")
+    measure.add_thread_pool(parser)
     kills.add_argument(parser)
     args = parser.parse_args()
     engines = args.engines.split(",")

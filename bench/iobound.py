@@ -32,7 +32,7 @@ def options(engine, args):
                    "--innodb-buffer-pool-dump-at-shutdown=0"],
         "MYRIAD": [f"--loose-myriad-log-capacity={log << 20}", "--loose-myriad-buffer-pool-warm-up=0"],
         "ROCKSDB": ["--rocksdb-use-direct-reads=1", "--rocksdb-use-direct-io-for-flush-and-compaction=1"],
-    }[engine.upper()] + [f"--{engine.lower()}-{variable}" for variable in own]
+    }[engine.upper()] + [f"--{engine.lower()}-{variable}" for variable in own] + args.options
 
 
 def make_server(engine, args, **where):
@@ -165,6 +165,7 @@ def main():
     parser.add_argument("--log-mib", type=int, default=512, help="before --scale")
     parser.add_argument("--data", help="folder in which the servers' data stay for later runs")
     parser.add_argument("--name", default="iobound", help="stem of the result files")
+    measure.add_thread_pool(parser)
     kills.add_argument(parser)
     args = parser.parse_args()
     args.rows = int(args.rows * args.scale)
@@ -199,7 +200,7 @@ def main():
                                 ("written_kb", "KB written a query"), ("cpu_us", "server CPU a query, us"))]
     measure.write_page(args.name, "Data larger than memory", f"{args.tables} tables of {args.rows} rows, pool "
                        f"{max(6, int(args.pool_mib * args.scale))} MiB, log {int(args.log_mib * args.scale)} MiB, "
-                       f"{args.seconds} s a cell after {args.warm}, median of {args.rounds}", text, charts)
+                       f"{'pool of threads, ' * bool(args.options)}{args.seconds} s a cell after {args.warm}, median of {args.rounds}", text, charts)
     print(f"results in {os.path.relpath(path)} and beside it")
     kills.of(servers, args.kills, lambda srv: oltp.command_line(srv, args, "write_only", max(clients), "run"))
     for srv in servers.values():

@@ -15,6 +15,11 @@ BIG_LOG = {"INNODB": ["--innodb-log-file-size=1G"], "MYRIAD": ["--loose-myriad-l
 COLOURS = {"INNODB": "#888888", "MYRIAD": "#c0392b", "ROCKSDB": "#2980b9"}
 
 
+def add_thread_pool(parser):
+    parser.add_argument("--thread-pool", dest="options", action="append_const", const="--thread-handling=pool-of-threads", default=[],
+                        help="with the server's pool of threads, not a thread for each client")
+
+
 def start_servers(engines, pool_mib, options=(), binlog=False):
     """One running server for each engine, commits durable; with `binlog` its own binary log, synced by each group of commits."""
     servers = {}

@@ -160,15 +160,17 @@ def main():
     parser.add_argument("--engines", default="InnoDB,MYRIAD,ROCKSDB", help="the first is the measure of the others")
     add_arguments(parser, WORKLOADS, "1,8,64,256", "oltp")
     parser.add_argument("--binlog", action="store_true", help="with the binary log, sync_binlog=1")
+    measure.add_thread_pool(parser)
     kills.add_argument(parser)
     args = parser.parse_args()
     engines, workloads = args.engines.split(","), args.workloads.split(",")
     workloads.sort(key=lambda w: WORKLOADS.index(w) if w in WORKLOADS else -1)
     clients = [int(c) for c in args.clients.split(",")]
     print(measure.machine(), flush=True)
-    servers = measure.start_servers(engines, args.pool_mib, binlog=args.binlog)
+    servers = measure.start_servers(engines, args.pool_mib, args.options, binlog=args.binlog)
     rows = run_rounds(servers, args, workloads, clients, lambda engine: prepare(servers[engine], args))
-    report(args, rows, engines, workloads, clients, "sysbench", f"pool {args.pool_mib} MiB, " + "binary log synced, " * args.binlog,
+    report(args, rows, engines, workloads, clients, "sysbench", f"pool {args.pool_mib} MiB, " + "binary log synced, " * args.binlog
+           + "pool of threads, " * bool(args.options),
            [QPS, P95, ("cpu_us_per_query", "server CPU a query, us")])
     kills.of(servers, args.kills, lambda srv: command_line(srv, args, "write_only", max(clients), "run"))
     return 0

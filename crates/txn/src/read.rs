@@ -330,6 +330,7 @@ mod tests {
         }
         assert_eq!(rig.get(&mut old, &key(9)), None);
         assert_eq!(old.count(&rig.rows).unwrap(), rows.len() as u64);
+        assert_eq!(rig.count_in_check(&mut old, &rig.rows), rows.len() as u64);
     }
 
     #[test]

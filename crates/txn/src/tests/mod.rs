@@ -15,6 +15,7 @@ mod speed;
 use crate::*;
 use myriad_base::clock::{Clock, SystemClock};
 use myriad_base::{Error, IndexId, Lsn, Result, SpaceId};
+use myriad_btree::LeafShared;
 use myriad_buffer::{BufferPool, PoolConfig, RedoTable, Reporter};
 use myriad_io::{Io, SimIo};
 use myriad_log::{Log, LogConfig};
@@ -128,6 +129,22 @@ impl Rig {
     pub fn start_background(&self) {
         self.sys.spawn_background().unwrap();
         self.sys.start_background();
+    }
+
+    /// The rows that the transaction sees, counted in the walk of a check.
+    pub fn count_in_check(&self, t: &mut Trx, index: &Index) -> u64 {
+        let mut count = RowCount::new(index);
+        let (lo, hi) = (index.id.0.to_be_bytes(), (index.id.0 + 1).to_be_bytes());
+        let mut visit = |leaf: LeafShared<'_>| {
+            let all = count.add(t, index, &leaf)?;
+            drop(leaf);
+            match all {
+                true => Ok(()),
+                false => count.catch_up(t, index, &|| false),
+            }
+        };
+        index.tree.check(self.sys.pool(), &lo, &hi, &mut visit).unwrap();
+        count.rows()
     }
 
     pub fn small() -> Rig {
