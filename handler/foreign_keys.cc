@@ -209,10 +209,10 @@ ulonglong highest_number(const ForeignKeys &keys, const std::string &prefix) {
   ulonglong highest = 0;
   for (const ForeignKey &key : keys) {
     if (key.name.size() <= prefix.size() || key.name.compare(0, prefix.size(), prefix)) continue;
-    char *end;
-    const char *digits = key.name.c_str() + prefix.size();
-    const ulonglong number = *digits == '0' ? 0 : strtoull(digits, &end, 10);
-    if (number && !*end) highest = std::max(highest, number);
+    /* A longer number has no next one for certain. */
+    const std::string digits = key.name.substr(prefix.size());
+    if (digits.size() > 18 || digits[0] == '0' || digits.find_first_not_of("0123456789") != std::string::npos) continue;
+    highest = std::max(highest, ulonglong(strtoull(digits.c_str(), nullptr, 10)));
   }
   return highest;
 }

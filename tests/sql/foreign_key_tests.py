@@ -561,6 +561,18 @@ def test_rename_with_new_key(where):
     expect("child", (code_of(c, "INSERT INTO t2 VALUES (99, 1)"), code_of(c, "INSERT INTO t2 VALUES (1, 99)")), (1452, 1452))
 
 
+def test_names_that_are_no_numbers(where):
+    """What follows the table's name in a name given by hand is a number or nothing."""
+    c = database(where)
+    family(c)
+    for odd in ("-2", "18446744073709551615", "07", "3x", "+8", " 9"):
+        rows(c, f"CREATE OR REPLACE TABLE t (a INT, b INT, CONSTRAINT `t_ibfk_{odd}` FOREIGN KEY (a) REFERENCES p(id))")
+        rows(c, "ALTER TABLE t ADD FOREIGN KEY (b) REFERENCES p(id)")
+        rows(c, "ALTER TABLE t ADD FOREIGN KEY (b) REFERENCES p(id)")
+        definition = rows(c, "SHOW CREATE TABLE t")[0][1]
+        expect(definition, ["`t_ibfk_1`" in definition, "`t_ibfk_2`" in definition], [True, True])
+
+
 def test_rename_to_long_name(where):
     """Names of foreign keys stay short enough for the server, so that a dump can be loaded."""
     c = database(where)
