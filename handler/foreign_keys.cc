@@ -212,7 +212,7 @@ ulonglong highest_number(const ForeignKeys &keys, const std::string &prefix) {
     /* A longer number has no next one for certain. */
     const std::string digits = key.name.substr(prefix.size());
     if (digits.size() > 18 || digits[0] == '0' || digits.find_first_not_of("0123456789") != std::string::npos) continue;
-    highest = std::max(highest, ulonglong(strtoull(digits.c_str(), nullptr, 10)));
+    highest = std::max<ulonglong>(highest, std::stoull(digits));
   }
   return highest;
 }

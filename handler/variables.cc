@@ -176,9 +176,8 @@ static MYSQL_SYSVAR_ENUM(page_size, page_size, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_
 static MYSQL_SYSVAR_ULONG(
     flush_log_at_trx_commit, flush_log_at_trx_commit, PLUGIN_VAR_RQCMDARG,
     "What a commit waits for: 1 (default) the log is durable; 2 it is written to the operating system and synced about "
-    "once a second; 0 neither, both about once a second. 0 and 2 lose the last second's commits in a power failure, 0 "
-    "also "
-    "if the server is killed.",
+    "once a second; 0 neither, both about once a second. 0 and 2 lose the last second's commits in a power failure, "
+    "0 also if the server is killed.",
     nullptr, set_flush_log, 1, 0, 2, 0);
 static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG,
                               "Size of the redo log in bytes. Default 512 MiB. A larger log means fewer page writes "

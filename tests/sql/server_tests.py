@@ -97,19 +97,14 @@ def test_thread_pool(_where):
 
         # While it waits for the log, others come as far as that: they share its sync.
         rows(c, "CREATE TABLE l (id INT PRIMARY KEY AUTO_INCREMENT)")
-        before = commits_and_syncs(c)
+        commits, syncs = status(c, "commits"), status(c, "log_syncs")
         threads = [threading.Thread(target=lambda w=w: [rows(w, "INSERT INTO l VALUES ()") for _ in range(50)]) for w in waiters]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        commits, syncs = (after - b for after, b in zip(commits_and_syncs(c), before))
+        commits, syncs = status(c, "commits") - commits, status(c, "log_syncs") - syncs
         expect(f"commits with a sync of their own: {syncs} syncs of {commits} commits", syncs > 0.8 * commits, False)
-
-
-def commits_and_syncs(c):
-    values = dict(rows(c, "SHOW GLOBAL STATUS WHERE Variable_name IN ('Myriad_commits', 'Myriad_log_syncs')"))
-    return int(values["Myriad_commits"]), int(values["Myriad_log_syncs"])
 
 
 def test_backup_refused(where):

@@ -279,7 +279,7 @@ impl BufferPool {
             pool.prefetch_turn();
             Some(IDLE)
         })?;
-        for i in 0..self.config.page_cleaners.clamp(1, 64) {
+        for i in 0..self.config.cleaners() {
             let name = format!("myriad-clean-{i}");
             background.spawn(self, &name, Some(Arc::clone(&background.cleaner)), |pool| Some(pool.cleaner_turn()))?;
         }

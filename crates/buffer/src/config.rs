@@ -50,10 +50,15 @@ impl PoolConfig {
     /// Smallest number of frames of a pool.
     pub const FRAMES_MIN: usize = 32;
 
+    /// Page cleaners, where there are threads.
+    pub(crate) fn cleaners(&self) -> usize {
+        self.page_cleaners.clamp(1, 64)
+    }
+
     /// Threads that write batches of pages.
     pub(crate) fn writers(&self) -> usize {
         if self.background_threads {
-            PROVIDERS + self.page_cleaners.max(1)
+            PROVIDERS + self.cleaners()
         } else {
             1
         }

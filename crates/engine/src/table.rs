@@ -204,18 +204,15 @@ impl Table {
                 if stop() {
                     return Err(Error::Interrupted);
                 }
-                let all = match counted {
-                    Ok(()) => count.add(&mut trx, index, &leaf),
-                    Err(_) => Ok(true),
-                };
+                if counted.is_ok() {
+                    counted = count.add(&mut trx, index, &leaf);
+                }
                 match quick {
                     true => drop(leaf),
                     false => values.check_leaf(index, leaf, stop)?,
                 }
-                match all {
-                    Ok(true) => {}
-                    Ok(false) => counted = count.catch_up(&mut trx, index, stop),
-                    Err(e) => counted = Err(e),
+                if counted.is_ok() {
+                    counted = count.catch_up(&mut trx, index, stop);
                 }
                 Ok(())
             })?;

@@ -13,18 +13,22 @@ use std::sync::Arc;
 pub struct RowCount {
     /// Those before this key have been counted.
     from: Vec<u8>,
-    /// The leaf of the row before it, whose version is far back and not counted yet.
-    far: Option<PageId>,
-    /// That leaf's high fence.
-    far_end: Vec<u8>,
+    far: Option<Far>,
     ended: bool,
     rows: u64,
+}
+
+/// The last row before, whose version is far back and not counted yet.
+struct Far {
+    leaf: PageId,
+    /// The leaf's high fence; the last leaf has none.
+    end: Vec<u8>,
 }
 
 impl RowCount {
     /// None counted yet.
     pub fn new(index: &Index) -> RowCount {
-        RowCount { from: index.id.0.to_be_bytes().to_vec(), far: None, far_end: Vec::new(), ended: false, rows: 0 }
+        RowCount { from: index.id.0.to_be_bytes().to_vec(), far: None, ended: false, rows: 0 }
     }
 
     /// Those counted.
@@ -33,13 +37,13 @@ impl RowCount {
     }
 
     /// Counts those of the next leaf in the order of keys. What has been counted in another leaf, before it was merged into this one,
-    /// or before the index moved, counts once. False where a version is far back: give up the leaf and [`RowCount::catch_up`].
+    /// or before the index moved, counts once. Stops where a version is far back: give up the leaf and [`RowCount::catch_up`].
     ///
     /// # Errors
     /// Those of reading versions.
-    pub fn add(&mut self, trx: &mut Trx, index: &Index, leaf: &LeafShared<'_>) -> Result<bool> {
+    pub fn add(&mut self, trx: &mut Trx, index: &Index, leaf: &LeafShared<'_>) -> Result<()> {
         if self.ended {
-            return Ok(true);
+            return Ok(());
         }
         let sys = Arc::clone(&trx.sys);
         let (view, own) = (trx.view(), trx.id());
@@ -51,7 +55,7 @@ impl RowCount {
         for slot in first..len {
             if !whole && after(leaf, slot, index.id) != After::Here {
                 self.ended = true;
-                return Ok(true);
+                return Ok(());
             }
             let entry = Entry::parse(leaf.value(slot), page)?;
             let view = trx.view_of(view, index, leaf.key_parts(slot), &entry, page)?;
@@ -61,10 +65,8 @@ impl RowCount {
                     leaf.key_into(slot, &mut self.from);
                     // What follows is behind the key with this byte.
                     self.from.push(0);
-                    self.far = Some(page);
-                    self.far_end.clear();
-                    self.far_end.extend_from_slice(leaf.high_fence());
-                    return Ok(false);
+                    self.far = Some(Far { leaf: page, end: leaf.high_fence().to_vec() });
+                    return Ok(());
                 }
             }
         }
@@ -74,29 +76,26 @@ impl RowCount {
             self.from.clear();
             self.from.extend_from_slice(fence);
         }
-        Ok(true)
+        Ok(())
     }
 
-    /// After [`RowCount::add`] gave false: counts the rest of that leaf, with none latched.
+    /// Counts the rest of the leaf at which [`RowCount::add`] stopped, if it did, with none latched.
     ///
     /// # Errors
     /// Those of reading pages and versions; [`Error::Interrupted`] when `stop` says so.
     pub fn catch_up(&mut self, trx: &mut Trx, index: &Index, stop: &dyn Fn() -> bool) -> Result<()> {
-        let end = std::mem::take(&mut self.far_end);
-        self.add_far(trx, stop)?;
-        // The last leaf has no fence.
+        let Some(Far { leaf, end }) = self.far.take() else { return Ok(()) };
+        self.add_far(trx, leaf, stop)?;
         while !self.ended && (self.from < end || end.is_empty()) {
             self.add_next(trx, index, stop)?;
         }
         Ok(())
     }
 
-    fn add_far(&mut self, trx: &mut Trx, stop: &dyn Fn() -> bool) -> Result<()> {
-        if let Some(page) = self.far.take() {
-            let sys = Arc::clone(&trx.sys);
-            let (view, own) = (trx.view(), trx.id());
-            self.rows += u64::from(sys.far_version(page, view, own, &mut trx.versions, stop)?.is_some());
-        }
+    fn add_far(&mut self, trx: &mut Trx, leaf: PageId, stop: &dyn Fn() -> bool) -> Result<()> {
+        let sys = Arc::clone(&trx.sys);
+        let (view, own) = (trx.view(), trx.id());
+        self.rows += u64::from(sys.far_version(leaf, view, own, &mut trx.versions, stop)?.is_some());
         Ok(())
     }
 
@@ -106,7 +105,9 @@ impl RowCount {
         leaf.next_from(&self.from)?;
         self.add(trx, index, &leaf)?;
         drop(leaf);
-        self.add_far(trx, stop)?;
+        if let Some(Far { leaf, .. }) = self.far.take() {
+            self.add_far(trx, leaf, stop)?;
+        }
         match stop() {
             true => Err(Error::Interrupted),
             false => Ok(()),

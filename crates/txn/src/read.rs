@@ -138,9 +138,7 @@ impl TrxSystem {
         scratch: &'a mut Versions,
     ) -> Result<Found<'a>> {
         if self.sees(view, own, entry.trx) {
-            return Ok(Found::Version(
-                (!entry.is_deleted()).then_some(Version { flags: entry.flags, body: entry.body }),
-            ));
+            return Ok(Found::Version(shown(true, entry.flags, entry.body)));
         }
         self.older_version(entry, page, view, own, scratch)
     }
@@ -175,8 +173,7 @@ impl TrxSystem {
             ));
         }
         if entry.is_short() {
-            let version = entry.is_deleted().then_some(Version { flags: entry.flags, body: entry.body });
-            return Ok(Found::Version(version));
+            return Ok(Found::Version(shown(false, entry.flags, entry.body)));
         }
         (scratch.roll, scratch.circle) = (entry.roll, Circle::default());
         let mut newest = Some(entry.body);
@@ -187,8 +184,7 @@ impl TrxSystem {
             let seen = self.sees(view, own, trx);
             if seen && trx == entry.trx {
                 // Committed since the entry was looked at: what its writer has replaced itself never was.
-                let version = (!entry.is_deleted()).then_some(Version { flags: entry.flags, body: entry.body });
-                return Ok(Found::Version(version));
+                return Ok(Found::Version(shown(true, entry.flags, entry.body)));
             }
             if seen || flags & value::SHORT != 0 {
                 return Ok(Found::Version(shown(seen, flags, &scratch.body)));
@@ -257,6 +253,7 @@ impl TrxSystem {
 }
 
 /// The version behind which a look ends: the first that the view sees, or one that says whether there was a row before.
+#[inline]
 fn shown(seen: bool, flags: u8, body: &[u8]) -> Option<Version<'_>> {
     let deleted = flags & value::DELETED != 0;
     (seen != deleted).then_some(Version { flags, body })
