@@ -8,6 +8,7 @@ use crate::log::Log;
 use myriad_base::latch::thread_no;
 use myriad_base::{Lsn, Result};
 use parking_lot::Mutex;
+use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Instant;
@@ -47,7 +48,7 @@ impl Drop for Leader<'_> {
 impl Log {
     /// As [`Log::flush_to`], but need not wait: `call` is called once, with true when everything before `lsn` is durable or with
     /// false when it never will be. That may be at once or later, by any thread, which must neither be kept waiting nor come back
-    /// to the log. Waits itself where nobody leads for calls ([`Log::lead_for_calls`]).
+    /// to the log. If it panics there, others are told all the same. Waits itself where nobody leads for calls ([`Log::lead_for_calls`]).
     ///
     /// # Errors
     /// [`myriad_base::Error::Poisoned`]; then `call` is not called.
@@ -61,6 +62,7 @@ impl Log {
         self.check_poison()?;
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
         self.calls.up_to.fetch_max(lsn.0, Ordering::Relaxed);
+        let call = move |durable| _ = catch_unwind(AssertUnwindSafe(|| call(durable)));
         let call = Waiter::Call { since: Instant::now(), call: Box::new(call) };
         if self.waiters.join(thread_no(), lsn.0, call) {
             self.lead_calls();

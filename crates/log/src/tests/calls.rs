@@ -110,3 +110,25 @@ fn a_call_waits_for_a_checkpoint() {
     });
     assert_eq!(led, Ok(()));
 }
+
+#[test]
+fn a_call_that_panics_keeps_nobody_from_being_told() {
+    let config = config(256 << 10, 64 << 10);
+    let (log, _) = open(&disk(5, config), config);
+    let led = beside_leader(&log, || {
+        let (say, hear) = mpsc::channel();
+        while log.end_lsn().0 + 6000 < log.writable_end().0 {
+            append(&log, &[7; 1000]);
+        }
+        let begun = log.end_lsn();
+        log.flush_to(begun).unwrap();
+        append(&log, &[8; 8000]);
+        // The file is full: one sync serves both.
+        log.flush_later(log.end_lsn(), |_| panic!("a call's own")).unwrap();
+        log.flush_later(log.end_lsn(), move |durable| say.send(durable).unwrap()).unwrap();
+        log.checkpoint(begun, b"").unwrap();
+        assert_eq!(hear.recv_timeout(LONG), Ok(true));
+        log.flush_to(Lsn(append(&log, b"after it").end)).unwrap();
+    });
+    assert_eq!(led, Ok(()));
+}
