@@ -192,6 +192,7 @@ myriad_status myriad_savepoint(myriad_session *, uint64_t *out);
 myriad_status myriad_rollback_to(myriad_session *, uint64_t savepoint);
 myriad_status myriad_rollback(myriad_session *);
 myriad_status myriad_commit(myriad_session *);                    /* whole commit: visible and durable as configured */
+myriad_status myriad_commit_visible(myriad_session *);            /* its first half; myriad_commit_finish is the second */
 /* As myriad_commit, but may return before it is durable: then `begins` was called with thd, and `ends` is called once with what it
    gave, when all is durable or, with false, never will be; perhaps before this returns, else by another thread, which it must not
    keep waiting. After an error, which this tells, with true. */

@@ -87,20 +87,24 @@ int commit(handlerton *, THD *thd, bool all) {
     return 0;
   }
   session->take_back_prepared();
-  myriad_status status;
-  if (session->ordered) {
-    /* The binlog recovers the commit, so its sync covers ours, but for XA COMMIT. The server's own log, which decides
-       on transactions of several engines without a binlog, does not: MariaDB 10.11 reads it after a crash, but rolls
-       back whatever it finds prepared. */
-    status = myriad_commit_finish(session->core(), !opt_bin_log || session->xa);
-  } else if (session->prepared) {
-    myriad_commit_ordered(session->core());
-    status = myriad_commit_finish(session->core(), true);
-  } else {
-    status = commit_alone(thd, session->core());
+  myriad_status status = MYRIAD_OK;
+  /* The binlog recovers the commit, so its sync covers ours, but for XA COMMIT. The server's own log, which decides on
+     transactions of several engines without a binlog, does not: MariaDB 10.11 reads it after a crash, but rolls back
+     whatever it finds prepared. */
+  const bool waits_for_log = !session->ordered || !opt_bin_log || session->xa;
+  bool in_halves = true;
+  if (!session->ordered) {
+    if (session->prepared) {
+      myriad_commit_ordered(session->core());
+    } else {
+      in_halves = thd->wait_for_commit_ptr != nullptr;
+      status = in_halves ? myriad_commit_visible(session->core()) : commit_alone(thd, session->core());
+    }
   }
-  session->forget_transaction();
+  /* The order is settled: a parallel replica's next transaction may come to share the wait for the log. */
   thd_wakeup_subsequent_commits(thd, status != MYRIAD_OK);
+  if (in_halves && status == MYRIAD_OK) status = myriad_commit_finish(session->core(), waits_for_log);
+  session->forget_transaction();
   return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
 }
 

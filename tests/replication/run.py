@@ -370,6 +370,39 @@ def killed_replica_mixed():
     replicate("MIXED", 3)
 
 
+def syncs_are_shared():
+    """Workers of a replica without a binary log commit one after the other, but wait for the log together."""
+    source = start_source("ROW")
+    options = [o for o in REPLICA if not o.startswith(("--log-", "--slave-parallel"))]
+    replica = server.Server(options=options + ["--slave-parallel-threads=16", "--slave-parallel-mode=conservative"], pool_mib=32)
+    try:
+        replica.start()
+        # Transactions that the source committed in one group run at the same time.
+        source.query("SET GLOBAL binlog_commit_wait_count=16")
+        source.query("SET GLOBAL binlog_commit_wait_usec=100000")
+        clients, commits = 16, 60
+
+        def insert():
+            connection = source.connect(database="rep")
+            with connection, connection.cursor() as cursor:
+                for _ in range(commits):
+                    cursor.execute("INSERT INTO auto (v) VALUES ('a')")
+
+        threads = [threading.Thread(target=insert) for _ in range(clients)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        follow(source, replica)
+        compare(source, replica)
+        syncs = int(replica.query("SHOW GLOBAL STATUS LIKE 'Myriad_log_syncs'")[0][1])
+        print(f"    {clients * commits} commits, {syncs} syncs of the log", flush=True)
+        expect(syncs < clients * commits * 3 // 4, f"{clients * commits} commits needed {syncs} syncs of the log")
+    finally:
+        for one in (replica, source):
+            one.close()
+
+
 WAIT_AFTER_BINLOG = ["--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--rpl-semi-sync-master-timeout=600000"]
 
 
@@ -479,7 +512,7 @@ def main():
     return server.run_cases([
         row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans, virtual_columns_minimal,
         virtual_columns_noblob, unsafe_statements,
-        killed_replica_row, killed_replica_mixed, killed_create, killed_create_select, replica_from_dump],
+        killed_replica_row, killed_replica_mixed, syncs_are_shared, killed_create, killed_create_select, replica_from_dump],
         "replication on MYRIAD")
 
 

@@ -170,6 +170,14 @@ pub unsafe extern "C" fn myriad_commit(s: *mut SessionHandle) -> Status {
     guard(Some(engine), || session.commit().map(|()| Status::Ok))
 }
 
+/// The visible half of `myriad_commit`.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_commit_visible(s: *mut SessionHandle) -> Status {
+    // SAFETY: a live session by contract.
+    let (engine, session) = unsafe { parts(s) };
+    guard(Some(engine), || session.commit_visible().map(|()| Status::Ok))
+}
+
 /// As `myriad_commit`; may return before it is durable.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_commit_later(

@@ -255,7 +255,17 @@ impl Session {
     /// Those of the log, by which the engine is poisoned; others, and [`Error::Invalid`] after a rollback of a part that
     /// failed. Then the transaction is rolled back: it must not be committed with what the session does next.
     pub fn commit(&mut self) -> Result<()> {
-        self.commit_by(|trx| trx.commit(Durability::Configured))
+        self.commit_by(|trx| trx.commit(Durability::Configured))?;
+        self.trx.help_purge();
+        Ok(())
+    }
+
+    /// The first half of [`Session::commit`]: visible, in the log, not yet durable. [`Session::commit_finish`] is the other one.
+    ///
+    /// # Errors
+    /// Those of [`Session::commit`].
+    pub fn commit_visible(&mut self) -> Result<()> {
+        self.commit_by(Trx::commit_ordered)
     }
 
     /// As [`Session::commit`], but does not wait for the log: with an LSN the transaction is visible but not yet durable. Nobody may
@@ -264,7 +274,9 @@ impl Session {
     /// # Errors
     /// Those of [`Session::commit`].
     pub fn commit_later(&mut self) -> Result<Option<Lsn>> {
-        self.commit_by(|trx| trx.commit_later(Durability::Configured))
+        let lsn = self.commit_by(|trx| trx.commit_later(Durability::Configured))?;
+        self.trx.help_purge();
+        Ok(lsn)
     }
 
     fn commit_by<R>(&mut self, commit: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
@@ -272,7 +284,6 @@ impl Session {
         let stored = self.check_commit().and_then(|()| self.store_counters());
         match stored.and_then(|()| commit(&mut self.trx)) {
             Ok(done) => {
-                self.trx.help_purge();
                 self.stamp_changed();
                 Ok(done)
             }
