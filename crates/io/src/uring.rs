@@ -9,7 +9,9 @@ use io_uring::{opcode, squeue, types, IoUring};
 use myriad_base::{Error, Result};
 use parking_lot::Mutex;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Requests in flight in one ring at most.
 const RING_ENTRIES: u32 = 128;
@@ -17,11 +19,15 @@ const RING_ENTRIES: u32 = 128;
 const IDLE_RINGS_MAX: usize = 16;
 /// Bytes that one request moves at most; the rest of a larger one follows by plain calls.
 const REQUEST_BYTES_MAX: usize = 1 << 30;
+/// Pause between looks at a ring for which no call may wait any more.
+const LOOK_PAUSE: Duration = Duration::from_millis(1);
 
 /// Batches through io_uring; everything else as [`crate::ThreadIo`].
 pub struct UringIo {
     idle: Mutex<Vec<IoUring>>,
-    /// For batches when the kernel gives no further ring, and for files that are not the system's.
+    /// The kernel takes no more requests from rings, as under a filter of system calls that came later.
+    given_up: AtomicBool,
+    /// For batches when the kernel gives no further ring, or takes no more requests.
     threads: WorkerPool,
 }
 
@@ -41,10 +47,17 @@ impl UringIo {
     pub fn new() -> Result<UringIo> {
         let mut ring = new_ring()?;
         try_out(&mut ring)?;
-        Ok(UringIo { idle: Mutex::new(vec![ring]), threads: WorkerPool::default() })
+        Ok(UringIo { idle: Mutex::new(vec![ring]), given_up: AtomicBool::new(false), threads: WorkerPool::default() })
+    }
+
+    fn has_given_up(&self) -> bool {
+        self.given_up.load(Ordering::Relaxed)
     }
 
     fn take_ring(&self) -> Option<IoUring> {
+        if self.has_given_up() {
+            return None;
+        }
         let idle = self.idle.lock().pop();
         idle.or_else(|| new_ring().ok())
     }
@@ -136,8 +149,14 @@ fn finish(request: &mut IoRequest<'_>, answer: i32) {
     };
 }
 
-/// Runs up to [`RING_ENTRIES`] requests; returns when none is in flight.
-fn run(ring: &mut IoUring, batch: &mut [IoRequest<'_>]) {
+/// Whether the call may be let through next time.
+fn is_passing(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY | libc::ENOMEM))
+}
+
+/// Runs up to [`RING_ENTRIES`] requests; returns when none is in flight. Whether the ring can be used again: if the kernel takes
+/// no more requests from it, those that it has not taken were run by plain calls.
+fn run(ring: &mut IoUring, batch: &mut [IoRequest<'_>]) -> bool {
     let mut in_flight = 0;
     for (number, request) in batch.iter_mut().enumerate() {
         let Some(entry) = entry(request, number) else {
@@ -145,20 +164,34 @@ fn run(ring: &mut IoUring, batch: &mut [IoRequest<'_>]) {
             continue;
         };
         // SAFETY: file and buffer outlive the request: `batch` borrows them, and this function does not return before
-        // the kernel has answered for each entry.
+        // the kernel has answered for each entry that it took.
         unsafe { ring.submission().push(&entry) }.expect("a batch is no longer than the ring");
         in_flight += 1;
     }
+    let mut usable = true;
     while in_flight > 0 {
-        // An error (a signal, or no memory for the moment) leaves the entries where they are; only answers count.
-        if ring.submit_and_wait(in_flight).is_err() {
+        if !usable {
+            std::thread::sleep(LOOK_PAUSE);
+        } else if let Err(error) = ring.submit_and_wait(in_flight) {
+            // The entries stay where they are; only answers count.
+            usable = is_passing(&error);
             std::thread::yield_now();
+            if !usable {
+                in_flight -= run_untaken(ring.submission().len(), batch);
+            }
         }
         for answer in ring.completion() {
             finish(&mut batch[answer.user_data() as usize], answer.result());
             in_flight -= 1;
         }
     }
+    usable
+}
+
+/// Runs the last `untaken` of the requests that were put into a ring: the kernel takes them in their order.
+fn run_untaken(untaken: usize, batch: &mut [IoRequest<'_>]) -> usize {
+    batch.iter_mut().rev().filter(|r| r.file.raw_fd().is_some()).take(untaken).for_each(IoRequest::run);
+    untaken
 }
 
 impl Io for UringIo {
@@ -190,17 +223,79 @@ impl Io for UringIo {
         if let [one] = batch {
             return one.run();
         }
-        match self.take_ring() {
-            Some(mut ring) => {
-                for part in batch.chunks_mut(RING_ENTRIES as usize) {
-                    run(&mut ring, part);
-                }
-                self.give_back(ring);
+        let Some(mut ring) = self.take_ring() else { return self.threads.submit(batch) };
+        let mut usable = true;
+        for part in batch.chunks_mut(RING_ENTRIES as usize) {
+            match usable {
+                true => usable = run(&mut ring, part),
+                false => self.threads.submit(part),
             }
-            None => self.threads.submit(batch),
+        }
+        match usable {
+            true => self.give_back(ring),
+            false => self.given_up.store(true, Ordering::Relaxed),
         }
     }
     fn name(&self) -> &'static str {
-        "uring"
+        match self.has_given_up() {
+            true => "threads",
+            false => "uring",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// From now on this thread's calls of `io_uring_enter` are refused.
+    fn refuse_io_uring_enter() {
+        let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
+        let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
+        let mut steps = [
+            step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, std::mem::offset_of!(libc::seccomp_data, nr) as u32),
+            step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, libc::SYS_io_uring_enter as u32),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, refuse),
+            step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
+        ];
+        let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
+        // SAFETY: the kernel copies the filter, which lives until then, and both settings are of this thread alone.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter), 0);
+        }
+    }
+
+    #[test]
+    fn a_ring_whose_requests_are_refused_later_is_given_up() {
+        let io = match UringIo::new() {
+            Ok(io) => io,
+            Err(e) => return eprintln!("not tested: {e}"),
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let file = io.open(&dir.path().join("f"), OpenMode::NEW).unwrap();
+        // More than a ring holds.
+        let blocks: Vec<Vec<u8>> = (0..RING_ENTRIES as usize + 9).map(|n| vec![n as u8; 4096]).collect();
+        let write = || {
+            let mut batch: Vec<IoRequest<'_>> =
+                blocks.iter().enumerate().map(|(n, b)| IoRequest::write(&*file, b, n as u64 * 4096)).collect();
+            io.submit(&mut batch);
+            assert!(batch.iter().all(|r| r.result == Ok(4096)));
+        };
+        write();
+        assert_eq!(io.name(), "uring");
+        file.set_len(0).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                refuse_io_uring_enter();
+                write();
+            });
+        });
+        assert_eq!(io.name(), "threads");
+        let mut written = vec![0; 4096 * blocks.len()];
+        assert_eq!(file.read_at(&mut written, 0), Ok(written.len()));
+        assert!(written == blocks.concat());
+        write();
+        assert!(io.idle.lock().is_empty());
     }
 }
