@@ -10,6 +10,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+/// An allocation from here on is not tried where the device says that it has less.
+const LARGE_BYTES: u64 = 16 << 20;
+
 /// The error of a failed call on `path`.
 pub(crate) fn error(op: &'static str, path: &Path, errno: Errno) -> Error {
     Error::io(op, path.display().to_string(), errno.raw_os_error())
@@ -58,6 +61,20 @@ impl OsFile {
 
     fn error(&self, op: &'static str, errno: Errno) -> Error {
         error(op, &self.path, errno)
+    }
+
+    /// Whether the device has what is missing to `end` bytes. Asked before much is allocated: file systems take all that they
+    /// have before they find that it is too little, and meanwhile others have none.
+    fn check_room(&self, end: u64) -> Result<()> {
+        let stat = fs::fstat(&self.fd).map_err(|e| self.error("stat", e))?;
+        let taken = stat.st_blocks as u64 * 512;
+        match fs::fstatvfs(&self.fd) {
+            // Some file systems do not tell.
+            Ok(room) if room.f_blocks > 0 && end.saturating_sub(taken) > room.f_bfree.saturating_mul(room.f_frsize) => {
+                Err(self.error("fallocate", Errno::NOSPC))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Zeros from the file's end to `end`, for file systems without `fallocate`.
@@ -128,6 +145,9 @@ impl File for OsFile {
     }
 
     fn allocate(&self, offset: u64, len: u64) -> Result<()> {
+        if len >= LARGE_BYTES {
+            self.check_room(offset + len)?;
+        }
         match uninterrupted(|| fs::fallocate(&self.fd, FallocateFlags::empty(), offset, len)) {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => self.extend_with_zeros(offset + len),
             other => other.map_err(|e| self.error("fallocate", e)),

@@ -223,3 +223,18 @@ fn doing_without_io_uring_has_a_reason() {
     let (io, why) = crate::open_io_or_why(IoMethod::Auto).unwrap();
     assert_eq!(io.name() == "threads", why.is_some());
 }
+
+#[test]
+fn more_than_the_device_has_takes_nothing_of_it() {
+    for_each(|io, dir| {
+        let path = dir.join("f");
+        let f = io.open(&path, OpenMode::NEW).unwrap();
+        let device = rustix::fs::statvfs(dir).unwrap();
+        // A file system that finds it out itself does so step by step.
+        let len = device.f_bfree * device.f_frsize + (1 << 30);
+        assert!(matches!(f.allocate(0, len), Err(Error::DiskFull { .. })));
+        assert_eq!(rustix::fs::stat(&path).unwrap().st_blocks, 0);
+        f.allocate(0, 32 << 20).unwrap();
+        assert_eq!(f.len().unwrap(), 32 << 20);
+    });
+}
