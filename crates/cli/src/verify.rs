@@ -21,6 +21,8 @@ use std::time::Instant;
 
 /// Pages read at a time.
 const BATCH_PAGES: usize = 64;
+/// Pages of a file that are named if they cannot be read; of more only the number.
+const UNREADABLE_NAMED_MAX: u64 = 100;
 
 /// Verifies all tablespaces under `dir`; true if nothing was found.
 ///
@@ -63,6 +65,24 @@ fn tablespace_files(home: &Path) -> Result<Vec<PathBuf>, String> {
         .collect();
     files.sort();
     Ok(files)
+}
+
+/// The pages of a file, to be read one after the other.
+struct Pages<'a> {
+    space: SpaceId,
+    size: usize,
+    count: u64,
+    /// The file is the catalog's.
+    known: bool,
+    name: &'a str,
+    /// Fills the bytes from the page with that number on.
+    read: &'a dyn Fn(&mut [u8], u64) -> std::io::Result<()>,
+}
+
+impl Pages<'_> {
+    fn id(&self, no: u64) -> PageId {
+        PageId::new(self.space, PageNo(no as u32))
+    }
 }
 
 struct Verifier<'a> {
@@ -159,25 +179,43 @@ impl<'a> Verifier<'a> {
         if !known && !len.is_multiple_of(page_size as u64) {
             self.report.add(name, None, format!("ends in the middle of a page ({len} bytes)"));
         }
-        let pages = len / page_size as u64;
-        let mut buf = vec![0u8; page_size * BATCH_PAGES];
-        let mut no = 0u64;
-        while no < pages {
-            let batch = (pages - no).min(BATCH_PAGES as u64) as usize;
-            let bytes = &mut buf[..batch * page_size];
-            file.read_exact_at(bytes, no * page_size as u64)?;
-            for (i, page) in bytes.chunks_exact(page_size).enumerate() {
-                self.page(page, PageId::new(space, PageNo(no as u32 + i as u32)), known, name);
-            }
-            self.report.pages += batch as u64;
-            self.report.bytes += bytes.len() as u64;
-            self.bar.inc(bytes.len() as u64);
-            no += batch as u64;
-        }
+        let count = len / page_size as u64;
+        let read = |bytes: &mut [u8], no: u64| file.read_exact_at(bytes, no * page_size as u64);
+        self.contents(&Pages { space, size: page_size, count, known, name, read: &read });
         if known {
-            self.length(space, pages, name);
+            self.length(space, count, name);
         }
         Ok(())
+    }
+
+    /// What cannot be read is found, and the rest read.
+    fn contents(&mut self, pages: &Pages<'_>) {
+        let mut buf = vec![0u8; pages.size * BATCH_PAGES];
+        let (mut no, mut unreadable) = (0, 0);
+        while no < pages.count {
+            let batch = (pages.count - no).min(BATCH_PAGES as u64);
+            let bytes = &mut buf[..batch as usize * pages.size];
+            let whole = (pages.read)(bytes, no).is_ok();
+            for (no, page) in (no..).zip(bytes.chunks_exact_mut(pages.size)) {
+                match if whole { Ok(()) } else { (pages.read)(page, no) } {
+                    Ok(()) => self.page(page, pages.id(no), pages.known, pages.name),
+                    Err(e) => {
+                        unreadable += 1;
+                        if unreadable <= UNREADABLE_NAMED_MAX {
+                            self.damaged(pages.id(no), pages.known, pages.name, format!("cannot be read: {e}"));
+                        }
+                    }
+                }
+            }
+            self.report.pages += batch;
+            self.report.bytes += bytes.len() as u64;
+            self.bar.inc(bytes.len() as u64);
+            no += batch;
+        }
+        if unreadable > UNREADABLE_NAMED_MAX {
+            let what = format!("{unreadable} of {} pages cannot be read, the first are named above", pages.count);
+            self.report.add(pages.name, None, what);
+        }
     }
 
     /// Id and page size by the file's header; `None` if it has been reported.
@@ -239,7 +277,11 @@ impl<'a> Verifier<'a> {
                 (Err(e), _) => reason_of(&e),
             }
         };
-        match inspection.map(|i| i.read_page(id)) {
+        self.damaged(id, known, name, problem);
+    }
+
+    fn damaged(&mut self, id: PageId, known: bool, name: &str, problem: String) {
+        match self.inspection.as_ref().filter(|_| known).map(|i| i.read_page(id)) {
             Some(Ok(())) => self.report.repaired += 1,
             _ => self.report.add(name, Some(id.page.0), problem),
         }
@@ -374,6 +416,37 @@ mod tests {
         assert!(one(dir.path()).contains("is truncated: 8 pages"));
         std::fs::write(&path, &sound[..sound.len() - 10]).unwrap();
         assert!(one(dir.path()).contains("ends in the middle of a page"));
+    }
+
+    /// A device that cannot read some of a sound file's pages.
+    #[test]
+    fn pages_that_cannot_be_read_are_named_and_the_others_verified() {
+        let dir = directory();
+        let mut bytes = std::fs::read(file(dir.path(), "d")).unwrap();
+        bytes[9 * PAGE + 77] ^= 1;
+        let space = page_id(&bytes[..PAGE]).space;
+        let count = (bytes.len() / PAGE) as u64;
+        let found = |count: u64, bad: &dyn Fn(u64) -> bool| {
+            let read = |page: &mut [u8], no: u64| {
+                let pages = no..no + (page.len() / PAGE) as u64;
+                if pages.into_iter().any(bad) {
+                    return Err(std::io::Error::from_raw_os_error(5));
+                }
+                page.copy_from_slice(&bytes[no as usize * PAGE..][..page.len()]);
+                Ok(())
+            };
+            let (bar, mut report) = (ProgressBar::hidden(), Report::default());
+            let pages = Pages { space, size: PAGE, count, known: false, name: "d", read: &read };
+            Verifier::new(dir.path(), &bar, &mut report).contents(&pages);
+            assert_eq!(report.pages, count);
+            report.findings
+        };
+        let some = found(count, &|no| [4, 7].contains(&no));
+        assert_eq!(some.iter().map(|f| f.page).collect::<Vec<_>>(), [Some(4), Some(7), Some(9)], "{some:?}");
+        assert!(some[0].what.starts_with("cannot be read: ") && some[2].what.contains("checksum"), "{some:?}");
+        let all = found(3 * UNREADABLE_NAMED_MAX, &|_| true);
+        assert_eq!(all.len() as u64, UNREADABLE_NAMED_MAX + 1);
+        assert!(all.last().unwrap().what.starts_with("300 of 300 pages cannot be read"));
     }
 
     /// Numbers of the undo pages that hold logs, in the file's order.
