@@ -297,30 +297,3 @@ int ha_myriad::analyze(THD *, HA_CHECK_OPT *) {
 }
 
 int ha_myriad::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }
-
-namespace {
-
-struct Findings {
-  THD *thd;
-  uint count;
-};
-
-void report_finding(void *arg, const char *text, size_t length) {
-  auto *findings = static_cast<Findings *>(arg);
-  findings->count++;
-  push_warning_printf(findings->thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "MYRIAD: %.*s", int(length), text);
-}
-
-}  // namespace
-
-int ha_myriad::check(THD *thd, HA_CHECK_OPT *options) {
-  if (int error = ensure_session()) return error == HA_ERR_OUT_OF_MEM ? HA_ADMIN_INTERNAL_ERROR : HA_ADMIN_FAILED;
-  Findings findings{thd, 0};
-  myriad_status status = myriad_check_table(core(), m_table, options->flags & T_QUICK, report_finding, &findings);
-  if (status == MYRIAD_ERR_INTERRUPTED) return HA_ADMIN_FAILED;
-  if (status != MYRIAD_OK) {
-    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE, "MYRIAD: %s", myriad_last_error());
-    return HA_ADMIN_CORRUPT;
-  }
-  return findings.count ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
-}
