@@ -93,6 +93,7 @@ int init(void *arg) {
     myriad_core = nullptr;
     return 1;
   }
+  myriad_show_log_capacity();
   sql_print_information("MYRIAD: started in %llu ms; buffer pool %llu MiB", (my_interval_timer() - begin_ns) / 1000000,
                         myriad_buffer_pool_size >> 20);
   myriad_finish_clones();

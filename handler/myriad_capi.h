@@ -105,6 +105,7 @@ myriad_status myriad_engine_open(const myriad_config *config, myriad_engine **ou
 void myriad_engine_start_background(myriad_engine *);
 /* fast: 0 = purge everything first, 1 = write all pages, clean shutdown, 2 = flush the log only (crash-like). */
 uint32_t myriad_page_size(myriad_engine *);   /* bytes */
+uint64_t myriad_log_capacity(myriad_engine *); /* bytes; the configuration may say otherwise */
 myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 
 typedef enum {

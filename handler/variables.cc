@@ -317,6 +317,8 @@ std::string myriad_backup_dir_now() {
   return dir;
 }
 
+void myriad_show_log_capacity() { log_capacity = myriad_log_capacity(myriad_core); }
+
 void myriad_fill_config(myriad_config *config) {
   memset(config, 0, sizeof *config);
   config->data_dir = mysql_real_data_home;

@@ -10,6 +10,8 @@ extern ulonglong myriad_buffer_pool_size;
 
 ulong myriad_lock_wait_timeout_of(THD *thd); /* seconds */
 void myriad_fill_config(myriad_config *config);
+/* The engine has started: the log may have another size than the configuration says. */
+void myriad_show_log_capacity();
 std::string myriad_backup_dir_now();
 /* Memory for sorting when an index is built, in bytes. */
 ulonglong myriad_sort_buffer_of(THD *thd);

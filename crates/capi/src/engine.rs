@@ -100,6 +100,14 @@ pub unsafe extern "C" fn myriad_page_size(e: *const EngineHandle) -> u32 {
     guard_value(None, 0, || e.engine.page_size() as u32)
 }
 
+/// Size of the log in bytes, which may not be the configured one.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_log_capacity(e: *const EngineHandle) -> u64 {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    guard_value(None, 0, || e.engine.log_capacity())
+}
+
 /// Stops the engine and frees the handle.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_engine_close(e: *mut EngineHandle, fast: u32) -> Status {

@@ -240,6 +240,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Size of the log, in bytes: [`EngineConfig::log_capacity_bytes`], unless it was set to another one and the engine then ended
+    /// without being closed.
+    pub fn log_capacity(&self) -> u64 {
+        self.pool().log().ring_bytes()
+    }
+
     /// See [`Setting::LogCapacityBytes`].
     fn set_log_capacity(&self, bytes: u64) -> Result<()> {
         check_log_capacity(bytes)?;

@@ -47,6 +47,11 @@ impl Log {
         bytes - bytes / 8
     }
 
+    /// Size of the file's ring, in bytes.
+    pub fn ring_bytes(&self) -> u64 {
+        self.file_capacity.load(Ordering::Relaxed)
+    }
+
     /// Age from which appenders are slowed down.
     fn soft_limit(&self) -> u64 {
         let bytes = self.file_capacity.load(Ordering::Relaxed);
