@@ -95,10 +95,10 @@ fn write_page(pool: &BufferPool, space: SpaceId, previous: Option<PageNo>, chunk
         };
         let no = candidate.page().page;
         let page = alloc::take(&mut mtr, candidate, PageKind::Overflow)?;
-        let mut payload = Vec::with_capacity(4 + chunk.len());
-        payload.extend_from_slice(&PageNo::NONE.0.to_le_bytes());
-        payload.extend_from_slice(chunk);
-        mtr.apply(page, redo::OVERFLOW_LOAD, &payload)?;
+        let next = PageNo::NONE;
+        mtr.log_applied_parts(page, redo::OVERFLOW_LOAD, &[&next.0.to_le_bytes(), chunk], |p| {
+            load(p, next, chunk).expect("the value was cut into pieces that fit");
+        });
         if let Some(before) = before {
             mtr.apply(before, redo::OVERFLOW_LINK, &no.0.to_le_bytes())?;
         }
