@@ -276,6 +276,20 @@ pub fn set_child(p: &mut [u8], at: usize, child: PageNo) -> Result<()> {
     Ok(())
 }
 
+/// Fills an empty page with entries of another that has the same prefix: to the same bytes as if each were inserted.
+fn copy_entries(p: &mut [u8], from: &[u8], range: Range<usize>) {
+    let (n, mut top) = (range.len(), heap_top(p));
+    p[SLOTS..slot_at(n)].copy_from_slice(&from[slot_at(range.start)..slot_at(range.end)]);
+    for (slot, source) in range.enumerate() {
+        let (at, bytes) = (entry_offset(from, source), slot_entry_bytes(from, source));
+        top -= bytes;
+        p[top..top + bytes].copy_from_slice(&from[at..at + bytes]);
+        put_u16(p, slot_at(slot), top as u16);
+    }
+    put_u16(p, OFF_COUNT, n as u16);
+    put_u32(p, OFF_HEAP_TOP, top as u32);
+}
+
 /// Gives the page new bounds, keeping the entries `first..end` only, whose keys must lie within. `left` becomes the
 /// leftmost child.
 ///
@@ -294,17 +308,21 @@ pub fn refence(p: &mut [u8], first: usize, end: usize, left: PageNo, f: Fences<'
     if free_bytes(&new) < refenced_bytes(&old, first..end, new_prefix.len()) {
         return refuse("the entries do not fit under the new fences");
     }
-    let mut whole = Vec::new();
-    for slot in first..end {
-        whole.clear();
-        key_parts(&old, slot).append_to(&mut whole);
-        let Some(rest) = whole.strip_prefix(&new_prefix[..]) else {
-            return refuse("an entry is not within the new fences");
-        };
-        if level == 0 {
-            insert(&mut new, slot - first, rest, value(&old, slot))?;
-        } else {
-            insert_child(&mut new, slot - first, rest, child(&old, slot + 1))?;
+    if new_prefix == prefix(&old) {
+        copy_entries(&mut new, &old, first..end);
+    } else {
+        let mut whole = Vec::new();
+        for slot in first..end {
+            whole.clear();
+            key_parts(&old, slot).append_to(&mut whole);
+            let Some(rest) = whole.strip_prefix(&new_prefix[..]) else {
+                return refuse("an entry is not within the new fences");
+            };
+            if level == 0 {
+                insert(&mut new, slot - first, rest, value(&old, slot))?;
+            } else {
+                insert_child(&mut new, slot - first, rest, child(&old, slot + 1))?;
+            }
         }
     }
     // Only insertions of users make a pattern.

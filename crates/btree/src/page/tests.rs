@@ -350,6 +350,38 @@ proptest! {
         }
     }
 
+    /// The same bytes, whether entries are copied, as where the prefix stays, or inserted.
+    #[test]
+    fn refenced_is_as_inserted(level in 0u8..2, n in 1usize..60, first in 0usize..60, end in 0usize..60, low in 0usize..2) {
+        let end = end.min(n);
+        let first = first.min(end);
+        let key_of = |i: usize| [&b"key"[..], &vec![b'a' + i as u8; 1 + i % 9]].concat();
+        let add = |p: &mut [u8], slot: usize, i: usize| {
+            let suffix = &key_of(i)[prefix_len(p)..];
+            match level {
+                0 => insert(p, slot, suffix, &vec![i as u8; i % 40]).unwrap(),
+                _ => insert_child(p, slot, suffix, PageNo(i as u32)).unwrap(),
+            }
+        };
+        let mut p = new_page(level, Fences { low: b"key", high: b"kez", flags: 0 });
+        // Out of order: the heap is not.
+        for i in (0..n).rev() {
+            add(&mut p, 0, i);
+        }
+        let fences = Fences { low: [&b"key"[..], b"kew"][low], high: b"kez", flags: 0 };
+        let mut expected = new_page(level, fences);
+        for i in first..end {
+            add(&mut expected, i - first, i);
+        }
+        refence(&mut p, first, end, PageNo(3), fences).unwrap();
+        check_content(&p).unwrap();
+        for pattern in [OFF_LAST, OFF_RUN] {
+            put_u16(&mut p, pattern, 0);
+            put_u16(&mut expected, pattern, 0);
+        }
+        prop_assert!(p == expected);
+    }
+
     /// Any bytes as a log record: an error or a page that is still sound, never a panic, and no change with an error.
     #[test]
     fn redo_is_total(seed: u64, op in 14u8..66, payload in prop::collection::vec(any::<u8>(), 0..80), damage in 0usize..40) {
