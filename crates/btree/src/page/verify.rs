@@ -82,14 +82,16 @@ fn check_value_length(heap: &[u8]) -> std::result::Result<(), &'static str> {
 /// pages rely on.
 pub fn check_order(p: &[u8]) -> std::result::Result<(), String> {
     let n = count(p);
+    let mut before: Option<Suffix<'_>> = None;
     for slot in 0..n {
         let this = suffix(p, slot);
         if !this.is_zero_padded() {
             return Err(format!("head of slot {slot} goes on behind its key's end"));
         }
-        if slot > 0 && suffix(p, slot - 1).cmp_suffix(&this).is_ge() {
+        if before.is_some_and(|b| b.cmp_suffix(&this).is_ge()) {
             return Err(format!("keys of slots {} and {slot} are out of order", slot - 1));
         }
+        before = Some(this);
     }
     if n > 0 && cmp_key(p, 0, low_stored(p)).is_lt() {
         return Err("the first key is below the low fence".into());
