@@ -92,6 +92,9 @@ class Table:
             self.partitions = f" PARTITION BY HASH (id) PARTITIONS {chance.randrange(2, 5)}"
         else:
             self.unique = ["UNIQUE KEY u (id)"] + chance.choice([[], ["UNIQUE KEY w (w)"], ["UNIQUE KEY w (w DESC)"]])
+        # Elsewhere no key keeps ids unique, by which orders are decided.
+        self.id_is_unique = bool(self.unique) or primary in ("(id)", "(id DESC)")
+        self.ids = self.rows
 
     def parts(self, chance):
         """The columns of an index, of some a prefix, some descending."""
@@ -128,6 +131,13 @@ class Table:
                 rows.append(f"({i}, {', '.join(values)}, REPEAT('p', {chance.randrange(400)}), {i % 13}, 's{i * 7919 % 1000}', "
                             f"{i * 7 % self.rows if i % 10 else 'NULL'})")
             yield f"INSERT INTO {self.name} ({names}) VALUES {', '.join(rows)}"
+
+    def id_to_insert(self, chance):
+        """Of a row that is there or has been, where a key is there to find it; else a new one."""
+        if self.id_is_unique:
+            return chance.randrange(self.rows)
+        self.ids += 1
+        return self.ids
 
     def hint(self, chance):
         if chance.random() < 0.4:

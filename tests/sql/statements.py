@@ -135,7 +135,8 @@ def rows_compared(tables, chance):
     def row():
         return f"({', '.join(c.value(chance, t.rows) for c in parts)})"
     tests = [f"({names}) IN ({', '.join(row() for _ in range(chance.randrange(2, 20)))})",
-             f"({names}) {chance.choice(['>', '<=', '=', '<=>'])} {row()}",
+             # The server's not_null_range_scan takes later columns for not NULL.
+             " AND ".join([f"({names}) {chance.choice(['>', '<=', '=', '<=>'])} {row()}"] + [f"{c.name} IS NOT NULL" for c in parts[1:]]),
              " OR ".join(f"{c.name} <=> {chance.choice(['NULL', c.value(chance, t.rows)])}" for c in parts),
              f"{parts[0].name} = {parts[0].value(chance, t.rows)} AND {t.condition(chance)}",
              f"{parts[0].name} IN (SELECT {parts[0].name} FROM {t.name} WHERE {near(chance, t, 5)})"]
@@ -232,12 +233,12 @@ def insert(tables, chance):
     column = chance.choice(t.columns)
 
     def row():
-        i, w = chance.randrange(t.rows), chance.choice(["NULL", str(chance.randrange(t.rows))])
+        i, w = t.id_to_insert(chance), chance.choice(["NULL", str(chance.randrange(t.rows))])
         return f"({i}, {', '.join(c.value(chance, t.rows) for c in t.columns)}, REPEAT('n', {chance.randrange(400)}), {i % 13}, 's{i * 7919 % 1000}', {w})"
     rows = ", ".join(row() for _ in range(chance.randrange(1, 40)))
     select = (f"SELECT id + {chance.choice([1, t.rows // 2])}, {', '.join(names)}, pad, g, s, w + {chance.choice([1, 40])} FROM {t.name} "
               f"WHERE {t.condition(chance)} AND {near(chance, t)} ORDER BY id")
-    source = chance.choice([f"VALUES {rows}", select])
+    source = chance.choice([f"VALUES {rows}", select]) if t.id_is_unique else f"VALUES {rows}"
     update = f"ON DUPLICATE KEY UPDATE {chance.choice([f'{column.name} = {column.value(chance, t.rows)}', 'g = VALUES(g)', 'w = NULL', 'pad = VALUES(pad)'])}"
     return [chance.choice([f"INSERT INTO {t.name} ({listed}) {source} {update}", f"REPLACE INTO {t.name} ({listed}) {source}",
                            f"INSERT IGNORE INTO {t.name} ({listed}) {source}", f"INSERT INTO {t.name} ({listed}) {source}"]),
