@@ -277,6 +277,12 @@ impl HybridLatch {
         self.state.load(Ordering::Relaxed) >> VERSION_SHIFT
     }
 
+    /// Whether somebody has the latch, in either mode; a hint.
+    #[inline]
+    pub fn is_held(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & (EXCLUSIVE | SHARED) != 0
+    }
+
     /// Takes the latch in shared mode if that needs no waiting.
     #[inline]
     pub fn try_shared(&self) -> bool {

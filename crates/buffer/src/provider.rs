@@ -191,6 +191,10 @@ impl BufferPool {
         if id == NO_PAGE || PageId::from_u64(id).is_in_memory() || frame.is_writing() {
             return Look::Spared;
         }
+        // Not counted: of so few hot pages beside many latched ones none would ever go, and no frame become free.
+        if frame.latch.is_held() {
+            return Look::Spared;
+        }
         if !shard.met.is_victim(&frame.usage) {
             return Look::Spared;
         }

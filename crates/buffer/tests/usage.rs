@@ -50,3 +50,17 @@ fn hot_pages_leave_room_for_others() {
     let left = there(&rig.pool, 1..=330);
     assert!((200..280).contains(&left), "{left} of {FRAMES}");
 }
+
+/// Latched pages cannot go, so they say nothing about how many of the others may stay.
+#[test]
+fn hot_pages_leave_room_beside_latched_ones() {
+    let rig = create(1, &PoolConfig { instances: 1, ..small(40) });
+    init_pages(&rig.pool, 200);
+    rig.pool.checkpoint_now().unwrap();
+    for other in 51..=200 {
+        scan(&rig.pool, 1..=20);
+        scan(&rig.pool, other..=other);
+    }
+    assert_eq!(there(&rig.pool, 1..=20), 20);
+    let _latched: Vec<_> = (21..=50).map(|page| rig.pool.fix_exclusive(id(page)).unwrap()).collect();
+}
