@@ -75,7 +75,7 @@ class Side:
         columns = self.rows(f"SELECT COLUMN_NAME FROM information_schema.COLUMNS WHERE {where} ORDER BY ORDINAL_POSITION")
         if not columns:
             return {}
-        shown = re.sub(r"ENGINE ?= ?\w+|ON (DELETE|UPDATE) (RESTRICT|NO ACTION)| AUTO_INCREMENT=\d+", "", self.rows(f"SHOW CREATE TABLE {name}")[0][1])
+        shown = re.sub(r"ENGINE ?= ?\w+| ON (DELETE|UPDATE) (RESTRICT|NO ACTION)| AUTO_INCREMENT=\d+", "", self.rows(f"SHOW CREATE TABLE {name}")[0][1])
         state = {"definition": re.sub(r" +(?=,|\n)", "", shown)}
         for table, what in (("COLUMNS", "*"), ("CHECK_CONSTRAINTS", "*"), ("KEY_COLUMN_USAGE", "*"), ("TABLES", "TABLE_TYPE, TABLE_COLLATION, TABLE_COMMENT"),
                             ("PARTITIONS", "PARTITION_NAME, SUBPARTITION_NAME, PARTITION_EXPRESSION, PARTITION_DESCRIPTION"),
