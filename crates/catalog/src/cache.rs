@@ -125,8 +125,8 @@ impl<K: Hash + Eq + Clone, V: Clone> Cache<K, V> {
 
     /// As [`Cache::invalidate`], of all keys for which `gone` holds. Looks at every key.
     pub fn invalidate_all(&self, gone: impl Fn(&K) -> bool) {
-        for shard in &self.shards {
-            let mut shard = shard.lock();
+        for (no, shard) in self.shards.iter().enumerate() {
+            let mut shard = lock_counted(shard, LatchClass::Catalog.part(no));
             let Shard { map, bytes, epoch, .. } = &mut *shard;
             *epoch += 1;
             map.retain(|key, slot| {

@@ -74,10 +74,16 @@ pub struct Changed {
     pub new: Option<TableRef>,
 }
 
+/// Tables of a dropped database that are forgotten by their names. If there are more, a look at all definitions in memory
+/// costs no more.
+const NAMES_MAX: usize = 10_000;
+
 /// The tables of a dropped database.
 #[derive(Default)]
 struct DroppedTables {
-    count: u64,
+    ids: Vec<TableId>,
+    /// Of the first [`NAMES_MAX`].
+    names: Vec<String>,
     /// Whether any had foreign keys.
     references: bool,
     in_memory: Vec<TableDef>,
@@ -558,7 +564,7 @@ impl Catalog {
     ///
     /// # Errors
     /// Those of writing.
-    pub fn drop_database(&self, db: &str) -> Result<u64> {
+    pub fn drop_database(&self, db: &str) -> Result<Vec<TableId>> {
         let mut prefix = Vec::new();
         rows::push_database_key(&mut prefix, db)?;
         let mut tries = 1;
@@ -569,15 +575,20 @@ impl Catalog {
             }
             tries += 1;
         };
-        self.forget_database(db);
+        match &dropped {
+            Ok(tables) if tables.names.len() == tables.ids.len() => {
+                tables.names.iter().for_each(|name| self.forget(name))
+            }
+            _ => self.forget_database(db),
+        }
         let dropped = dropped?;
         self.note_if(dropped.references);
-        if dropped.count > 0 {
+        if !dropped.ids.is_empty() {
             self.sweeps.note_change();
         }
         // What fails is tried again, and told, in the background.
         dropped.in_memory.iter().for_each(|def| drop(self.reclaim_memory(def)));
-        Ok(dropped.count)
+        Ok(dropped.ids)
     }
 
     fn drop_database_in(&self, trx: &mut Trx, prefix: &[u8]) -> Result<DroppedTables> {
@@ -604,7 +615,10 @@ impl Catalog {
             let def = rows::decode_table(format!("{db}/{table}"), cursor.value())?;
             apply_one(trx, OpKind::Delete, &tables, &key, &[])?;
             self.delete_references(trx, &def)?;
-            dropped.count += 1;
+            dropped.ids.push(def.id);
+            if dropped.names.len() < NAMES_MAX {
+                dropped.names.push(def.name.clone());
+            }
             dropped.references |= !def.foreign_keys.is_empty();
             if def.own_space {
                 let row = self.space_locked(trx, def.space)?;

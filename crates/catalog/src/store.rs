@@ -311,7 +311,7 @@ impl Catalog {
         self.definitions.invalidate(name);
     }
 
-    /// As [`Catalog::forget`], of all tables of a database.
+    /// As [`Catalog::forget`], of all tables of a database. Looks at all definitions in memory.
     pub(crate) fn forget_database(&self, db: &str) {
         self.definitions.invalidate_all(|name| name.strip_prefix(db).is_some_and(|rest| rest.starts_with('/')));
     }

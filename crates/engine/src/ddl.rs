@@ -107,9 +107,9 @@ impl Engine {
     pub fn drop_database(&self, db: &str) -> Result<u64> {
         self.check_open()?;
         let dropped = self.catalog().drop_database(db)?;
-        self.shares().forget_database(db);
+        dropped.iter().for_each(|id| self.shares().forget(id.0));
         self.wake_reclaimer();
-        Ok(dropped)
+        Ok(dropped.len() as u64)
     }
 
     /// Makes database `to` an empty copy of database `from`, in one durable transaction: definitions, indexes and placement

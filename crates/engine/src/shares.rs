@@ -180,15 +180,6 @@ impl Shares {
         let _ = self.shard(id).tables.lock().take_outdated(id);
     }
 
-    /// As [`Shares::forget`], for all tables of a database that are open.
-    pub(crate) fn forget_database(&self, db: &str) {
-        for share in self.all() {
-            if share.def.database() == db {
-                self.forget(share.def.id.0);
-            }
-        }
-    }
-
     /// Definitions of the tables that are open, or were until lately, with the names of their indexes.
     pub(crate) fn known(&self) -> Vec<(TableRef, Arc<IndexNames>)> {
         let mut known = Vec::new();
@@ -279,6 +270,20 @@ mod tests {
         drop(kept);
         (50_000..60_000).for_each(|id| drop(open(id)));
         assert!(entries() <= SHARDS * (CLOSED_MIN + 1), "{} entries", entries());
+    }
+
+    #[test]
+    fn nothing_is_remembered_of_a_dropped_database() {
+        let engine = engine();
+        let spec = TableSpec { indexes: &[IndexSpec::UNIQUE], ..Default::default() };
+        engine.create_table("d/open", &spec).unwrap();
+        engine.create_table("e/t", &spec).unwrap();
+        drop(engine.open_table("d/t").unwrap());
+        let open = ["d/open", "e/t"].map(|name| engine.open_table(name).unwrap());
+        assert_eq!(engine.drop_database("d").unwrap(), 2);
+        assert_eq!(open.each_ref().map(|table| table.is_current()), [false, true]);
+        let known: Vec<String> = engine.shares().known().into_iter().map(|(def, _)| def.name.clone()).collect();
+        assert_eq!(known, ["e/t"]);
     }
 
     #[test]
