@@ -8,7 +8,8 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Frames for each mini-transaction: twice as many as those latch that touch most, for readers latch some, too.
+/// Frames for each mini-transaction: twice as many as those latch that touch most, for readers latch some, too. (Only the drop of an
+/// index latches more, and that is done by one thread.)
 const FRAMES_EACH: usize = 8;
 /// Where so many may run nobody is counted.
 const UNCOUNTED: usize = 1024;
