@@ -1,15 +1,13 @@
 //! Commits that no thread waits for: who makes one leaves a call, and goes on.
 //!
-//! A call never leads; where only calls are left, or one finds no leader, threads of their own do, in turns
-//! ([`Log::lead_for_calls`]): nobody's thread syncs for others for longer than for itself, and while one tells those whom it
-//! served the next one syncs.
+//! A call never leads; where only calls are left, or one finds no leader, a thread of their own does
+//! ([`Log::lead_for_calls`]), so that nobody's thread syncs for others for longer than for itself.
 
 use crate::flush::{Parker, Waiter, LEAD};
 use crate::log::Log;
 use myriad_base::latch::thread_no;
 use myriad_base::{Lsn, Result};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::panic::{catch_unwind, AssertUnwindSafe};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
@@ -17,8 +15,8 @@ use std::time::Instant;
 
 #[derive(Default)]
 pub(crate) struct Calls {
-    /// Who lead for them, the next one first; none before they have begun and after they have ended.
-    leaders: Mutex<VecDeque<Arc<Parker>>>,
+    /// Who leads for them; none before it has begun and after it has ended.
+    leader: Mutex<Option<Arc<Parker>>>,
     has_leader: AtomicBool,
     stopped: AtomicBool,
     /// The last LSN that one waits for.
@@ -30,11 +28,6 @@ impl Calls {
     pub(crate) fn is_led(&self) -> bool {
         self.has_leader.load(Ordering::Acquire)
     }
-
-    #[cfg(test)]
-    pub(crate) fn leaders(&self) -> usize {
-        self.leaders.lock().len()
-    }
 }
 
 /// Ends the lead for calls, also where something panics.
@@ -43,10 +36,8 @@ struct Leader<'a>(&'a Log, Arc<Parker>);
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let calls = &self.0.calls;
-        let mut leaders = calls.leaders.lock();
-        leaders.retain(|leader| !Arc::ptr_eq(leader, &self.1));
-        calls.has_leader.store(!leaders.is_empty(), Ordering::Release);
-        drop(leaders);
+        calls.has_leader.store(false, Ordering::Release);
+        *calls.leader.lock() = None;
         // Nobody can be told any more, but we may have been.
         if self.1.told() == LEAD {
             self.0.lead_calls();
@@ -79,17 +70,15 @@ impl Log {
         Ok(())
     }
 
-    /// What background threads do until [`Log::stop_calls`].
+    /// What a background thread does until [`Log::stop_calls`].
     ///
     /// # Errors
     /// [`myriad_base::Error::Poisoned`]. All calls have been told by then.
     pub fn lead_for_calls(&self) -> Result<()> {
         // Of its own: the thread may wait for the log as any other while it has been told to lead.
         let leader = Leader(self, Arc::new(Parker::new()));
-        let mut leaders = self.calls.leaders.lock();
-        leaders.push_back(Arc::clone(&leader.1));
+        *self.calls.leader.lock() = Some(Arc::clone(&leader.1));
         self.calls.has_leader.store(true, Ordering::Release);
-        drop(leaders);
         let mut patience = self.patience();
         loop {
             match leader.1.told() {
@@ -104,21 +93,18 @@ impl Log {
     /// Ends [`Log::lead_for_calls`], also one that begins later.
     pub fn stop_calls(&self) {
         self.calls.stopped.store(true, Ordering::Release);
-        for leader in &*self.calls.leaders.lock() {
+        if let Some(leader) = &*self.calls.leader.lock() {
             leader.unpark();
         }
     }
 
-    /// The caller has the lead and hands it to the next of those who lead for calls.
+    /// The caller has the lead and hands it to who leads for calls.
     pub(crate) fn lead_calls(&self) {
-        let mut leaders = self.calls.leaders.lock();
-        match leaders.pop_front() {
-            Some(leader) => {
-                leader.wake(LEAD);
-                leaders.push_back(leader);
-            }
+        let leader = self.calls.leader.lock();
+        match &*leader {
+            Some(leader) => leader.wake(LEAD),
             None => {
-                drop(leaders);
+                drop(leader);
                 // Who joined when the thread ended; they are told what comes of it.
                 let _ = self.lead(Lsn(self.calls.up_to.load(Ordering::Relaxed)));
             }

@@ -39,8 +39,6 @@ const COMMITS_PER_SHARE: u64 = 8;
 const SHARE_RECORDS_MIN: u64 = 64;
 /// Below this many records in a turn looking for them costs more than they do: let some gather first.
 const RECORDS_WORTH_A_TURN: u64 = 128;
-/// So that one syncs while the other answers.
-const COMMIT_CALL_THREADS: usize = 2;
 const GATHER_WAIT: Duration = Duration::from_millis(10);
 const IDLE_WAIT: Duration = Duration::from_millis(50);
 const RETRY_WAIT: Duration = Duration::from_secs(1);
@@ -189,22 +187,18 @@ impl TrxSystem {
         self.purge.wake();
     }
 
-    /// Starts the threads that sync for commits that no thread waits for; without them they are waited for. They have the caller's
-    /// name and CPUs: what they call may be a server's pool, and threads which that makes inherit both.
+    /// Starts the thread that syncs for commits that no thread waits for; without it they are waited for. It has the caller's name and
+    /// CPUs: what it calls may be a server's pool, and threads which that makes inherit both.
     pub fn start_commit_calls(self: &Arc<TrxSystem>) {
-        for _ in 0..COMMIT_CALL_THREADS {
-            let system = Arc::clone(self);
-            let run = move || {
-                let lead = || _ = system.pool().heed_log(system.pool().log().lead_for_calls());
-                system.pool().guard_thread(lead);
-            };
-            match std::thread::Builder::new().spawn(run) {
-                Ok(thread) => self.purge.handles.lock().push(thread),
-                Err(e) => {
-                    let reason = Error::no_thread("of commits", &e);
-                    return self.report(Level::Warning, &format!("commits wait for the log: {reason}"));
-                }
-            }
+        let system = Arc::clone(self);
+        let run = move || {
+            let lead = || _ = system.pool().heed_log(system.pool().log().lead_for_calls());
+            system.pool().guard_thread(lead);
+        };
+        match std::thread::Builder::new().spawn(run) {
+            Ok(thread) => self.purge.handles.lock().push(thread),
+            Err(e) => self
+                .report(Level::Warning, &format!("commits wait for the log: {}", Error::no_thread("of commits", &e))),
         }
     }
 
