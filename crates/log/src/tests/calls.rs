@@ -91,18 +91,24 @@ fn a_call_hears_of_a_failed_sync() {
     assert!(matches!(led, Err(Error::Poisoned { .. })), "{led:?}");
 }
 
+/// Appends more than the file has room for; all before what comes back is durable.
+fn overfill(log: &Log) -> Lsn {
+    while log.end_lsn().0 + 6000 < log.writable_end().0 {
+        append(log, &[7; 1000]);
+    }
+    let begun = log.end_lsn();
+    log.flush_to(begun).unwrap();
+    append(log, &[8; 8000]);
+    begun
+}
+
 #[test]
 fn a_call_waits_for_a_checkpoint() {
     let config = config(256 << 10, 64 << 10);
     let (log, _) = open(&disk(4, config), config);
     let led = beside_leader(&log, || {
         let (say, hear) = mpsc::channel();
-        while log.end_lsn().0 + 6000 < log.writable_end().0 {
-            append(&log, &[7; 1000]);
-        }
-        let begun = log.end_lsn();
-        log.flush_to(begun).unwrap();
-        append(&log, &[8; 8000]);
+        let begun = overfill(&log);
         log.flush_later(log.end_lsn(), move |durable| say.send(durable).unwrap()).unwrap();
         assert!(hear.recv_timeout(Duration::from_millis(50)).is_err(), "the file is full");
         log.checkpoint(begun, b"").unwrap();
@@ -117,12 +123,7 @@ fn a_call_that_panics_keeps_nobody_from_being_told() {
     let (log, _) = open(&disk(5, config), config);
     let led = beside_leader(&log, || {
         let (say, hear) = mpsc::channel();
-        while log.end_lsn().0 + 6000 < log.writable_end().0 {
-            append(&log, &[7; 1000]);
-        }
-        let begun = log.end_lsn();
-        log.flush_to(begun).unwrap();
-        append(&log, &[8; 8000]);
+        let begun = overfill(&log);
         // The file is full: one sync serves both.
         log.flush_later(log.end_lsn(), |_| panic!("a call's own")).unwrap();
         log.flush_later(log.end_lsn(), move |durable| say.send(durable).unwrap()).unwrap();
