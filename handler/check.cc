@@ -1,10 +1,12 @@
 /* CHECK TABLE. */
 #include "ha_myriad.h"
+#include "owned.h"
 #include "session.h"
 #include <algorithm>
 #include <memory>
 
 using myriad::Buffer;
+using myriad::Deleter;
 using myriad::IndexPlan;
 using myriad::KeyPart;
 using myriad::TablePlan;
@@ -45,10 +47,6 @@ public:
 
 private:
   static constexpr ulonglong LOOK_EVERY = 1024;
-  struct Deleter {
-    void operator()(myriad_session *session) const { myriad_session_free(session); }
-    void operator()(myriad_cursor *cursor) const { myriad_cursor_close(cursor); }
-  };
   struct Checked {
     const IndexPlan *index;
     ulonglong missing;

@@ -2,6 +2,7 @@
    table anew (table_rebuild.h). */
 #ifndef MYRIAD_ONLINE_BUILD_H
 #define MYRIAD_ONLINE_BUILD_H
+#include "owned.h"
 #include "rows.h"
 #include <memory>
 
@@ -33,13 +34,6 @@ public:
   virtual bool read_duplicate() = 0;
 
 protected:
-  struct Deleter {
-    void operator()(myriad_session *session) const { myriad_session_free(session); }
-    void operator()(myriad_row_changes *changes) const { myriad_row_changes_free(changes); }
-    void operator()(myriad_cursor *cursor) const { myriad_cursor_close(cursor); }
-    void operator()(myriad_table *table) const { myriad_table_close(table); }
-    void operator()(myriad_copy *copy) const { myriad_copy_free(copy); }
-  };
   using SessionPointer = std::unique_ptr<myriad_session, Deleter>;
 
   /* `plan` reads the rows that there are into the altered table's record. `apart`: all rows that were are given to
