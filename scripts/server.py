@@ -5,6 +5,7 @@ started it. Start servers from the main thread: the kernel ties a child's life t
 """
 import atexit
 import ctypes
+import faulthandler
 import os
 import re
 import shutil
@@ -13,8 +14,10 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import traceback
+import weakref
 
 try:
     import pymysql
@@ -155,6 +158,8 @@ def tie_to_parent(signal_number):
 class Server:
     """A server of one default engine in a folder of its own (temporary unless given)."""
 
+    made = weakref.WeakSet()
+
     def __init__(self, engine="MYRIAD", options=(), pool_mib=256, flush=1, tcp=False, folder=None, binlog=False,
                  keep=False):
         self.engine, self.keep, self.process = engine, keep, None
@@ -170,6 +175,7 @@ class Server:
         if not os.path.isdir(self.datadir):
             fresh_datadir(self.datadir)
         atexit.register(self.close)
+        Server.made.add(self)
 
     def command_line(self):
         network = (["--bind-address=127.0.0.1", f"--port={self.port}"] if self.port else ["--skip-networking"])
@@ -340,8 +346,26 @@ def run_cases(functions, title):
     return failed > 0
 
 
+def end_after(seconds):
+    """Ends this process, as failed, should it still run then; says first where it and its servers are."""
+    def end():
+        print(f"FAILED: this ran for {seconds} s and has not ended", flush=True)
+        faulthandler.dump_traceback(file=sys.stdout)
+        for where in Server.made:
+            if where.alive():
+                print(f"the server in {where.folder}: {where.why()}\n{where.backtraces()}", flush=True)
+                where.close()
+        os._exit(1)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+
+
 def main_guard(main):
-    """Runs main() and turns a ServerError or Ctrl-C into one line and a non-zero status."""
+    """Runs main() and turns a ServerError or Ctrl-C into one line and a non-zero status. MYRIAD_TEST_SECONDS bounds it."""
+    if "MYRIAD_TEST_SECONDS" in os.environ:
+        end_after(float(os.environ["MYRIAD_TEST_SECONDS"]))
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # so that atexit handlers run
     try:
         sys.exit(main())
