@@ -17,7 +17,6 @@ import tempfile
 import threading
 import time
 import traceback
-import weakref
 
 try:
     import pymysql
@@ -30,6 +29,8 @@ PLUGIN = os.environ.get("MYRIAD_PLUGIN", os.path.join(BUILD, "ha_myriad.so"))
 SYSTEM_PLUGINS = ("/usr/lib/mysql/plugin", "/usr/lib/x86_64-linux-gnu/mariadb19/plugin")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PR_SET_PDEATHSIG = 1
+# How long a script may run, and half of that a statement of it; 0: as long as it takes.
+TEST_SECONDS = float(os.environ.get("MYRIAD_TEST_SECONDS", 0))
 
 
 class ServerError(Exception):
@@ -155,10 +156,23 @@ def tie_to_parent(signal_number):
     return prepare
 
 
+class Connection(pymysql.connections.Connection):
+    """Says where its server is when that has not answered in time."""
+
+    def _read_bytes(self, num_bytes):
+        try:
+            return super()._read_bytes(num_bytes)
+        except pymysql.err.OperationalError as problem:
+            if isinstance(problem.__context__, TimeoutError):
+                print(f"no answer in {self._read_timeout} s", flush=True)
+                self.where.tell()
+            raise
+
+
 class Server:
     """A server of one default engine in a folder of its own (temporary unless given)."""
 
-    made = weakref.WeakSet()
+    made = []
 
     def __init__(self, engine="MYRIAD", options=(), pool_mib=256, flush=1, tcp=False, folder=None, binlog=False,
                  keep=False):
@@ -175,7 +189,7 @@ class Server:
         if not os.path.isdir(self.datadir):
             fresh_datadir(self.datadir)
         atexit.register(self.close)
-        Server.made.add(self)
+        Server.made.append(self)
 
     def command_line(self):
         network = (["--bind-address=127.0.0.1", f"--port={self.port}"] if self.port else ["--skip-networking"])
@@ -208,7 +222,7 @@ class Server:
             if self.process.poll() is not None:
                 raise ServerError(f"the server ended at start with status {self.process.returncode}: {self.why()}")
             try:
-                self.connect().close()
+                self.connect(read_timeout=timeout).close()
                 return time.monotonic() - begin
             except pymysql.err.OperationalError as problem:
                 if time.monotonic() - begin > timeout:
@@ -246,6 +260,11 @@ class Server:
                 threads[-1] += f" {function}"
         return "\n".join(threads)
 
+    def tell(self):
+        """Prints what it does and has logged, if it runs."""
+        if self.alive():
+            print(f"the server in {self.folder}: {self.why()}\n{self.backtraces()}", flush=True)
+
     def end_hung(self, what):
         """Kills a server that hangs; the error that tells what it logged and where its threads were."""
         where = self.backtraces()
@@ -253,8 +272,11 @@ class Server:
         return ServerError(f"the server {what}: {self.why()}\n{where}")
 
     def connect(self, **options):
-        options = {"autocommit": True, "charset": "utf8mb4", "local_infile": True, **options}
-        return pymysql.connect(unix_socket=self.socket, user="root", **options)
+        options = {"autocommit": True, "charset": "utf8mb4", "local_infile": True, "read_timeout": TEST_SECONDS / 2 or None, **options}
+        connection = Connection(unix_socket=self.socket, user="root", defer_connect=True, **options)
+        connection.where = self
+        connection.connect()
+        return connection
 
     def query(self, sql, database=None):
         """Runs one statement in a connection of its own and returns its rows."""
@@ -349,23 +371,34 @@ def run_cases(functions, title):
 def end_after(seconds):
     """Ends this process, as failed, should it still run then; says first where it and its servers are."""
     def end():
-        print(f"FAILED: this ran for {seconds} s and has not ended", flush=True)
-        faulthandler.dump_traceback(file=sys.stdout)
-        for where in Server.made:
-            if where.alive():
-                print(f"the server in {where.folder}: {where.why()}\n{where.backtraces()}", flush=True)
-                where.close()
-        os._exit(1)
+        try:
+            print(f"FAILED: this ran for {seconds} s and has not ended", flush=True)
+            faulthandler.dump_traceback(file=sys.stdout)
+            for where in Server.made:
+                where.tell()
+        finally:
+            kill_servers()
+            for where in Server.made:
+                if not where.keep:
+                    shutil.rmtree(where.folder, ignore_errors=True)
+            os._exit(1)
 
     timer = threading.Timer(seconds, end)
     timer.daemon = True
     timer.start()
 
 
+def kill_servers():
+    """Does not wait for their ends, for which somebody may wait already."""
+    for where in Server.made:
+        if where.alive():
+            os.kill(where.process.pid, signal.SIGKILL)
+
+
 def main_guard(main):
     """Runs main() and turns a ServerError or Ctrl-C into one line and a non-zero status. MYRIAD_TEST_SECONDS bounds it."""
-    if "MYRIAD_TEST_SECONDS" in os.environ:
-        end_after(float(os.environ["MYRIAD_TEST_SECONDS"]))
+    if TEST_SECONDS:
+        end_after(TEST_SECONDS)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))   # so that atexit handlers run
     try:
         sys.exit(main())
@@ -374,3 +407,5 @@ def main_guard(main):
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+    finally:
+        kill_servers()      # before their clients' threads are waited for, which may wait for them

@@ -6,8 +6,9 @@ cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 python=/usr/bin/python3
 jobs_max=${JOBS:-2}
-# A section that hangs must not keep the others from ending: it fails, and says where it hangs.
+# A section that hangs must not keep the others from ending: it fails, and says where it hangs. If it cannot, it is killed.
 export MYRIAD_TEST_SECONDS=${MYRIAD_TEST_SECONDS:-1200}
+limit="timeout --kill-after=30 $((MYRIAD_TEST_SECONDS + 300))"
 sections=()
 logs=$(mktemp -d); trap 'rm -rf "$logs"' EXIT
 
@@ -30,7 +31,7 @@ beside() { # NAME COMMAND...: beside other sections, shown when it has ended
   while [ "$(jobs -rp | wc -l)" -ge "$jobs_max" ]; do wait -n; done
   {
     begin=$SECONDS status=0
-    "$@" >"$logs/$name" 2>&1 9>&- || status=$?   # without the lock: what it leaves behind must not hold it
+    $limit "$@" >"$logs/$name" 2>&1 9>&- || status=$?   # without the lock: what it leaves behind must not hold it
     echo "$status" >"$logs/$name.status"
     flock 9
     echo "== $name"
