@@ -47,8 +47,8 @@ def main():
         f"--datadir={datadir}", f"--socket={sock}", f"--pid-file={folder}/mysqld.pid", f"--log-error={log}",
         "--bind-address=127.0.0.1", f"--port={PORT}", f"--plugin-dir={server.plugin_dir(folder + '/plugins')}",
         "--max-connections=500"] + engine + sys.argv[1:]
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                               preexec_fn=server.tie_to_parent(signal.SIGTERM))
+    process = subprocess.Popen(server.tied_to_us(command, "TERM"), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL, process_group=0)
     stopping = []
 
     def stop(*_):

@@ -4,7 +4,6 @@ Each Server has a data directory, socket and port of its own, listens on 127.0.0
 started it. Start servers from the main thread: the kernel ties a child's life to the thread that forked it.
 """
 import atexit
-import ctypes
 import faulthandler
 import os
 import re
@@ -28,7 +27,6 @@ BUILD = os.path.join(ROOT, "build")
 PLUGIN = os.environ.get("MYRIAD_PLUGIN", os.path.join(BUILD, "ha_myriad.so"))
 SYSTEM_PLUGINS = ("/usr/lib/mysql/plugin", "/usr/lib/x86_64-linux-gnu/mariadb19/plugin")
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
-PR_SET_PDEATHSIG = 1
 # How long a script may run, and half of that a statement of it; 0: as long as it takes.
 TEST_SECONDS = float(os.environ.get("MYRIAD_TEST_SECONDS", 0))
 
@@ -147,13 +145,11 @@ def wait_timeout_options(engine, seconds):
             "ROCKSDB": [f"--rocksdb-lock-wait-timeout={seconds}"]}.get(engine.upper(), [])
 
 
-def tie_to_parent(signal_number):
-    """A preexec_fn: a process group of its own, so that Ctrl-C reaches us and not the server behind our back, and
-    `signal_number` to the server when we die."""
-    def prepare():
-        os.setpgrp()
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal_number)
-    return prepare
+def tied_to_us(command, signal_name):
+    """The command whose process gets a signal when we die. It runs in a process group of its own (`process_group=0`), so that
+    Ctrl-C reaches us and not the server behind our back. Not a preexec_fn: Python code between fork and exec may wait for ever for
+    what another thread held at the fork."""
+    return [tool("setpriv"), "--pdeathsig", signal_name, *command]
 
 
 class Connection(pymysql.connections.Connection):
@@ -215,9 +211,9 @@ class Server:
         """Starts the server and returns the seconds until it answered, asked every `poll` seconds."""
         begin = time.monotonic()
         self.log_offset = os.path.getsize(self.log) if os.path.exists(self.log) else 0
-        self.process = subprocess.Popen(self.command_line(), stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-                                        stderr=subprocess.DEVNULL, cwd=self.folder, env=self.environment(),
-                                        preexec_fn=tie_to_parent(signal.SIGKILL))
+        self.process = subprocess.Popen(tied_to_us(self.command_line(), "KILL"), stdin=subprocess.DEVNULL,
+                                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=self.folder,
+                                        env=self.environment(), process_group=0)
         while True:
             if self.process.poll() is not None:
                 raise ServerError(f"the server ended at start with status {self.process.returncode}: {self.why()}")
