@@ -13,10 +13,11 @@ version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 
 stage=build/package/mariadb-plugin-myriad
 rm -rf build/package
-mkdir -p "$stage"
+mkdir -p "$stage/man"
 cp -r packaging/debian "$stage/debian"
 cp build/ha_myriad.so build/myriad packaging/myriad.cnf README.md "$stage"
 cp -r docs "$stage/docs"
+build/myriad man "$stage/man"
 cat >"$stage/debian/changelog" <<END
 mariadb-plugin-myriad ($version) unstable; urgency=medium
 

@@ -36,7 +36,11 @@ def check(root, package):
     needs = output_of("dpkg-deb", "--field", package, "Depends")
     assert f"mariadb-server-core (>= 1:{version})" in needs and "mariadb-server-core (<< 1:" in needs, needs
     output_of("dpkg-deb", "--extract", package, root)
-    output_of(os.path.join(root, "usr/bin/myriad"), "--help")
+    help_text = output_of(os.path.join(root, "usr/bin/myriad"), "--help")
+    commands = re.findall(r"^  ([a-z][a-z-]+)  ", help_text, re.M)
+    assert "verify" in commands and "man" not in commands, help_text
+    pages = {f"myriad-{command}.1.gz" for command in commands if command != "help"} | {"myriad.1.gz"}
+    assert set(os.listdir(os.path.join(root, "usr/share/man/man1"))) == pages, "not each subcommand has its manual page"
     with open(os.path.join(root, "etc/mysql/mariadb.conf.d/myriad.cnf")) as f:
         page = re.search(r"/usr/share/doc/\S+", f.read()).group()
     assert os.path.exists(root + page), f"the settings name {page}, which the package lacks"

@@ -13,12 +13,17 @@ mod prepare;
 mod report;
 mod verify;
 
-use clap::{Parser, Subcommand};
-use std::path::PathBuf;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Parser)]
-#[command(name = "myriad", version, about = "Looks after Myriad data directories")]
+#[command(
+    name = "myriad",
+    version,
+    about = "Looks after Myriad data directories",
+    after_help = "Exit codes: 0 clean, 1 findings, 2 could not run."
+)]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -45,6 +50,18 @@ enum Command {
     Advise(advise::AdviseArgs),
     /// Runs the embedded engine under load, without a server, and prints its throughput.
     Bench(bench::BenchArgs),
+    /// Writes the manual pages into a folder, for the package.
+    #[command(hide = true)]
+    Man {
+        /// The folder.
+        dir: PathBuf,
+    },
+}
+
+/// Writes `myriad.1` and a page for each subcommand into `dir`.
+fn write_manual(dir: &Path) -> Result<bool, String> {
+    clap_mangen::generate_to(Args::command(), dir).map_err(|e| format!("{}: {e}", dir.display()))?;
+    Ok(true)
 }
 
 fn main() -> ExitCode {
@@ -55,6 +72,7 @@ fn main() -> ExitCode {
         Command::Prepare(args) => prepare::run(&args),
         Command::Advise(args) => advise::run(&args),
         Command::Bench(args) => bench::run(&args),
+        Command::Man { dir } => write_manual(&dir),
     };
     match result {
         Ok(clean) => ExitCode::from(u8::from(!clean)),
