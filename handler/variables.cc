@@ -185,7 +185,7 @@ static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG,
                               "up at the next start after a clean shutdown.",
                               nullptr, set_log_capacity, 512ULL << 20, 4ULL << 20, 1ULL << 40, 4096);
 static MYSQL_SYSVAR_BOOL(
-    redo_log, redo_log, PLUGIN_VAR_NOCMDARG,
+    redo_log, redo_log, PLUGIN_VAR_OPCMDARG,
     "Logs all changes, so that a crash loses no commit. Default ON. OFF makes bulk work faster, but "
     "if the server then ends in any way but a shutdown, the whole data directory is lost; setting it "
     "ON again waits until all is durable.",
@@ -196,17 +196,17 @@ static MYSQL_SYSVAR_ULONG(
     "changes then look committed. Default 0: such a start is refused. Set it only to dump all tables of a damaged data "
     "directory, when there is no backup.",
     nullptr, nullptr, 0, 0, 1, 0);
-static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_BOOL(doublewrite, doublewrite, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Writes changed pages twice, so that a power failure in the middle of a write cannot damage "
                          "one. Default ON. Switch it off "
                          "only where the file system or device writes pages atomically.",
                          nullptr, nullptr, 1);
-static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_RQCMDARG,
+static MYSQL_SYSVAR_BOOL(deadlock_detect, deadlock_detect, PLUGIN_VAR_OPCMDARG,
                          "Finds deadlocks at once. Default ON. When OFF they end by myriad_lock_wait_timeout; worth a "
                          "try only where very many "
                          "sessions queue for one row.",
                          nullptr, set_deadlock_detect, 1);
-static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_RQCMDARG,
+static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OPCMDARG,
                          "Writes each deadlock to the error log: who waited for which row of whom, and who was rolled "
                          "back. Default OFF. SHOW ENGINE MYRIAD STATUS has the last one. Switch it on while you look "
                          "for what an application's deadlocks have in common.",
@@ -234,7 +234,7 @@ static MYSQL_SYSVAR_STR(backup_dir, backup_dir, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR
                         "not exist or be empty; BACKUP STAGE END completes the copy. Default empty: no copy is made, "
                         "and mariadb-backup is refused. Set it before a backup, to a new folder each time.",
                         check_backup_dir, nullptr, "");
-static MYSQL_SYSVAR_BOOL(buffer_pool_warm_up, buffer_pool_warm_up, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+static MYSQL_SYSVAR_BOOL(buffer_pool_warm_up, buffer_pool_warm_up, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
                          "Saves which pages are in use, at shutdown and every five minutes, and reads them again in "
                          "the background after a start. "
                          "Default ON. Switch it off to measure with cold memory.",
@@ -252,12 +252,12 @@ static MYSQL_SYSVAR_INT(
     "does not keep the device busy.",
     nullptr, nullptr, -1, -1, 1024, 0);
 static MYSQL_SYSVAR_BOOL(
-    tablespace_duplicate_check_light, tablespace_duplicate_check_light, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    tablespace_duplicate_check_light, tablespace_duplicate_check_light, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
     "The tablespace check reads 4 KiB of each file, and of one that has grown as much of its second page. Default ON. "
     "OFF reads the first two pages whole and verifies the checksum of the first.",
     nullptr, nullptr, 1);
 static MYSQL_SYSVAR_BOOL(
-    tablespace_duplicate_check_fadvise, tablespace_duplicate_check_fadvise, PLUGIN_VAR_RQCMDARG | PLUGIN_VAR_READONLY,
+    tablespace_duplicate_check_fadvise, tablespace_duplicate_check_fadvise, PLUGIN_VAR_OPCMDARG | PLUGIN_VAR_READONLY,
     "The tablespace check, where the file system refuses direct reads, tells the kernel not to read ahead. Default ON. "
     "Switch it off where that call is slow.",
     nullptr, nullptr, 1);

@@ -93,5 +93,15 @@ def test_open_files(_where):
             expect(f"{wanted} set", rows(c, "SELECT @@myriad_max_open_files"), ((got,),))
 
 
+def test_switches_without_a_value(where):
+    """A line such as `myriad_print_all_deadlocks` in the settings is ON, as innodb_print_all_deadlocks is."""
+    switches = [name.lower() for name, in rows(where.connect(), "SELECT variable_name FROM information_schema.system_variables"
+                                               " WHERE variable_name LIKE 'myriad%' AND variable_type = 'BOOLEAN'")]
+    with server.Server(options=["--" + name.replace("_", "-") for name in switches]) as other:
+        expect("on", rows(other.connect(), "SELECT " + ", ".join("@@" + name for name in switches)), ((1,) * len(switches),))
+    with server.Server(options=[f"--{name}=OFF" for name in switches]) as other:
+        expect("off", rows(other.connect(), "SELECT " + ", ".join("@@" + name for name in switches)), ((0,) * len(switches),))
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))
