@@ -247,49 +247,46 @@ impl Trx {
             let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id() };
             let full = &self.scratch.key[..];
             let leaf = index.seek(locker.sys, full)?;
-            let found = leaf.find(full);
-            if let Ok(slot) = found {
-                let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-                if !gaps && entry.is_deleted() && locker.is_settled(&entry) {
-                    return Ok(false);
-                }
-                let extent = if gaps && entry.is_deleted() { Extent::NextKey } else { Extent::Record };
-                let mode = LockMode::new(strength, extent);
-                match locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy()) {
-                    Locked::Held { new } if entry.is_deleted() && !gaps => {
-                        if new {
-                            locker.sys.locks().release_one(locker.locks, LockKey::entry(full), mode);
-                        }
+            let slot = match leaf.find(full) {
+                Ok(slot) => slot,
+                Err(behind) => {
+                    if !gaps || locker.lock_gap(&mut self.scratch.edge, leaf, behind, index, strength)? {
                         return Ok(false);
                     }
-                    Locked::Held { .. } if entry.is_deleted() => {}
-                    Locked::Held { new } => {
-                        out.begin(key);
-                        out.lock_is_new = new;
-                        let page = leaf.page_id();
-                        let version = locker.sys.version(entry, page, View::Newest, locker.own, &mut self.versions)?;
-                        let version = version.expect("not deleted");
-                        version.payload_into(locker.sys, page, &mut out.bytes)?;
-                        if index.clustered {
-                            self.place = Some(Place::read(index.tree, &leaf, slot));
-                        }
-                        return Ok(true);
-                    }
-                    Locked::Wait(token) => {
-                        drop(leaf);
-                        self.wait(token)?;
-                        continue;
-                    }
-                    Locked::Blocked if wait == LockWait::SkipLocked => return Ok(false),
-                    Locked::Blocked => return Err(Error::LockWaitTimeout),
+                    continue;
                 }
-            }
-            if !gaps {
+            };
+            let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
+            if !gaps && entry.is_deleted() && locker.is_settled(&entry) {
                 return Ok(false);
             }
-            let behind = found.map_or_else(|s| s, |s| s + 1);
-            if locker.lock_gap(&mut self.scratch.edge, leaf, behind, index, strength)? {
-                return Ok(false);
+            // No other entry can have the key: of a deleted one, too, no gap is locked. Purge makes one of the lock.
+            let mode = LockMode::new(strength, Extent::Record);
+            match locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy()) {
+                Locked::Held { new } if entry.is_deleted() => {
+                    if new && !gaps {
+                        locker.sys.locks().release_one(locker.locks, LockKey::entry(full), mode);
+                    }
+                    return Ok(false);
+                }
+                Locked::Held { new } => {
+                    out.begin(key);
+                    out.lock_is_new = new;
+                    let page = leaf.page_id();
+                    let version = locker.sys.version(entry, page, View::Newest, locker.own, &mut self.versions)?;
+                    let version = version.expect("not deleted");
+                    version.payload_into(locker.sys, page, &mut out.bytes)?;
+                    if index.clustered {
+                        self.place = Some(Place::read(index.tree, &leaf, slot));
+                    }
+                    return Ok(true);
+                }
+                Locked::Wait(token) => {
+                    drop(leaf);
+                    self.wait(token)?;
+                }
+                Locked::Blocked if wait == LockWait::SkipLocked => return Ok(false),
+                Locked::Blocked => return Err(Error::LockWaitTimeout),
             }
         }
     }

@@ -224,6 +224,25 @@ fn locked_rows_can_be_skipped_or_read_as_committed() {
 }
 
 #[test]
+fn a_look_up_of_a_deleted_row_locks_its_key_alone() {
+    let rig = filled(4);
+    let (mut old, mut a, mut b) = (rig.trx(), rig.trx(), rig.trx());
+    assert!(rig.get(&mut old, &key(10)).is_some());
+    rig.delete(&mut a, &key(10)).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    assert_eq!(rig.lock(&mut a, &key(10), Strength::X).unwrap(), None);
+    let mut is_kept_out = |n| {
+        let blocked = is_blocked(rig.insert(&mut b, &key(n), b"b"));
+        b.rollback().unwrap();
+        blocked
+    };
+    assert_eq!([9, 10, 11].map(&mut is_kept_out), [false, true, false]);
+    old.rollback().unwrap();
+    rig.purge_all();
+    assert_eq!([9, 10, 11].map(&mut is_kept_out), [true; 3], "the entry is gone: its lock is one of the gap");
+}
+
+#[test]
 fn a_looked_up_row_can_be_let_go_at_read_committed() {
     let rig = filled(3);
     let mut row = RowBuf::new();
