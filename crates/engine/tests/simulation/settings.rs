@@ -5,9 +5,10 @@ use myriad::*;
 
 impl World {
     pub(crate) fn setting(&mut self) -> End {
+        let pages = self.page_size as u64 * 64;
         let mut some = |of: &[u64]| of[self.random.below(of.len() as u64) as usize];
         let setting = match some(&[0, 0, 1, 2, 3, 4, 5]) {
-            0 => Setting::BufferPoolBytes(some(&[1 << 20, 3 << 19, 2 << 20, 4 << 20])),
+            0 => Setting::BufferPoolBytes(some(&[1 << 20, 3 << 19, 2 << 20, 4 << 20]).max(pages)),
             1 => Setting::ChangeBufferMaxSize(some(&[0, 1, 25]) as u32),
             2 => Setting::MemoryTablesBytes(some(&[0, 64 << 10, 512 << 10])),
             3 => Setting::RowLocksBytes(some(&[0, 2_000, 20_000])),

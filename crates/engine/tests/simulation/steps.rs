@@ -126,7 +126,7 @@ impl World {
 
     /// A clean restart makes it as small as it was.
     pub(crate) fn grow_log(&mut self) -> End {
-        let bytes = (2 << 20) + self.random.below(1 << 20);
+        let bytes = self.log_bytes() + self.random.below(1 << 20);
         say!(self, "a log of {bytes} bytes");
         match self.engine().set(Setting::LogCapacityBytes(bytes)) {
             // Less than it has, the log is off, or a backup is made.
@@ -176,7 +176,7 @@ impl World {
             1..=8 => 3 + self.random.below(600),
             _ => 3 + self.random.below(40),
         };
-        let tag = self.random.below(500) as u16;
+        let tag = self.random.below(if self.large { 1 << 16 } else { 500 }) as u16;
         let mut value = tag.to_be_bytes().to_vec();
         let fill = self.random.below(256) as u8;
         value.resize(len as usize, fill);
@@ -230,7 +230,12 @@ impl World {
         let Some(name) = self.some_table() else { return self.define() };
         self.begin(client);
         // Now and then many rows, of which some are new.
-        let (rows, keys) = if self.random.one_in(25) { (self.random.below(150), KEYS * 5) } else { (1, KEYS) };
+        let (many, keys_max) = if self.large { (6, KEYS * 20) } else { (25, KEYS * 5) };
+        let (rows, keys) = match self.random.one_in(many) {
+            true => (self.random.below(150), keys_max),
+            false if self.large => (1, keys_max),
+            false => (1, KEYS),
+        };
         let table = match self.table(&name) {
             Ok(table) => table,
             Err(e) => return self.failed(client, "open table", e),
@@ -241,7 +246,13 @@ impl World {
         let result = (0..rows).try_for_each(|_| {
             key = (self.random.below(keys) as u32 * 7).to_be_bytes().to_vec();
             value = self.value();
-            let kind = self.random.below(10);
+            let mut kind = self.random.below(10);
+            if self.large && rows > 1 {
+                // No duplicates: they would undo nearly every such statement.
+                let there = self.model.tables.get(&name).is_some_and(|t| t.rows.contains_key(&key));
+                let mine = self.clients[client].changes.get(&(name.clone(), key.clone()));
+                kind = if mine.map_or(there, Option::is_some) { 5 + kind / 2 } else { 0 };
+            }
             self.change_row(client, &table, &name, &key, &value, kind)
         });
         match result {

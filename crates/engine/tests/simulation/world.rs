@@ -72,6 +72,8 @@ pub struct World {
     pub(crate) page_size: usize,
     /// Pages in memory.
     pub(crate) frames: usize,
+    /// Tables outgrow the memory.
+    pub(crate) large: bool,
     /// So small that most tables are promoted; or out of reach.
     pub(crate) promote_bytes: u64,
     /// The data directory.
@@ -97,8 +99,9 @@ impl World {
         let mut random = Random::from_seed(seed);
         let io = SimIo::new(random.next_u64());
         World {
-            page_size: if random.one_in(4) { 16 << 10 } else { 4 << 10 },
+            page_size: [4 << 10, 4 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10][random.below(6) as usize],
             frames: if random.one_in(2) { 40 } else { 96 },
+            large: random.one_in(3),
             promote_bytes: [1, 16 << 10, 1 << 20][random.below(3) as usize],
             random,
             loud,
@@ -146,7 +149,7 @@ impl World {
         EngineConfig {
             buffer_pool_bytes: (self.page_size * self.frames) as u64,
             buffer_pool_instances: 2,
-            log_capacity_bytes: 2 << 20,
+            log_capacity_bytes: self.log_bytes(),
             log_buffer_bytes: 256 << 10,
             page_size: self.page_size,
             promote_bytes: self.promote_bytes,
@@ -160,6 +163,10 @@ impl World {
             }),
             ..EngineConfig::new(&self.dir)
         }
+    }
+
+    pub(crate) fn log_bytes(&self) -> u64 {
+        (self.page_size as u64 * 128).max(2 << 20)
     }
 
     pub(crate) fn reopen(&mut self) {
