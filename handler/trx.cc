@@ -127,6 +127,13 @@ int rollback(handlerton *, THD *thd, bool all) {
   return myriad_error_noted(status, thd);
 }
 
+/* In a transaction of several engines the log that decides keeps the order of a parallel replica's commits. A binary log
+   that gets nothing of it (log_slave_updates=OFF) does not: later ones committed first, without the rows of earlier
+   ones that they were to change. */
+bool fails_to_wait_for_prior(THD *thd) {
+  return opt_bin_log && !thd_test_options(thd, OPTION_BIN_LOG) && thd->wait_for_prior_commit();
+}
+
 int prepare(handlerton *, THD *thd, bool all) {
   Session *session = Session::of(thd, false);
   if (!session) return 0;
@@ -143,7 +150,7 @@ int prepare(handlerton *, THD *thd, bool all) {
   session->prepared = true;
   session->xa = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
   if (session->xa) session->leave_prepared(bytes, put_xid(xid, bytes));
-  return 0;
+  return fails_to_wait_for_prior(thd) ? ER_PRIOR_COMMIT_FAILED : 0;
 }
 
 void commit_ordered(handlerton *, THD *thd, bool all) {
