@@ -73,7 +73,7 @@ pub fn overlay(mut rows: Rows, changes: &Changes, table: &str) -> Rows {
 /// Secondary index 1: the value's first three bytes, then the key. Not unique. Short keys may wait in the change buffer, long ones make
 /// trees high.
 pub fn by_value(key: &[u8], value: &[u8]) -> Vec<u8> {
-    let filler = if value[2] % 2 == 0 { 700 } else { 40 };
+    let filler = if value[2].is_multiple_of(2) { 700 } else { 40 };
     [&value[..3], &[b'v'; 700][..filler], key].concat()
 }
 
