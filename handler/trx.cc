@@ -127,8 +127,8 @@ int rollback(handlerton *, THD *thd, bool all) {
   return myriad_error_noted(status, thd);
 }
 
-/* In a transaction of several engines the log that decides keeps the order of a parallel replica's commits. A binary log
-   that gets nothing of it (log_slave_updates=OFF) does not: later ones committed first, without the rows of earlier
+/* In a transaction of several engines the log that decides keeps the order of a parallel replica's commits. A binary
+   log that gets nothing of it (log_slave_updates=OFF) does not: later ones committed first, without the rows of earlier
    ones that they were to change. */
 bool fails_to_wait_for_prior(THD *thd) {
   return opt_bin_log && !thd_test_options(thd, OPTION_BIN_LOG) && thd->wait_for_prior_commit();

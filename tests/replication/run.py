@@ -403,6 +403,50 @@ def syncs_are_shared():
             one.close()
 
 
+def order_of_two_engines():
+    """Where the replica keeps its place in InnoDB's table, as a new one does, and logs nothing of what it does, its
+    transactions are of two engines and no log orders them: an UPDATE must still find the rows of the INSERT before it."""
+    source = start_source("STATEMENT")
+    options = [o for o in REPLICA if not o.startswith(("--log-slave", "--gtid-pos"))]
+    replica = server.Server(options=options + ["--log-slave-updates=0", "--gtid-pos-auto-engines="], pool_mib=32)
+    try:
+        replica.start()
+        connection = source.connect(database="rep")
+        with connection, connection.cursor() as cursor:
+            for i in range(40):
+                cursor.execute(f"CREATE TABLE filled{i} (id INT PRIMARY KEY, b INT) ENGINE=MYRIAD")
+                cursor.execute(f"INSERT INTO filled{i} SELECT seq, 0 FROM seq_1_to_100")
+                for j in range(6):
+                    for text in ("BEGIN", f"UPDATE filled{i} SET b = b + 1 WHERE id = {1 + j * 19}",
+                                 "INSERT INTO auto (v) VALUES ('a')", "COMMIT"):
+                        cursor.execute(text)
+        follow(source, replica)
+        compare(source, replica)
+    finally:
+        for one in (replica, source):
+            one.close()
+
+
+def filtered_copies():
+    """A copy of a database that the replica's filters leave out is not made there, as with CREATE DATABASE; where the template
+    is left out, too, the replica would stop."""
+    source = start_source("ROW")
+    replica = server.Server(options=REPLICA + ["--replicate-wild-ignore-table=left%.%"], pool_mib=32)
+    try:
+        replica.start()
+        follow(source, replica)
+        for text in ("CREATE DATABASE left_template", "CREATE TABLE left_template.t (id INT PRIMARY KEY) ENGINE=MYRIAD",
+                     "SELECT myriad_clone_database('left_template', 'left_copy')",
+                     "SELECT myriad_clone_database('rep', 'left_too')", "SELECT myriad_clone_database('rep', 'copied')"):
+            source.query(text)
+        compare(source, replica)
+        databases = {row[0] for row in replica.query("SHOW DATABASES")}
+        expect("copied" in databases and not [d for d in databases if d.startswith("left")], f"on the replica: {databases}")
+    finally:
+        for one in (replica, source):
+            one.close()
+
+
 WAIT_AFTER_BINLOG = ["--rpl-semi-sync-master-wait-point=AFTER_SYNC", "--rpl-semi-sync-master-timeout=600000"]
 
 
@@ -512,7 +556,8 @@ def main():
     return server.run_cases([
         row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans, virtual_columns_minimal,
         virtual_columns_noblob, unsafe_statements,
-        killed_replica_row, killed_replica_mixed, syncs_are_shared, killed_create, killed_create_select, replica_from_dump],
+        killed_replica_row, killed_replica_mixed, syncs_are_shared, order_of_two_engines, filtered_copies, killed_create,
+        killed_create_select, replica_from_dump],
         "replication on MYRIAD")
 
 
