@@ -17,6 +17,8 @@ use std::sync::Arc;
 const STEP_LEAVES: usize = 64;
 /// Entries with overflow pages of their own that a step removes at most.
 const STEP_CHAINS: usize = 16;
+/// Tablespaces that are removed together: they share two syncs.
+const STEP_FILES: usize = 32;
 /// Rows of tablespaces set aside that a step passes over at most.
 const STEP_PASSED: usize = 1000;
 
@@ -42,7 +44,7 @@ impl Round {
     }
 
     fn set_aside(&mut self, pending: Pending, error: Error) {
-        self.failed.insert(space_of(pending));
+        self.failed.insert(pending.space());
         self.error.get_or_insert(error);
         self.pass(pending);
     }
@@ -50,8 +52,8 @@ impl Round {
 
 /// See [`Catalog::next_pending`].
 enum Next {
-    /// To be done.
-    Work(Pending),
+    /// To be done: an index, or tablespaces.
+    Work(Vec<Pending>),
     /// Only work set aside was come upon so far.
     Look,
     /// This round is at its end.
@@ -63,12 +65,6 @@ struct LongEntries {
     keys: Vec<Vec<u8>>,
     /// Below it there are no others.
     end: Vec<u8>,
-}
-
-fn space_of(pending: Pending) -> SpaceId {
-    match pending {
-        Pending::Index { space, .. } | Pending::SpaceDrop(space) | Pending::SpaceCreate(space) => space,
-    }
 }
 
 /// Whether work in other tablespaces may well succeed.
@@ -88,13 +84,14 @@ impl Catalog {
         self.trx.rollback_losers_in(SpaceId::SYSTEM)?;
         self.look_for_destroyed()?;
         self.note_start()?;
+        let (unfinished, dropped): (Vec<Pending>, Vec<Pending>) =
+            self.pending_spaces()?.into_iter().partition(|each| matches!(each, Pending::SpaceCreate(_)));
         let mut removed = 0;
-        for pending in self.pending_spaces()? {
-            removed += u64::from(match pending {
-                Pending::SpaceCreate(space) => self.remove_unfinished(space)?,
-                Pending::SpaceDrop(space) => self.remove_space(space, pending).is_ok(),
-                Pending::Index { .. } => false,
-            });
+        for each in unfinished {
+            removed += u64::from(self.remove_unfinished(each.space())?);
+        }
+        for some in dropped.chunks(STEP_FILES) {
+            removed += self.remove_spaces(some)?.iter().flatten().count() as u64;
         }
         self.drop_database(rows::TEMPORARY_DATABASE)?;
         Ok(removed)
@@ -127,17 +124,19 @@ impl Catalog {
             Next::Nothing if self.punch_step()? || self.sweep_if_due()? => return Ok(true),
             Next::Nothing => return std::mem::take(&mut *self.round.lock()).error.map_or(Ok(false), Err),
         };
-        let done = match pending {
-            Pending::SpaceDrop(space) => self.remove_space(space, pending),
-            _ => self.reclaim_index_step(pending).map(|_| ()),
+        let done = match pending[..] {
+            [index @ Pending::Index { .. }] => vec![self.reclaim_index_step(index).map(|_| ())],
+            _ => self.remove_spaces(&pending)?,
         };
-        match done {
-            Err(error) if is_of_tablespace(&error) && self.pool.check_poison().is_ok() => {
-                self.round.lock().set_aside(pending, error);
-                Ok(true)
+        for (pending, done) in pending.into_iter().zip(done) {
+            match done {
+                Err(error) if is_of_tablespace(&error) && self.pool.check_poison().is_ok() => {
+                    self.round.lock().set_aside(pending, error);
+                }
+                other => other?,
             }
-            other => other.map(|()| true),
         }
+        Ok(true)
     }
 
     /// What to do next: tablespaces first, then indexes.
@@ -154,7 +153,7 @@ impl Catalog {
         let index = Pending::Index { id: IndexId(0), space: SpaceId(0), root: PACK_ROOT };
         for kind in [Pending::SpaceDrop(SpaceId(0)), index] {
             let (first, after) = (kind.key()[0], round.after(kind));
-            let mut passed = 0;
+            let (mut passed, mut work) = (0, Vec::new());
             self.scan_after(rows::PENDING, &kind.key()[..1], after.as_ref().map(|key| &key[..]), &mut |key, value| {
                 if key.first() != Some(&first) {
                     return Ok(false);
@@ -164,15 +163,18 @@ impl Catalog {
                 if matches!(pending, Pending::Index { id, .. } if self.building.lock().contains(&id.0)) {
                     return Ok(true);
                 }
-                if round.failed.contains(&space_of(pending)) {
+                if round.failed.contains(&pending.space()) {
                     passed += 1;
                     round.pass(pending);
                     next = Next::Look;
                     return Ok(passed < STEP_PASSED);
                 }
-                next = Next::Work(pending);
-                Ok(false)
+                work.push(pending);
+                Ok(matches!(pending, Pending::SpaceDrop(_)) && work.len() < STEP_FILES)
             })?;
+            if !work.is_empty() {
+                next = Next::Work(work);
+            }
             match next {
                 Next::Work(_) => break,
                 Next::Look if passed >= STEP_PASSED => break,
@@ -180,7 +182,7 @@ impl Catalog {
             }
         }
         match next {
-            Next::Work(pending) if !self.is_pending(pending)? => Ok(Next::Look),
+            Next::Work(ref pending) if !self.is_pending(pending[0])? => Ok(Next::Look),
             next => Ok(next),
         }
     }
@@ -209,7 +211,7 @@ impl Catalog {
     /// Removes some of a dropped index, if it is one; whether there was anything left to do.
     fn reclaim_index_step(&self, pending: Pending) -> Result<bool> {
         // Who waits for memory does not wait for reads.
-        let _one = self.reclaiming[usize::from(space_of(pending) == SpaceId::MEMORY)].lock();
+        let _one = self.reclaiming[usize::from(pending.space() == SpaceId::MEMORY)].lock();
         if !self.is_pending(pending)? {
             return Ok(false);
         }

@@ -427,6 +427,13 @@ impl Pending {
     const SPACE_CREATE: u8 = 2;
     const SPACE_DROP: u8 = 3;
 
+    /// The tablespace that it is about.
+    pub fn space(&self) -> SpaceId {
+        match *self {
+            Pending::Index { space, .. } | Pending::SpaceDrop(space) | Pending::SpaceCreate(space) => space,
+        }
+    }
+
     /// Its key.
     pub fn key(&self) -> [u8; 5] {
         let (kind, id) = match *self {

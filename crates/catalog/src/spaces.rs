@@ -163,11 +163,11 @@ impl Catalog {
         }
     }
 
-    /// As [`Catalog::remove_space`] for a tablespace whose creation was not finished; what fails becomes work of
+    /// As [`Catalog::remove_spaces`] for a tablespace whose creation was not finished; what fails becomes work of
     /// [`Catalog::reclaim_step`], which leaves creations alone. Tells whether the file is gone.
     pub(crate) fn remove_unfinished(&self, space: SpaceId) -> Result<bool> {
         let create = Pending::SpaceCreate(space);
-        if self.remove_space(space, create).is_ok() {
+        if self.remove_spaces(&[create])?.iter().all(Result::is_ok) {
             return Ok(true);
         }
         let drop = Pending::SpaceDrop(space);
@@ -176,16 +176,23 @@ impl Catalog {
         Ok(false)
     }
 
-    /// Removes a tablespace's file, its row, and the note that this is to be done, in this order. Idempotent.
-    pub(crate) fn remove_space(&self, space: SpaceId, pending: Pending) -> Result<()> {
-        // What says that the file is to go is perhaps visible and not yet durable.
+    /// Removes tablespaces' files, their rows, and the notes that this is to be done, in this order. Idempotent. Returns how
+    /// it went with each, in their order.
+    ///
+    /// # Errors
+    /// Those of the log; then nothing was done.
+    pub(crate) fn remove_spaces(&self, pending: &[Pending]) -> Result<Vec<Result<()>>> {
+        // What says that the files are to go is perhaps visible and not yet durable.
         let log = self.pool.log();
         log.flush_to(log.end_lsn())?;
-        self.spaces.drop_space(space)?;
-        self.pool.discard_space(space);
-        self.trx.remove_unversioned(&index(rows::SPACES), &space.0.to_be_bytes())?;
-        self.trx.remove_unversioned(&index(rows::PENDING), &pending.key())?;
-        Ok(())
+        let ids: Vec<SpaceId> = pending.iter().map(|each| each.space()).collect();
+        let forget = |(each, removed): (&Pending, Result<()>)| {
+            removed?;
+            self.pool.discard_space(each.space());
+            self.trx.remove_unversioned(&index(rows::SPACES), &each.space().0.to_be_bytes())?;
+            self.trx.remove_unversioned(&index(rows::PENDING), &each.key()).map(|_| ())
+        };
+        Ok(pending.iter().zip(self.spaces.drop_spaces(&ids)).map(forget).collect())
     }
 
     /// A tablespace's row, locked for change.

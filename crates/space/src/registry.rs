@@ -10,8 +10,8 @@ use crate::Uuid;
 use myriad_base::{Error, Lsn, Result, SpaceId};
 use myriad_io::Io;
 use parking_lot::RwLock;
-use std::collections::HashMap;
-use std::path::{Component, Path};
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
 use std::sync::Arc;
 
@@ -366,22 +366,36 @@ impl SpaceRegistry {
         self.shard(id).read().drops(id)
     }
 
-    /// Closes the tablespace and removes its file, durably. Whoever still holds it gets errors from now on. Dropping what
-    /// is dropped, or not known, is no error; after an error it can be tried again.
+    /// As [`SpaceRegistry::drop_spaces`] of one.
     ///
     /// # Errors
     /// [`Error::Io`]; what the resolver gives.
     pub fn drop_space(&self, id: SpaceId) -> Result<()> {
-        let space = match self.get(id) {
-            Ok(space) => space,
-            Err(Error::TablespaceUnavailable { .. }) => return Ok(()),
-            Err(e) => return Err(e),
+        self.drop_spaces(&[id]).into_iter().collect()
+    }
+
+    /// Closes the tablespaces and removes their files, durably, with one sync for all. Whoever still holds one gets errors
+    /// from now on. Dropping what is dropped, or not known, is no error; after an error it can be tried again. Returns how it
+    /// went with each, in their order.
+    pub fn drop_spaces(&self, ids: &[SpaceId]) -> Vec<Result<()>> {
+        let remove = |&id| match self.get(id) {
+            Ok(space) => space.drop_file().map(Some),
+            Err(Error::TablespaceUnavailable { .. }) => Ok(None),
+            Err(e) => Err(e),
         };
-        space.drop_file()?;
-        let mut shard = self.shard(id).write();
-        shard.known.remove(&id);
-        shard.dropped.insert(id.0 / SHARDS as u32);
-        Ok(())
+        let removed: Vec<Result<Option<PathBuf>>> = ids.iter().map(remove).collect();
+        let folders: BTreeSet<&PathBuf> = removed.iter().flatten().flatten().collect();
+        let synced = folders.into_iter().try_for_each(|folder| self.shared.io.sync_dir(folder));
+        let forget = |(&id, removed): (&SpaceId, Result<Option<PathBuf>>)| {
+            if removed?.is_some() {
+                synced.clone()?;
+                let mut shard = self.shard(id).write();
+                shard.known.remove(&id);
+                shard.dropped.insert(id.0 / SHARDS as u32);
+            }
+            Ok(())
+        };
+        ids.iter().zip(removed).map(forget).collect()
     }
 
     /// Gives the tablespace's file another path under `#myriad/`, durably.

@@ -324,8 +324,8 @@ impl Space {
     }
 
     /// Closes the file and removes it, unless it is another tablespace's; everything that uses the tablespace from now on
-    /// gets an error.
-    pub(crate) fn drop_file(&self) -> Result<()> {
+    /// gets an error. Returns the folder to be synced, which makes the removal durable.
+    pub(crate) fn drop_file(&self) -> Result<PathBuf> {
         self.dropped.store(true, Ordering::Release);
         let _changing = self.shared.names.changing(&[&self.path()]);
         let mut slot = self.file.write();
@@ -333,11 +333,10 @@ impl Space {
             self.shared.open_files.closed();
         }
         let path = self.full_path();
-        if self.is_another(&path) {
-            return Ok(());
+        if !self.is_another(&path) {
+            self.shared.io.remove_file(&path)?;
         }
-        self.shared.io.remove_file(&path)?;
-        self.shared.io.sync_dir(parent(&path))
+        Ok(parent(&path).into())
     }
 
     /// Gives the file another path; durable when this returns.

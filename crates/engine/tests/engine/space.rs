@@ -55,6 +55,39 @@ fn one_tablespaces_trouble_keeps_no_others_holes() {
     assert_eq!(rows(&engine, "f/stays").len(), 10);
 }
 
+/// The files of a dropped database share their syncs, in the background and at the start after a crash; one that cannot be
+/// removed keeps no other.
+#[test]
+fn files_of_dropped_tables_go_together() {
+    let mut io = SimIo::new(15);
+    let mut engine = open_sim(&io, sim_config()).unwrap();
+    let user_files = |engine: &Engine| engine.spaces().unwrap().iter().filter(|s| s.space_id >= 16).count();
+    const FILES: u64 = 100;
+    for crash in [false, true] {
+        let own = TableSpec { placement: Some(Placement::Table), ..spec() };
+        (0..FILES).for_each(|n| engine.create_table(&format!("d/t{n}"), &own).unwrap());
+        let stuck = format!("#myriad/d.{}.", engine.spaces().unwrap().iter().map(|s| s.space_id).max().unwrap() - 50);
+        io.inject(CallKind::Remove, &stuck, 0, Fault::Eio, true);
+        engine.drop_database("d").unwrap();
+        if crash {
+            io = io.crash(1);
+            io.inject(CallKind::Remove, &stuck, 0, Fault::Eio, true);
+        }
+        let before = io.calls(CallKind::SyncDir);
+        if crash {
+            engine = open_sim(&io, sim_config()).unwrap();
+        } else {
+            while engine.background_step().is_ok() {}
+        }
+        let syncs = io.calls(CallKind::SyncDir) - before;
+        assert!(syncs < FILES / 10, "{syncs} syncs");
+        assert_eq!(user_files(&engine), 1);
+        io.clear_faults();
+        while engine.background_step().unwrap() {}
+        assert_eq!(user_files(&engine), 0);
+    }
+}
+
 /// Overflow pages of rows that go with their table are freed, or known by their row still: a page that cannot be read in the
 /// middle costs one row's at most.
 #[test]
