@@ -51,6 +51,8 @@ impl Recovered {
             background_threads: false,
             // What looks committed in it is shown so; nothing is changed.
             force_recovery: true,
+            // The program opens files of its own beside.
+            max_open_files: 100,
             ..EngineConfig::new(data_dir)
         };
         let mut phases = Phases::begin(&config);

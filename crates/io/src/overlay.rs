@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const BLOCK: u64 = 4096;
+/// Files that are kept open before the view looks for some that nobody uses.
+const UNUSED_LOOK_MIN: usize = 128;
 const ENOENT: i32 = 2;
 const EEXIST: i32 = 17;
 
@@ -25,6 +27,16 @@ pub struct OverlayIo {
 struct Names {
     files: HashMap<PathBuf, Arc<Node>>,
     removed: HashSet<PathBuf>,
+    /// Closes what nobody uses when there are as many files as this.
+    look_at: usize,
+}
+
+impl Names {
+    /// Closes files that nobody uses and that are as they are on disk.
+    fn close_unused(&mut self) {
+        self.files.retain(|path, node| Arc::strong_count(node) > 1 || node.differs(path));
+        self.look_at = self.files.len() * 2;
+    }
 }
 
 /// A file's contents: those on disk, and what was written over them.
@@ -59,6 +71,9 @@ impl OverlayIo {
         if names.removed.contains(path) || !os::exists(path)? {
             return Ok(None);
         }
+        if names.files.len() >= names.look_at.max(UNUSED_LOOK_MIN) {
+            names.close_unused();
+        }
         let base = os::OsFile::open(path, OpenMode::READ)?;
         let len = base.len()?;
         let node = Arc::new(Node { base: Some(base), contents: Mutex::new(Contents::new(len)) });
@@ -74,6 +89,18 @@ impl Contents {
 }
 
 impl Node {
+    /// Whether its name or contents are not those on disk.
+    fn differs(&self, path: &Path) -> bool {
+        let contents = self.contents.lock();
+        let as_on_disk = |base: &dyn File| {
+            base.path() == path
+                && contents.blocks.is_empty()
+                && contents.len == contents.base_len
+                && base.len() == Ok(contents.len)
+        };
+        !self.base.as_deref().is_some_and(as_on_disk)
+    }
+
     fn read(&self, buf: &mut [u8], off: u64) -> Result<usize> {
         let contents = self.contents.lock();
         let n = contents.len.saturating_sub(off).min(buf.len() as u64) as usize;
@@ -264,6 +291,34 @@ mod tests {
         assert_eq!(file.read_at(&mut buf, 0).unwrap(), 16_384);
         assert!(buf[4000..4096].iter().all(|&b| b == 1) && buf[4096..16_384].iter().all(|&b| b == 0));
         assert_eq!(std::fs::read(&path).unwrap(), vec![7u8; 10_000]);
+    }
+
+    #[test]
+    fn files_that_nobody_uses_are_closed() {
+        let dir = tempfile::tempdir().unwrap();
+        let io = OverlayIo::new();
+        let path = |n: usize| dir.path().join(format!("f{n}"));
+        (0..1_000).for_each(|n| std::fs::write(path(n), n.to_string()).unwrap());
+        io.open(&path(0), OpenMode::WRITE).unwrap().write_at(b"x", 0).unwrap();
+        io.open(&path(1), OpenMode::WRITE).unwrap().set_len(0).unwrap();
+        io.rename(&path(2), &dir.path().join("new")).unwrap();
+        let held = io.open(&path(3), OpenMode::READ).unwrap();
+        for n in 4..1_000 {
+            io.open(&path(n), OpenMode::READ).unwrap();
+        }
+        assert!(io.names.lock().files.len() <= UNUSED_LOOK_MIN);
+        let read = |file: &dyn File| {
+            let mut bytes = vec![0; file.len().unwrap() as usize];
+            file.read_at(&mut bytes, 0).unwrap();
+            bytes
+        };
+        let expected: [(PathBuf, &[u8]); 4] =
+            [(path(0), b"x"), (path(1), b""), (dir.path().join("new"), b"2"), (path(999), b"999")];
+        for (path, bytes) in expected {
+            assert_eq!(read(&*io.open(&path, OpenMode::READ).unwrap()), bytes, "{}", path.display());
+        }
+        assert_eq!(read(&*held), b"3");
+        assert!(io.open(&path(2), OpenMode::READ).is_err());
     }
 
     #[test]
