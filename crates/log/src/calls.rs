@@ -19,6 +19,8 @@ pub(crate) struct Calls {
     leader: Mutex<Option<Arc<Parker>>>,
     has_leader: AtomicBool,
     stopped: AtomicBool,
+    /// Those left and not told yet.
+    open: AtomicU64,
     /// The last LSN that one waits for.
     up_to: AtomicU64,
 }
@@ -26,7 +28,37 @@ pub(crate) struct Calls {
 impl Calls {
     /// Whether somebody leads for them.
     pub(crate) fn is_led(&self) -> bool {
-        self.has_leader.load(Ordering::Acquire)
+        self.has_leader.load(Ordering::SeqCst)
+    }
+
+    /// Counts one in, unless nobody leads. It is counted before that is looked at, and a leader that ends looks at the count after it
+    /// has said so: one of the two sees the other.
+    pub(crate) fn begin(&self) -> bool {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        let led = self.is_led();
+        if !led {
+            self.told();
+        }
+        led
+    }
+
+    /// One has been told.
+    pub(crate) fn told(&self) {
+        if self.open.fetch_sub(1, Ordering::SeqCst) == 1 && self.stopped.load(Ordering::SeqCst) {
+            self.unpark_leader();
+        }
+    }
+
+    /// The leader takes no more; whether it is through with all that there are.
+    fn end(&self) -> bool {
+        self.has_leader.store(false, Ordering::SeqCst);
+        self.open.load(Ordering::SeqCst) == 0
+    }
+
+    fn unpark_leader(&self) {
+        if let Some(leader) = &*self.leader.lock() {
+            leader.unpark();
+        }
     }
 }
 
@@ -36,7 +68,10 @@ struct Leader<'a>(&'a Log, Arc<Parker>);
 impl Drop for Leader<'_> {
     fn drop(&mut self) {
         let calls = &self.0.calls;
-        calls.has_leader.store(false, Ordering::Release);
+        if !calls.end() {
+            // Nobody would write for those that are left.
+            let _ = self.0.poison("nobody leads for commits any more");
+        }
         *calls.leader.lock() = None;
         // Nobody can be told any more, but we may have been.
         if self.1.told() == LEAD {
@@ -53,21 +88,25 @@ impl Log {
     /// # Errors
     /// [`myriad_base::Error::Poisoned`]; then `call` is not called.
     pub fn flush_later(&self, lsn: Lsn, call: impl FnOnce(bool) + Send + 'static) -> Result<()> {
-        if self.durable_lsn() >= lsn || self.is_off() || !self.calls.is_led() {
+        let at_once = self.durable_lsn() >= lsn || self.is_off() || self.check_poison().is_err();
+        if at_once || !self.calls.begin() {
             self.flush_to(lsn)?;
             call(true);
             return Ok(());
         }
         assert!(lsn <= self.end_lsn(), "what has not been appended cannot be flushed");
-        self.check_poison()?;
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
+        self.leave_call(lsn, move |durable| _ = catch_unwind(AssertUnwindSafe(|| call(durable))));
+        Ok(())
+    }
+
+    /// Leaves a call that has been counted in and does not panic.
+    pub(crate) fn leave_call(&self, lsn: Lsn, call: impl FnOnce(bool) + Send + 'static) {
         self.calls.up_to.fetch_max(lsn.0, Ordering::Relaxed);
-        let call = move |durable| _ = catch_unwind(AssertUnwindSafe(|| call(durable)));
         let call = Waiter::Call { since: Instant::now(), call: Box::new(call) };
         if self.waiters.join(thread_no(), lsn.0, call) {
             self.lead_calls();
         }
-        Ok(())
     }
 
     /// What a background thread does until [`Log::stop_calls`].
@@ -78,24 +117,22 @@ impl Log {
         // Of its own: the thread may wait for the log as any other while it has been told to lead.
         let leader = Leader(self, Arc::new(Parker::new()));
         *self.calls.leader.lock() = Some(Arc::clone(&leader.1));
-        self.calls.has_leader.store(true, Ordering::Release);
+        self.calls.has_leader.store(true, Ordering::SeqCst);
         let mut patience = self.patience();
         loop {
             match leader.1.told() {
                 LEAD if self.lead(Lsn(self.calls.up_to.load(Ordering::Relaxed)))? => patience = self.patience(),
                 LEAD => patience.wait_for_room()?,
-                _ if self.calls.stopped.load(Ordering::Acquire) => return Ok(()),
+                _ if self.calls.stopped.load(Ordering::SeqCst) && self.calls.end() => return Ok(()),
                 _ => std::thread::park(),
             }
         }
     }
 
-    /// Ends [`Log::lead_for_calls`], also one that begins later.
+    /// Ends [`Log::lead_for_calls`], also one that begins later, once all calls have been told.
     pub fn stop_calls(&self) {
-        self.calls.stopped.store(true, Ordering::Release);
-        if let Some(leader) = &*self.calls.leader.lock() {
-            leader.unpark();
-        }
+        self.calls.stopped.store(true, Ordering::SeqCst);
+        self.calls.unpark_leader();
     }
 
     /// The caller has the lead and hands it to who leads for calls.
@@ -105,7 +142,7 @@ impl Log {
             Some(leader) => leader.wake(LEAD),
             None => {
                 drop(leader);
-                // Who joined when the thread ended; they are told what comes of it.
+                // It has ended by an error, so the log is poisoned: this tells them.
                 let _ = self.lead(Lsn(self.calls.up_to.load(Ordering::Relaxed)));
             }
         }

@@ -269,6 +269,7 @@ impl Log {
                 Waiter::Call { since, call } => {
                     self.counters.flush_wait_ns.fetch_add(since.elapsed().as_nanos() as u64, Ordering::Relaxed);
                     call(lsn <= durable);
+                    self.calls.told();
                 }
             }
         }

@@ -133,3 +133,30 @@ fn a_call_that_panics_keeps_nobody_from_being_told() {
     });
     assert_eq!(led, Ok(()));
 }
+
+/// It is told to stop while one is about to leave its call. Without a leader the lead on a full log would be handed to and fro.
+#[test]
+fn a_leader_ends_after_the_last_call() {
+    let config = config(256 << 10, 64 << 10);
+    let (log, _) = open(&disk(6, config), config);
+    let begun = overfill(&log);
+    std::thread::scope(|s| {
+        let leader = s.spawn(|| log.lead_for_calls());
+        while !log.calls.begin() {
+            std::thread::yield_now();
+        }
+        log.stop_calls();
+        while log.calls.is_led() {
+            std::thread::yield_now();
+        }
+        let (say, hear) = mpsc::channel();
+        log.leave_call(log.end_lsn(), move |durable| say.send(durable).unwrap());
+        // The file is full, and the leader waits for room.
+        assert!(hear.recv_timeout(Duration::from_millis(50)).is_err());
+        assert!(!leader.is_finished());
+        log.checkpoint(begun, b"").unwrap();
+        assert_eq!(hear.recv_timeout(LONG), Ok(true));
+        assert_eq!(leader.join().unwrap(), Ok(()));
+        assert!(!log.calls.begin());
+    });
+}
