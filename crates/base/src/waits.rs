@@ -5,6 +5,7 @@
 
 use crate::latch::{LatchClass, ALL_CLASSES};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, Instant};
@@ -182,6 +183,30 @@ impl Drop for Waiting {
     }
 }
 
+thread_local! {
+    static KILLED: Cell<Option<&'static dyn Fn() -> bool>> = const { Cell::new(None) };
+}
+
+/// Does what changes nothing: a wait for a frame of the buffer pool in it fails soon after `killed` says so.
+#[inline]
+pub fn until_killed<T>(killed: &dyn Fn() -> bool, read: impl FnOnce() -> T) -> T {
+    struct Outer(Option<&'static dyn Fn() -> bool>);
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            KILLED.set(self.0);
+        }
+    }
+    // SAFETY: it is forgotten before this function ends, in whatever way, and `killed` lives that long.
+    let killed = unsafe { std::mem::transmute::<&dyn Fn() -> bool, &'static dyn Fn() -> bool>(killed) };
+    let _outer = Outer(KILLED.replace(Some(killed)));
+    read()
+}
+
+/// Whether the calling thread does something that [`until_killed`] is to end.
+pub fn is_killed() -> bool {
+    KILLED.get().is_some_and(|killed| killed())
+}
+
 /// A wait that has not ended.
 #[derive(Clone, Debug)]
 pub struct Wait {
@@ -230,6 +255,15 @@ mod tests {
             assert!((1..1 << CODE_BITS).contains(&what.code()));
         }
         assert_eq!(WaitFor::of_code(0), None);
+    }
+
+    #[test]
+    fn what_may_end_is_known_while_it_runs() {
+        let killed = |by: bool| until_killed(&|| by, is_killed);
+        assert!(killed(true) && !killed(false) && !is_killed());
+        until_killed(&|| true, || assert!(!killed(false) && is_killed()));
+        let panicked = std::panic::catch_unwind(|| until_killed(&|| true, || panic!("amid a read")));
+        assert!(panicked.is_err() && !is_killed());
     }
 
     #[test]

@@ -283,6 +283,9 @@ impl BufferPool {
             if start.elapsed() >= PATIENCE {
                 break Error::BufferPoolExhausted;
             }
+            if waits::is_killed() {
+                break Error::Interrupted;
+            }
             self.background.wake_provider();
             std::thread::park_timeout(Duration::from_millis(50));
             self.serve_waiters();

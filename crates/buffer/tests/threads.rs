@@ -5,6 +5,7 @@ mod rig;
 use myriad_base::codec::get_u64;
 use myriad_base::page::{PageKind, HEADER_BYTES, OFF_KIND};
 use myriad_base::random::Random;
+use myriad_base::waits::until_killed;
 use myriad_base::Error;
 use myriad_buffer::{BufferPool, Mtr, PoolConfig};
 use myriad_log::LogConfig;
@@ -217,8 +218,8 @@ fn the_pool_changes_its_size_under_load() {
     rig.pool.stop_background();
 }
 
-#[test]
-fn stopping_the_threads_ends_the_wait_for_a_frame() {
+/// The error that a thread gets which holds all frames and waits for one more, once `end` has been called.
+fn end_of_the_wait_for_a_frame(killed: &AtomicBool, end: impl FnOnce(&BufferPool)) -> Error {
     let rig = create(4, &config());
     let pool = &rig.pool;
     for page in 1..=PAGES {
@@ -227,8 +228,8 @@ fn stopping_the_threads_ends_the_wait_for_a_frame() {
         mtr.commit().unwrap();
     }
     let (held_now, waits) = (AtomicU64::new(0), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        let holder = scope.spawn(|| {
+    let error = std::thread::scope(|scope| {
+        let hold = || {
             let mut held = Vec::new();
             loop {
                 waits.store(pool.stats().free_waits, Ordering::Release);
@@ -238,15 +239,29 @@ fn stopping_the_threads_ends_the_wait_for_a_frame() {
                     Err(error) => return error,
                 }
             }
-        });
-        // It holds all frames and waits for one more.
+        };
+        let holder = scope.spawn(move || until_killed(&|| killed.load(Ordering::Acquire), hold));
         while held_now.load(Ordering::Acquire) < 64 || pool.stats().free_waits == waits.load(Ordering::Acquire) {
             assert!(!holder.is_finished());
             std::thread::sleep(Duration::from_millis(1));
         }
-        pool.stop_background();
-        assert_eq!(holder.join().unwrap(), Error::ShuttingDown);
+        end(pool);
+        holder.join().unwrap()
     });
+    pool.stop_background();
+    error
+}
+
+#[test]
+fn stopping_the_threads_ends_the_wait_for_a_frame() {
+    let error = end_of_the_wait_for_a_frame(&AtomicBool::new(false), BufferPool::stop_background);
+    assert_eq!(error, Error::ShuttingDown);
+}
+
+#[test]
+fn a_kill_ends_the_wait_for_a_frame() {
+    let killed = AtomicBool::new(false);
+    assert_eq!(end_of_the_wait_for_a_frame(&killed, |_| killed.store(true, Ordering::Release)), Error::Interrupted);
 }
 
 #[test]

@@ -213,7 +213,7 @@ impl Trx {
         let view = self.view();
         let own = self.id();
         set_full_key(&mut self.scratch.key, index, key);
-        let leaf = index.seek(&self.sys, &self.scratch.key)?;
+        let leaf = self.locks.until_killed(|| index.seek(&self.sys, &self.scratch.key))?;
         let page = leaf.page_id();
         let Ok(slot) = leaf.find(&self.scratch.key) else { return Ok(false) };
         let entry = Entry::parse(leaf.value(slot), page)?;
@@ -228,7 +228,7 @@ impl Trx {
         };
         let Some(version) = version else { return Ok(false) };
         out.begin(key);
-        version.read_into(&self.sys, page, tail_bytes, &mut out.bytes)?;
+        self.locks.until_killed(|| version.read_into(&self.sys, page, tail_bytes, &mut out.bytes))?;
         Ok(true)
     }
 
@@ -246,7 +246,7 @@ impl Trx {
         loop {
             let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id() };
             let full = &self.scratch.key[..];
-            let leaf = index.seek(locker.sys, full)?;
+            let leaf = self.locks.until_killed(|| index.seek(locker.sys, full))?;
             let slot = match leaf.find(full) {
                 Ok(slot) => slot,
                 Err(behind) => {

@@ -250,3 +250,53 @@ fn a_larger_log_that_has_been_used_is_not_taken_back() {
         assert_eq!(rows(&open_sim(&io.crash(seed), sim_config()).unwrap(), "d/t").len(), 5);
     }
 }
+
+/// Where nothing can be written a killed read does not wait for a frame; a change knows nothing of a kill.
+#[test]
+fn a_killed_read_does_not_wait_for_a_frame() {
+    let io = SimIo::new(5);
+    let engine = open_sim(&io, EngineConfig { log_capacity_bytes: 64 << 20, ..config("/data") }).unwrap();
+    for name in ["e/t", "d/t"] {
+        engine.create_table(name, &spec()).unwrap();
+    }
+    // More than the pool has frames for.
+    let rows = 2000u32;
+    let insert = |session: &mut Session, table: &Table, i: u32| session.insert(table, &i.to_be_bytes(), &[7; 3000]);
+    let [read, written] = ["e/t", "d/t"].map(|name| engine.open_table(name).unwrap());
+    let (mut writer, mut reader) = (engine.session(), engine.session());
+    (0..rows).for_each(|i| insert(&mut writer, &read, i).unwrap());
+    writer.commit().unwrap();
+    engine.checkpoint_now().unwrap();
+    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    let kills = [writer.kill_handle(), reader.kill_handle()];
+    let done = AtomicBool::new(false);
+    let waits = || metric(&engine, "buffer_pool_free_waits");
+    std::thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let mut more = (0u32..).take_while(|_| !done.load(Ordering::Acquire));
+            more.try_for_each(|i| insert(&mut writer, &written, i))
+        });
+        let mut end = 0;
+        while waits() == 0 || metric(&engine, "log_age_bytes") != end {
+            end = metric(&engine, "log_age_bytes");
+            std::thread::sleep(Duration::from_millis(300));
+        }
+        let before = waits();
+        let reading = scope.spawn(|| {
+            (0..rows).try_for_each(|i| {
+                reader.get_head(&read, &i.to_be_bytes(), usize::MAX).map(|row| assert!(row.is_some()))
+            })
+        });
+        while waits() == before {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let begun = std::time::Instant::now();
+        kills.iter().for_each(KillHandle::kill);
+        assert_eq!(reading.join().unwrap(), Err(Error::Interrupted));
+        let (took, waits_on) = (begun.elapsed(), !writing.is_finished());
+        done.store(true, Ordering::Release);
+        io.clear_faults();
+        assert_eq!(writing.join().unwrap(), Ok(()));
+        assert!(waits_on && took < Duration::from_secs(10), "{took:?}");
+    });
+}

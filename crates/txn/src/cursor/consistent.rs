@@ -31,7 +31,8 @@ impl Cursor {
     pub(super) fn fill(&mut self, trx: &mut Trx, direction: Direction) -> Result<bool> {
         let view = trx.view();
         let mut versions = std::mem::take(&mut trx.versions);
-        let filled = self.fill_from_leaves(trx, direction, view, &mut versions);
+        let reader: &Trx = trx;
+        let filled = reader.locks.until_killed(|| self.fill_from_leaves(reader, direction, view, &mut versions));
         trx.versions = versions;
         filled
     }

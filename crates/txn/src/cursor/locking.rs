@@ -101,7 +101,7 @@ impl Cursor {
         loop {
             sys.locks().check_room(&trx.locks)?;
             self.read_ahead(sys)?;
-            let (leaf, slot) = self.locate_in(sys, trx.place, direction)?;
+            let (leaf, slot) = trx.locks.until_killed(|| self.locate_in(sys, trx.place, direction))?;
             let looked = if direction == Direction::Forward {
                 self.look_forward(trx, leaf, slot, again)?
             } else {

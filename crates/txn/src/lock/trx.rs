@@ -6,7 +6,7 @@ use super::scans::{ListNo, Scanner};
 use super::spans::Spans;
 use super::table::GROUP_BYTES;
 use super::{Inheritance, LockMode, Strength};
-use myriad_base::TrxId;
+use myriad_base::{waits, TrxId};
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
@@ -185,6 +185,12 @@ impl TrxLocks {
     /// Whether [`TrxLocks::kill`] was called since [`TrxLocks::reset_kill`].
     pub fn is_killed(&self) -> bool {
         self.wait.is_killed()
+    }
+
+    /// Does what changes nothing; once [`TrxLocks::is_killed`], it does not wait for frames of the pool.
+    #[inline]
+    pub fn until_killed<T>(&self, read: impl FnOnce() -> T) -> T {
+        waits::until_killed(&|| self.is_killed(), read)
     }
 
     /// Number of locks held. Locks that moved from a removed entry to its successor count twice.
