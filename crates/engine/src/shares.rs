@@ -1,9 +1,9 @@
-//! The open tables, found by the table's id.
+//! The open tables, found by the table's id, and what they and their indexes are called, found by an index's.
 
 use crate::share::{IndexNames, TableShare};
 use crate::stats::CachedStats;
 use myriad_base::waits::{self, WaitFor};
-use myriad_base::{Error, Result};
+use myriad_base::{Error, IndexId, Result};
 use myriad_catalog::TableRef;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -40,20 +40,55 @@ impl Entry {
     }
 }
 
+/// A table that is open, or was until lately, the names of its indexes, and the number of one of them.
+pub(crate) type KnownIndex = (TableRef, Arc<IndexNames>, usize);
+
 #[derive(Default)]
 struct Tables {
     by_id: HashMap<u32, Entry>,
+    /// The table's id, of each index of those that are or were open.
+    by_index: HashMap<IndexId, u32>,
     /// Entries that were left when the closed ones were forgotten last.
     left: usize,
 }
 
 impl Tables {
+    /// Gives the table's entry of before.
+    fn put(&mut self, id: u32, entry: Entry) -> Option<Entry> {
+        let before = self.take(id);
+        if let Entry::Opened { def, .. } = &entry {
+            self.by_index.extend(def.indexes.iter().map(|index| (index.id, id)));
+        }
+        self.by_id.insert(id, entry);
+        before
+    }
+
+    fn take(&mut self, id: u32) -> Option<Entry> {
+        let entry = self.by_id.remove(&id)?;
+        if let Entry::Opened { def, .. } = &entry {
+            def.indexes.iter().for_each(|index| _ = self.by_index.remove(&index.id));
+        }
+        Some(entry)
+    }
+
+    fn forget_closed(&mut self) {
+        self.by_id.retain(|_, entry| !entry.is_closed());
+        self.by_index.retain(|_, table| self.by_id.contains_key(table));
+        self.left = self.by_id.len();
+    }
+
+    fn of_index(&self, index: IndexId) -> Option<KnownIndex> {
+        let Entry::Opened { def, names, .. } = self.by_id.get(self.by_index.get(&index)?)? else { return None };
+        let no = def.indexes.iter().position(|its| its.id == index)?;
+        Some((Arc::clone(def), Arc::clone(names), no))
+    }
+
     /// Takes a table's entry out, unless it is just being opened; who has it open must open it again. Gives what is true of its
     /// statistics with another definition, too.
     fn take_outdated(&mut self, id: u32) -> Option<CachedStats> {
-        match self.by_id.remove(&id)? {
+        match self.take(id)? {
             Entry::Opening => {
-                self.by_id.insert(id, Entry::Opening);
+                self.put(id, Entry::Opening);
                 None
             }
             Entry::Opened { share, stats, .. } => {
@@ -91,19 +126,18 @@ impl Opening<'_> {
     fn done(&self, share: &Arc<TableShare>) {
         let mut tables = self.shard.tables.lock();
         if tables.by_id.len() > tables.left + tables.left.max(CLOSED_MIN) {
-            tables.by_id.retain(|_, entry| !entry.is_closed());
-            tables.left = tables.by_id.len();
+            tables.forget_closed();
         }
         let (def, stats, names) = (Arc::clone(&share.def), Arc::clone(&share.stats), Arc::clone(&share.index_names));
-        tables.by_id.insert(self.id, Entry::Opened { share: Arc::downgrade(share), def, stats, names });
+        tables.put(self.id, Entry::Opened { share: Arc::downgrade(share), def, stats, names });
     }
 }
 
 impl Drop for Opening<'_> {
     fn drop(&mut self) {
-        let tables = &mut self.shard.tables.lock().by_id;
-        if matches!(tables.get(&self.id), Some(Entry::Opening)) {
-            tables.remove(&self.id);
+        let mut tables = self.shard.tables.lock();
+        if matches!(tables.by_id.get(&self.id), Some(Entry::Opening)) {
+            tables.take(self.id);
         }
         self.shard.opened.notify_all();
     }
@@ -152,7 +186,7 @@ impl Shares {
                 None => break,
             }
         }
-        let stats = match tables.by_id.insert(id, Entry::Opening) {
+        let stats = match tables.put(id, Entry::Opening) {
             Some(Entry::Opened { def: known, stats, .. }) if known.version == def.version => stats,
             Some(Entry::Opened { stats, .. }) => Arc::new(stats.for_new_definition()),
             Some(Entry::Redefined(stats)) => Arc::new(stats),
@@ -171,7 +205,7 @@ impl Shares {
     pub(crate) fn outdate(&self, id: u32) {
         let mut tables = self.shard(id).tables.lock();
         if let Some(left) = tables.take_outdated(id) {
-            tables.by_id.insert(id, Entry::Redefined(left));
+            tables.put(id, Entry::Redefined(left));
         }
     }
 
@@ -180,16 +214,9 @@ impl Shares {
         let _ = self.shard(id).tables.lock().take_outdated(id);
     }
 
-    /// Definitions of the tables that are open, or were until lately, with the names of their indexes.
-    pub(crate) fn known(&self) -> Vec<(TableRef, Arc<IndexNames>)> {
-        let mut known = Vec::new();
-        for shard in &self.shards {
-            known.extend(shard.tables.lock().by_id.values().filter_map(|entry| match entry {
-                Entry::Opening | Entry::Redefined(_) => None,
-                Entry::Opened { def, names, .. } => Some((Arc::clone(def), Arc::clone(names))),
-            }));
-        }
-        known
+    /// The table, open or until lately, that the index is of.
+    pub(crate) fn of_index(&self, index: IndexId) -> Option<KnownIndex> {
+        self.shards.iter().find_map(|shard| shard.tables.lock().of_index(index))
     }
 
     /// All open tables.
@@ -282,8 +309,36 @@ mod tests {
         let open = ["d/open", "e/t"].map(|name| engine.open_table(name).unwrap());
         assert_eq!(engine.drop_database("d").unwrap(), 2);
         assert_eq!(open.each_ref().map(|table| table.is_current()), [false, true]);
-        let known: Vec<String> = engine.shares().known().into_iter().map(|(def, _)| def.name.clone()).collect();
-        assert_eq!(known, ["e/t"]);
+        let known =
+            open.map(|table| engine.shares().of_index(table.share.def.indexes[0].id).map(|(def, ..)| def.name.clone()));
+        assert_eq!(known, [None, Some("e/t".into())]);
+    }
+
+    /// As at ALTERs of a table that stays in use.
+    #[test]
+    fn indexes_of_the_last_definition_are_known() {
+        let engine = engine();
+        let def = engine.catalog().table("d/t").unwrap();
+        let shares = Shares::default();
+        let open = |version: u32| {
+            let mut def = myriad_catalog::TableDef { version, ..(*def).clone() };
+            let added = myriad_catalog::IndexDef { id: IndexId(1_000 + version), ..def.indexes[0].clone() };
+            def.indexes.push(added);
+            let def = Arc::new(def);
+            let open = |stats| TableShare::open(engine.trx_system(), Arc::clone(&def), Box::default(), stats);
+            shares.get(&def, open).unwrap()
+        };
+        let known = |index| shares.of_index(index).map(|(def, _, no)| (def.version, no));
+        let kept: Vec<_> = (def.version + 1..def.version + 100).map(open).collect();
+        let last = def.version + 99;
+        assert_eq!(known(def.indexes[0].id), Some((last, 0)));
+        assert_eq!(known(IndexId(1_000 + last)), Some((last, 1)));
+        assert_eq!(known(IndexId(1_000 + last - 1)), None);
+        let indexes = || shares.shards.iter().map(|shard| shard.tables.lock().by_index.len()).sum::<usize>();
+        assert_eq!(indexes(), 2);
+        shares.outdate(def.id.0);
+        assert_eq!((known(def.indexes[0].id), indexes()), (None, 0));
+        drop(kept);
     }
 
     #[test]

@@ -3,15 +3,13 @@
 use crate::config::DuplicateCheck;
 use crate::engine::Engine;
 use crate::reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
-use crate::share::IndexNames;
+use crate::shares::KnownIndex;
 use myriad_base::latch::{latch_stats, ALL_CLASSES};
 use myriad_base::waits;
 use myriad_base::Result;
-use myriad_catalog::{TableDef, TableRef};
 use myriad_txn::{Isolation, TrxState};
 use std::collections::HashMap;
 use std::fmt::Write;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// Waits within the engine that SHOW ENGINE STATUS lists.
@@ -36,28 +34,14 @@ fn isolation_name(isolation: Isolation) -> &'static str {
     }
 }
 
-/// Table, names and number of the indexes of known tables.
-type KnownIndexes<'a> = HashMap<u32, (&'a TableDef, &'a IndexNames, usize)>;
-
-fn known_indexes(tables: &[(TableRef, Arc<IndexNames>)]) -> KnownIndexes<'_> {
-    let mut indexes = HashMap::new();
-    for (def, names) in tables {
-        for (no, index) in def.indexes.iter().enumerate() {
-            indexes.insert(index.id.0, (&**def, &**names, no));
-        }
-    }
-    indexes
-}
-
-fn lock_row(indexes: &KnownIndexes<'_>, lock: &myriad_txn::LockInfo) -> LockInfo {
-    let found = indexes.get(&lock.index.0).copied();
+fn lock_row(known: Option<&KnownIndex>, lock: &myriad_txn::LockInfo) -> LockInfo {
     LockInfo {
         trx_id: lock.trx_id,
         mode: lock.mode.name(),
         granted: lock.granted,
-        table: found.map(|(def, ..)| def.name.clone()).unwrap_or_default(),
-        index_no: found.map_or(0, |(.., no)| no as u32),
-        index_name: found.and_then(|(_, names, no)| names.get(no)),
+        table: known.map(|(def, ..)| def.name.clone()).unwrap_or_default(),
+        index_no: known.map_or(0, |&(.., no)| no as u32),
+        index_name: known.and_then(|(_, names, no)| names.get(*no)),
         key: if lock.supremum { b"supremum".to_vec() } else { lock.key.get(4..).unwrap_or(&[]).to_vec() },
         waiting_for_trx_id: 0,
     }
@@ -326,11 +310,9 @@ impl Engine {
     /// Lines that say who waited for whom, and who gave way.
     pub(crate) fn describe_deadlock(&self, deadlock: &myriad_txn::DeadlockInfo) -> String {
         let mut out = String::new();
-        let tables = self.shares().known();
-        let indexes = known_indexes(&tables);
         for wait in &deadlock.waits {
             let blocker = wait.blockers.first().copied().unwrap_or(0);
-            let row = lock_row(&indexes, wait);
+            let row = lock_row(self.shares().of_index(wait.index).as_ref(), wait);
             let index = row.index_name.unwrap_or_else(|| row.index_no.to_string());
             let key: String = row.key.iter().take(32).map(|b| format!("{b:02x}")).collect();
             line!(
@@ -505,10 +487,10 @@ impl Engine {
 
     /// As [`Engine::locks`], one by one until `visit` gives false; there can be very many. `waits_only`: those waited for.
     pub fn each_lock(&self, waits_only: bool, visit: &mut dyn FnMut(LockInfo) -> bool) {
-        let tables = self.shares().known();
-        let indexes = known_indexes(&tables);
+        let mut indexes = HashMap::new();
         let mut show = |l: &myriad_txn::LockInfo| {
-            let row = lock_row(&indexes, l);
+            let known = indexes.entry(l.index).or_insert_with(|| self.shares().of_index(l.index));
+            let row = lock_row(known.as_ref(), l);
             if l.granted || l.blockers.is_empty() {
                 return visit(row);
             }
