@@ -248,8 +248,8 @@ impl Io for UringIo {
 mod tests {
     use super::*;
 
-    /// From now on this thread's calls of `io_uring_enter` are refused.
-    fn refuse_io_uring_enter() {
+    /// From now on calls of `io_uring_enter` are refused: this thread's, or with [`libc::SECCOMP_FILTER_FLAG_TSYNC`] all threads'.
+    fn refuse_io_uring_enter(flags: libc::c_ulong) {
         let step = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
         let refuse = libc::SECCOMP_RET_ERRNO | libc::EPERM as u32;
         let mut steps = [
@@ -259,10 +259,10 @@ mod tests {
             step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
         ];
         let filter = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
-        // SAFETY: the kernel copies the filter, which lives until then, and both settings are of this thread alone.
+        // SAFETY: the kernel copies the filter, which lives until then.
         unsafe {
             assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &filter), 0);
+            assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &filter), 0);
         }
     }
 
@@ -287,7 +287,7 @@ mod tests {
         file.set_len(0).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                refuse_io_uring_enter();
+                refuse_io_uring_enter(0);
                 write();
             });
         });
@@ -297,5 +297,62 @@ mod tests {
         assert!(written == blocks.concat());
         write();
         assert!(io.idle.lock().is_empty());
+    }
+
+    /// A read of a pipe is under way that nobody has written to yet. In a process of its own, whose threads are all refused.
+    #[test]
+    fn requests_in_flight_when_others_are_refused_are_waited_for() {
+        const ALONE: &str = "MYRIAD_TEST_OF_REQUESTS_IN_FLIGHT";
+        if UringIo::probe().is_err() {
+            return;
+        }
+        if std::env::var_os(ALONE).is_none() {
+            let name = "uring::tests::requests_in_flight_when_others_are_refused_are_waited_for";
+            let run = std::process::Command::new(std::env::current_exe().unwrap())
+                .args(["--exact", name])
+                .env(ALONE, "1")
+                .output()
+                .unwrap();
+            return assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stdout));
+        }
+        extern "C" fn nothing(_: libc::c_int) {}
+        // SAFETY: the handler does nothing; its calls are not begun anew, so that a signal ends a wait.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as usize;
+            assert_eq!(libc::sigaction(libc::SIGUSR1, &action, std::ptr::null_mut()), 0);
+        }
+        let io = UringIo::new().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let file = io.open(&dir.path().join("f"), OpenMode::NEW).unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let pipe = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&reader));
+        let pipe = io.open(Path::new(&pipe), OpenMode::READ).unwrap();
+        let (say, hear) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            let submitting = scope.spawn(|| {
+                // SAFETY: it has no preconditions.
+                say.send(unsafe { libc::pthread_self() }).unwrap();
+                let mut text = [0; 4];
+                let mut batch = [IoRequest::read(&*pipe, &mut text, 0), IoRequest::write(&*file, b"to a file", 0)];
+                io.submit(&mut batch);
+                let results = batch.map(|request| request.result);
+                (results, text)
+            });
+            let thread = hear.recv().unwrap();
+            while file.len().unwrap() == 0 {
+                std::thread::sleep(LOOK_PAUSE);
+            }
+            refuse_io_uring_enter(libc::SECCOMP_FILTER_FLAG_TSYNC);
+            for _ in 0..50 {
+                // SAFETY: the thread has not ended, as it waits for the pipe.
+                assert_eq!(unsafe { libc::pthread_kill(thread, libc::SIGUSR1) }, 0);
+                std::thread::sleep(LOOK_PAUSE);
+            }
+            assert!(!submitting.is_finished());
+            std::io::Write::write_all(&mut writer, b"text").unwrap();
+            assert_eq!(submitting.join().unwrap(), ([Ok(4), Ok(9)], *b"text"));
+        });
+        assert_eq!(io.name(), "threads");
     }
 }

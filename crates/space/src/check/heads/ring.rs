@@ -69,7 +69,8 @@ impl<'a> Ring<'a> {
         Ok(Ring { ring, slots, buffer, registered, next, waiting: None, options, opener, busy: 0, queued: 0 })
     }
 
-    pub(super) fn run(&mut self, f: &(dyn Fn(Head<'_>) + Sync)) -> Result<()> {
+    /// Files that are left: those in hand when the kernel took no more requests.
+    pub(super) fn run(mut self, f: &(dyn Fn(Head<'_>) + Sync)) -> Vec<Named> {
         for slot in 0..self.slots.len() {
             self.take_file(slot, f);
         }
@@ -81,14 +82,21 @@ impl<'a> Ring<'a> {
                 Err(e) if matches!(e.raw_os_error(), Some(libc::EINTR | libc::EAGAIN | libc::EBUSY)) => {
                     std::thread::yield_now();
                 }
-                other => _ = other?,
+                Err(_) => return self.in_hand(),
+                Ok(_) => {}
             }
             done.extend(self.ring.completion().map(|c| (c.user_data(), c.result())));
             for (slot, result) in done.drain(..) {
                 self.completed(slot as usize, result, f);
             }
         }
-        Ok(())
+        Vec::new()
+    }
+
+    fn in_hand(&mut self) -> Vec<Named> {
+        let begun = self.slots.iter_mut().filter(|s| s.file.is_some());
+        let begun = begun.map(|s| Named { path: std::mem::take(&mut s.path), inode: None });
+        begun.chain(self.waiting.take()).collect()
     }
 
     /// Gives the slot the next file that can be opened, if there is one, and begins to read it. Where descriptors are wanting it
