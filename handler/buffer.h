@@ -46,13 +46,14 @@ public:
   }
 
 private:
+  /* Throws std::bad_alloc: for rows, which can be long, it is caught. */
   void grow(size_t needed) {
     size_t capacity = m_capacity ? m_capacity : 64;
     while (capacity < needed) capacity *= 2;
     void *bytes = realloc(m_bytes, capacity);
     if (!bytes) {
       sql_print_error("MYRIAD: out of memory for a row or key of %zu bytes", needed);
-      abort();
+      throw std::bad_alloc();
     }
     m_bytes = static_cast<uchar *>(bytes);
     m_capacity = capacity;

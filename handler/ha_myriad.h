@@ -258,6 +258,7 @@ private:
   /* Up to this length a row is stored in an index page in any case, see docs/format.md: 7/16 of it, less its key. */
   size_t whole_row_max() const { return m_page_size * 7 / 32 - 16; }
   int apply();
+  int pack_row(const uchar *record);
   int change(const uchar *old_record, const uchar *new_record);
   int remove(const uchar *record);
   bool may_leave_out_orphans();

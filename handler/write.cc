@@ -162,7 +162,7 @@ int ha_myriad::write_row(const uchar *record) {
     m_plan->pack_clustered_key(record, &m_keys);
     pk_length = m_keys.size();
   }
-  m_row_head = m_plan->pack_row(record, whole_row_max(), &m_row);
+  if (int error = pack_row(record)) return end_autonomous(error);
   add_op({MYRIAD_OP_INSERT, 0, 0, pk_length, m_plan->hidden_row_id() ? 0 : pk_length, 0, 0, true});
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_insert(m_plan->indexes()[no], record, 0, pk_length);
@@ -209,6 +209,14 @@ int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
   return error;
 }
 
+/* The row as it is stored. */
+int ha_myriad::pack_row(const uchar *record) try {
+  m_row_head = m_plan->pack_row(record, whole_row_max(), &m_row);
+  return 0;
+} catch (const std::bad_alloc &) {
+  return HA_ERR_OUT_OF_MEM;
+}
+
 int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
   m_pending.clear();
   m_keys.clear();
@@ -223,7 +231,7 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
     pk_changed = new_length != old_length || memcmp(m_keys.data() + new_pk, m_keys.data() + old_pk, new_length);
   }
   if (!pk_changed && m_plan->same_row(old_record, new_record)) return HA_ERR_RECORD_IS_THE_SAME;
-  m_row_head = m_plan->pack_row(new_record, whole_row_max(), &m_row);
+  if (int error = pack_row(new_record)) return error;
   if (pk_changed) {
     add_op({MYRIAD_OP_DELETE, 0, old_pk, old_length, 0, 0, 0, false});
     add_op({MYRIAD_OP_INSERT, 0, new_pk, new_length, new_length, 0, 0, true});

@@ -4,6 +4,7 @@ temporary tables, the command beside a server. Usage: server_tests.py [NAME...]"
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -184,6 +185,28 @@ def test_partitions_by_virtual_columns(where):
         order = f"SELECT {column}, id FROM p FORCE INDEX ({column}) ORDER BY {column} DESC LIMIT 500"
         expect(order, [row[0] for row in rows(c, order)],
                [row[0] for row in rows(c, order.replace("FORCE", "IGNORE"))])
+
+
+def test_no_memory_for_a_value(_where):
+    """Where the system gives no memory for a long value its statement fails, and nothing else."""
+    with server.Server("MYRIAD", options=["--max-allowed-packet=1G"]) as where:
+        c = database(where)
+        process, value = where.process.pid, "REPEAT('x', 96 << 20)"
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, v LONGBLOB)")
+        rows(c, f"INSERT INTO t SELECT 1, 1, {value}")
+        unlimited = resource.prlimit(process, resource.RLIMIT_AS)
+        queries = ["SELECT LENGTH(v) FROM t", "SELECT LENGTH(v) FROM t WHERE id = 1"]
+        # Enough for one copy of the value in the second turn.
+        for more_mib, sql in [(more, sql) for more in (64, 160) for sql in queries] + [(160, f"INSERT INTO t SELECT 2, 1, {value}")]:
+            other = where.connect(database="d")
+            with open(f"/proc/{process}/statm", encoding="ascii") as sizes:
+                limit = int(sizes.read().split()[0]) * resource.getpagesize() + (more_mib << 20)
+            resource.prlimit(process, resource.RLIMIT_AS, (limit, unlimited[1]))
+            code = code_of(other, sql)
+            resource.prlimit(process, resource.RLIMIT_AS, unlimited)
+            expect(f"{sql} with {more_mib} MiB: {code}", code in (0, 2013), False)
+            other.close()
+        expect("all is there", rows(c, "SELECT id, LENGTH(v) FROM t"), ((1, 96 << 20),))
 
 
 def test_sequences_shown(where):

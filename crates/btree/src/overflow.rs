@@ -111,7 +111,8 @@ fn write_page(pool: &BufferPool, space: SpaceId, previous: Option<PageNo>, chunk
 /// more than `enough` bytes no more than the pages that these are in. The caller has `named_by` latched, and no page else.
 ///
 /// # Errors
-/// [`myriad_base::Error::CorruptPage`] when the chain, as far as it was read, is not `len` bytes long; the pool's.
+/// [`myriad_base::Error::CorruptPage`] when the chain, as far as it was read, is not `len` bytes long; [`myriad_base::Error::Io`]
+/// (`ENOMEM`) when there is no memory for it; the pool's.
 pub fn read_overflow(
     pool: &BufferPool,
     named_by: PageId,
@@ -123,13 +124,18 @@ pub fn read_overflow(
     if enough == 0 {
         return Ok(());
     }
+    const ENOMEM: i32 = 12;
     // Not all at once: a damaged length must not exhaust the memory.
-    out.reserve(len.min(enough).min(1 << 20));
+    let mut room = out.try_reserve(len.min(enough).min(1 << 20));
     let begin = out.len();
     walk(pool, named_by, first, len, &mut |bytes| {
-        out.extend_from_slice(bytes);
-        out.len() - begin < enough
-    })
+        room = room.clone().and_then(|()| out.try_reserve(bytes.len()));
+        if room.is_ok() {
+            out.extend_from_slice(bytes);
+        }
+        room.is_ok() && out.len() - begin < enough
+    })?;
+    room.map_err(|_| Error::io("allocation", format!("memory for a value of {len} bytes"), ENOMEM))
 }
 
 /// Whether the chain that begins at `first`, of as many bytes as `bytes` has, holds these. `named_by` as for [`read_overflow`].
