@@ -3,6 +3,7 @@
 #include "discovery.h"
 #include "drop_database.h"
 #include "foreign_keys.h"
+#include "sql_db.h"
 #include "sql_rename.h"
 #include <atomic>
 #include <string>
@@ -81,17 +82,14 @@ bool is_upgraded(THD *thd, const LEX_CSTRING &db) {
          !memcmp(db.str, MYSQL50_TABLE_NAME_PREFIX, MYSQL50_TABLE_NAME_PREFIX_LENGTH);
 }
 
-/* The server has renamed the tables that have .frm files, and drops what is left: ours are renamed now. True on
-   failure, reported. */
-bool leave_upgraded_database(THD *thd, const LEX_CSTRING &db, const std::vector<std::string> &files) {
-  const LEX_CSTRING upgraded = {db.str + MYSQL50_TABLE_NAME_PREFIX_LENGTH,
-                                db.length - MYSQL50_TABLE_NAME_PREFIX_LENGTH};
+/* By their files' names. True on failure, reported. */
+bool rename_tables(THD *thd, const LEX_CSTRING &from, const LEX_CSTRING &to, const std::vector<std::string> &files) {
   TABLE_LIST *first = nullptr, **next = &first;
   for (const std::string &file : files) {
     char name[NAME_LEN + 1];
     LEX_CSTRING table;
     if (!thd->make_lex_string(&table, name, filename_to_tablename(file.c_str(), name, sizeof name, true))) return true;
-    for (const LEX_CSTRING &each : {db, upgraded}) {
+    for (const LEX_CSTRING &each : {from, to}) {
       auto *entry = static_cast<TABLE_LIST *>(thd->alloc(sizeof(TABLE_LIST)));
       if (!entry) return true;
       entry->init_one_table(&each, &table, nullptr, TL_WRITE);
@@ -102,6 +100,39 @@ bool leave_upgraded_database(THD *thd, const LEX_CSTRING &db, const std::vector<
   }
   for (TABLE_LIST *entry = first; entry; entry = entry->next_local) entry->next_global = entry->next_local;
   return first && mysql_rename_tables(thd, first, true, false);
+}
+
+std::string folder_of(const LEX_CSTRING &db) {
+  char path[FN_REFLEN];
+  return std::string(path, build_table_filename(path, sizeof path - 1, db.str, "", "", 0));
+}
+
+/* The server does so where it cannot rename its tables: all goes back to the old database, and the new one goes. */
+void undo_upgrade(THD *thd, const LEX_CSTRING &db, const LEX_CSTRING &upgraded) {
+  const std::string from = folder_of(upgraded), to = folder_of(db);
+  std::vector<std::string> tables;
+  for (const std::string &file : myriad_files_in(from)) {
+    std::string table;
+    if (myriad_strip_ending(file, reg_ext, &table)) tables.push_back(table);
+  }
+  if (rename_tables(thd, upgraded, db, tables)) return;
+  for (const std::string &file : myriad_files_in(from)) {
+    if (file == MY_DB_OPT_FILE)
+      my_delete((from + file).c_str(), MYF(MY_WME | ME_ERROR_LOG));
+    else
+      my_rename((from + file).c_str(), (to + file).c_str(), MYF(MY_WME | ME_ERROR_LOG));
+  }
+  rmdir(from.c_str());
+}
+
+/* The server has renamed the tables that have .frm files, moved other files, and drops what is left: ours are renamed
+   now. True on failure, reported. */
+bool leave_upgraded_database(THD *thd, const LEX_CSTRING &db, const std::vector<std::string> &files) {
+  const LEX_CSTRING upgraded = {db.str + MYSQL50_TABLE_NAME_PREFIX_LENGTH,
+                                db.length - MYSQL50_TABLE_NAME_PREFIX_LENGTH};
+  const bool failed = rename_tables(thd, db, upgraded, files);
+  if (failed) undo_upgrade(thd, db, upgraded);
+  return failed;
 }
 
 int discover_table_names(handlerton *, LEX_CSTRING *db, MY_DIR *files, handlerton::discovered_list *result) {
@@ -266,6 +297,13 @@ int myriad_drop(const std::string &name, THD *thd) {
       if (session && drops) session->refused_drop.keep(thd, name);
       return status == MYRIAD_OK ? HA_ERR_ROW_IS_REFERENCED : myriad_error_noted(status, thd);
     }
+  }
+  const size_t partition = myriad_partition_at(name);
+  if (partition != std::string::npos && (command == SQLCOM_DROP_TABLE || command == SQLCOM_DROP_DB)) {
+    /* All of them with the first, at once: each alone would wait for the log. */
+    if (!myriad_table_exists(myriad_core, name.c_str())) return 0;
+    const std::string all = name.substr(0, partition) + MYRIAD_PARTITION;
+    return myriad_error_noted(myriad_drop_tables_with_prefix(myriad_core, all.c_str()), thd);
   }
   const myriad_status status = myriad_drop_table(myriad_core, name.c_str());
   if (status == MYRIAD_OK) myriad::is_set_aside_no_more(name);

@@ -4,7 +4,6 @@
 #include "session.h"
 #include "sql_lex.h"
 #include <algorithm>
-#include <my_dir.h>
 
 namespace {
 
@@ -31,18 +30,6 @@ void put_back(const std::string &table) {
   const std::string from = ASIDE + table + TRIGGERS;
   my_rename(from.c_str(), ("./" + table + TRIGGERS).c_str(), MYF(MY_WME | ME_ERROR_LOG));
   rmdir(from.substr(0, from.rfind(FN_LIBCHAR)).c_str());
-}
-
-/* Names in a folder but for itself and the one above. */
-std::vector<std::string> names_in(const std::string &folder) {
-  std::vector<std::string> names;
-  MY_DIR *files = my_dir(folder.c_str(), MYF(0));
-  for (size_t i = 0; files && i < files->number_of_files; i++) {
-    const std::string name = files->dir_entry[i].name;
-    if (name != "." && name != "..") names.push_back(name);
-  }
-  if (files) my_dirend(files);
-  return names;
 }
 
 /* The tables that a statement is to drop, but for temporary ones, which take no lock. `first`: of ours. */
@@ -152,8 +139,8 @@ void RefusedDrop::statement_ends(THD *thd) {
 }
 
 void myriad_put_back_triggers() {
-  for (const std::string &db : names_in(ASIDE))
-    for (const std::string &file : names_in(ASIDE + db)) {
+  for (const std::string &db : myriad_files_in(ASIDE))
+    for (const std::string &file : myriad_files_in(ASIDE + db)) {
       std::string stem;
       if (!myriad_strip_ending(file, TRIGGERS, &stem)) continue;
       const std::string table = db + "/" + stem;

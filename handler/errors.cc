@@ -1,6 +1,7 @@
 /* From the core's statuses to the server's errors, and from paths to the core's names. */
 #include "session.h"
 #include "ha_myriad.h"
+#include <my_dir.h>
 #include <atomic>
 
 int myriad_error(myriad_status status) {
@@ -117,6 +118,17 @@ static const std::string TEMPORARY = "#tmp/";
 bool myriad_is_temporary(const std::string &name) { return !name.compare(0, TEMPORARY.size(), TEMPORARY); }
 
 bool myriad_is_temporary_path(const char *path) { return !(path[0] == FN_CURLIB && path[1] == FN_LIBCHAR); }
+
+std::vector<std::string> myriad_files_in(const std::string &folder) {
+  std::vector<std::string> names;
+  MY_DIR *files = my_dir(folder.c_str(), MYF(0));
+  for (size_t i = 0; files && i < files->number_of_files; i++) {
+    const std::string name = files->dir_entry[i].name;
+    if (name != "." && name != "..") names.push_back(name);
+  }
+  if (files) my_dirend(files);
+  return names;
+}
 
 bool myriad_strip_ending(const std::string &name, const char *ending, std::string *stem) {
   const size_t length = strlen(ending);

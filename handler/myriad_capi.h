@@ -258,6 +258,8 @@ typedef struct {
 myriad_status myriad_create_table(myriad_engine *, const char *name, const myriad_table_spec *);
 /* Returns at once; space is reclaimed in the background. NO_SUCH_TABLE if there is none (idempotent for callers). */
 myriad_status myriad_drop_table(myriad_engine *, const char *name);
+/* All whose names begin so, in one transaction; OK if there is none. */
+myriad_status myriad_drop_tables_with_prefix(myriad_engine *, const char *prefix);
 /* Never overwrites. Foreign keys follow, but not to nor from tables that stand in for others (#sql...). A copy that takes the
    place of a table of another name: `replaced` is that one, and what refers to it follows; else null. Names of the table's own
    foreign keys that begin with old_prefix begin with new_prefix then. */

@@ -81,6 +81,8 @@ constexpr const char *MYRIAD_PARTITION = "#P#";
 /* Of the core's name of a table: where what makes it one of a table's partitions begins; npos if it is none. */
 inline size_t myriad_partition_at(const std::string &name) { return name.find(MYRIAD_PARTITION); }
 inline bool myriad_is_partition(const std::string &name) { return myriad_partition_at(name) != std::string::npos; }
+/* Names in a folder but for itself and the one above. */
+std::vector<std::string> myriad_files_in(const std::string &folder);
 /* A file's name without its ending, if it has this one. */
 bool myriad_strip_ending(const std::string &name, const char *ending, std::string *stem);
 

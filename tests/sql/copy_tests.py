@@ -198,6 +198,22 @@ def test_syncs(_where):
                 raise AssertionError(f"{sql}: {found} syncs, not {wanted}")
 
 
+def test_syncs_of_dropped_partitions(where):
+    """A table's partitions are dropped together."""
+    for drop in ("TABLE d.p", "DATABASE d"):
+        c = database(where)
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY, a INT) PARTITION BY HASH (id) PARTITIONS 64")
+        rows(c, "CREATE TABLE p2 (id INT PRIMARY KEY)")
+        before = status(c, "log_syncs")
+        rows(c, f"DROP {drop}")
+        found = status(c, "log_syncs") - before
+        # Others sync now and then.
+        expect(f"DROP {drop}: {found} syncs", found < 20, True)
+        rows(c, "CREATE DATABASE IF NOT EXISTS d")
+        rows(c, "CREATE TABLE d.p (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2")
+        expect("others", code_of(c, "SELECT * FROM d.p2"), 0 if "TABLE" in drop else 1146)
+
+
 def test_new_column_with_check(where):
     """Where the rows that there are do not pass a new column's CHECK, or it needs a look at each, the server copies."""
     with database(where) as c:

@@ -69,6 +69,15 @@ pub unsafe extern "C" fn myriad_drop_table(e: *mut EngineHandle, table: *const c
     guard(Some(&e.engine), || e.engine.drop_table(unsafe { name(table) }?).map(|()| Status::Ok))
 }
 
+/// Drops all tables whose names begin so.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_drop_tables_with_prefix(e: *mut EngineHandle, prefix: *const c_char) -> Status {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    // SAFETY: a valid name by contract.
+    guard(Some(&e.engine), || e.engine.drop_tables_with_prefix(unsafe { name(prefix) }?).map(|()| Status::Ok))
+}
+
 /// Renames a table; never overwrites.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_rename_table(

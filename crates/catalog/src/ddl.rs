@@ -244,18 +244,41 @@ impl Catalog {
     /// # Errors
     /// [`Error::NoSuchTable`]; those of writing.
     pub fn drop_table(&self, name: &str) -> Result<Changed> {
-        let key = table_key(name)?;
-        let changed = self.change_of(name, |trx| {
-            let old = self.table_locked(trx, name, &key)?;
-            apply_one(trx, OpKind::Delete, &index(rows::TABLES), &key, &[])?;
-            self.delete_references(trx, &old)?;
-            self.release_storage(trx, &old)?;
-            Ok(Changed { old, new: None })
-        });
-        self.forget(name);
-        self.note_if(changed.as_ref().is_ok_and(|c| !c.old.foreign_keys.is_empty()));
+        let mut dropped = self.drop_tables(&[name.into()])?;
+        Ok(dropped.pop().expect("one for each name"))
+    }
+
+    /// As [`Catalog::drop_table`], of all tables whose `db/table` begins with this, in one transaction.
+    ///
+    /// # Errors
+    /// Those of reading and writing; then all are there.
+    pub fn drop_tables_with_prefix(&self, prefix: &str) -> Result<Vec<Changed>> {
+        let mut names = Vec::new();
+        self.scan_tables(prefix, &mut |name, _| {
+            names.push(name);
+            Ok(true)
+        })?;
+        self.drop_tables(&names)
+    }
+
+    fn drop_tables(&self, names: &[String]) -> Result<Vec<Changed>> {
+        let Some(first) = names.first() else { return Ok(Vec::new()) };
+        let dropped =
+            self.change_of(first, |trx| names.iter().map(|name| self.drop_in(trx, name)).collect::<Result<Vec<_>>>());
+        names.iter().for_each(|name| self.forget(name));
+        let has_keys = |changed: &Changed| !changed.old.foreign_keys.is_empty();
+        self.note_if(dropped.as_ref().is_ok_and(|all| all.iter().any(has_keys)));
         self.sweeps.note_change();
-        changed
+        dropped
+    }
+
+    fn drop_in(&self, trx: &mut Trx, name: &str) -> Result<Changed> {
+        let key = table_key(name)?;
+        let old = self.table_locked(trx, name, &key)?;
+        apply_one(trx, OpKind::Delete, &index(rows::TABLES), &key, &[])?;
+        self.delete_references(trx, &old)?;
+        self.release_storage(trx, &old)?;
+        Ok(Changed { old, new: None })
     }
 
     /// Gives up what a dropped table used.

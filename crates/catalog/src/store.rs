@@ -406,16 +406,23 @@ impl Catalog {
     /// # Errors
     /// Those of reading the catalog.
     pub fn first_table_with_prefix(&self, prefix: &str) -> Result<Option<TableRef>> {
-        let mut key = Vec::new();
-        rows::push_table_key(&mut key, prefix)?;
-        key.pop();
         let mut found = None;
-        self.scan(rows::TABLES, &key, &mut |key, value| {
-            let (db, table) = rows::parse_table_key(key)?;
-            found = Some(Arc::new(rows::decode_table(format!("{db}/{table}"), value)?));
+        self.scan_tables(prefix, &mut |name, value| {
+            found = Some(Arc::new(rows::decode_table(name, value)?));
             Ok(false)
         })?;
         Ok(found)
+    }
+
+    /// Visits the tables whose `db/table` begins with this, name and row, until `visit` gives false.
+    pub(crate) fn scan_tables(&self, prefix: &str, visit: &mut dyn FnMut(String, &[u8]) -> Result<bool>) -> Result<()> {
+        let mut key = Vec::new();
+        rows::push_table_key(&mut key, prefix)?;
+        key.pop();
+        self.scan(rows::TABLES, &key, &mut |key, value| {
+            let (db, table) = rows::parse_table_key(key)?;
+            visit(format!("{db}/{table}"), value)
+        })
     }
 
     /// The server's image of a table, empty if it has none.

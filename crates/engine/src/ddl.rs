@@ -64,6 +64,16 @@ impl Engine {
         self.outdate(self.catalog().drop_table(name))
     }
 
+    /// As [`Engine::drop_table`], of all tables whose names begin with this, such as a server's partitions, durable together.
+    ///
+    /// # Errors
+    /// Those of writing; then all are there.
+    pub fn drop_tables_with_prefix(&self, prefix: &str) -> Result<()> {
+        self.check_open()?;
+        let dropped = self.catalog().drop_tables_with_prefix(prefix)?;
+        dropped.into_iter().try_for_each(|changed| self.outdate(Ok(changed)))
+    }
+
     /// Renames a table; never overwrites.
     ///
     /// # Errors
