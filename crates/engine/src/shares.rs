@@ -322,7 +322,7 @@ mod tests {
         let shares = Shares::default();
         let open = |version: u32| {
             let mut def = myriad_catalog::TableDef { version, ..(*def).clone() };
-            let added = myriad_catalog::IndexDef { id: IndexId(1_000 + version), ..def.indexes[0].clone() };
+            let added = myriad_catalog::IndexDef { id: IndexId(1_000 + version), ..def.indexes[0] };
             def.indexes.push(added);
             let def = Arc::new(def);
             let open = |stats| TableShare::open(engine.trx_system(), Arc::clone(&def), Box::default(), stats);
