@@ -89,12 +89,12 @@ impl Log {
     /// [`myriad_base::Error::Poisoned`]; then `call` is not called.
     pub fn flush_later(&self, lsn: Lsn, call: impl FnOnce(bool) + Send + 'static) -> Result<()> {
         let at_once = self.durable_lsn() >= lsn || self.is_off() || self.check_poison().is_err();
+        assert!(at_once || lsn <= self.end_lsn(), "what has not been appended cannot be flushed");
         if at_once || !self.calls.begin() {
             self.flush_to(lsn)?;
             call(true);
             return Ok(());
         }
-        assert!(lsn <= self.end_lsn(), "what has not been appended cannot be flushed");
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
         self.leave_call(lsn, move |durable| _ = catch_unwind(AssertUnwindSafe(|| call(durable))));
         Ok(())

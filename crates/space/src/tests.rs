@@ -268,7 +268,9 @@ fn a_dropped_tablespace_is_gone_for_good() {
     r.drop_space(SpaceId(21)).unwrap();
     assert!(!io.exists(&file("s21.myr")).unwrap());
     // Nor is one gone whose removal is not durable.
-    [22, 23].map(|id| create(&r, id));
+    for id in [22, 23] {
+        create(&r, id);
+    }
     io.inject(CallKind::SyncDir, "", 0, Fault::Eio, false);
     let both = [SpaceId(22), SpaceId(23)];
     assert!(r.drop_spaces(&both).iter().all(Result::is_err) && r.known() == 2);
