@@ -204,7 +204,8 @@ def change_many(tables, chance):
     """Changes of several tables, or of the first rows of an order."""
     t, u = chance.choice(tables), chance.choice(tables)
     a, b = chance.choice([(a, b) for a in t.all for b in u.all if a.family == b.family])
-    column, other = chance.choice(t.columns), chance.choice(u.columns)
+    # What joins them stays as it is: whether rows that are changed at once join others after it depends on the plan.
+    column, other = (chance.choice([c for c in table.columns if c is not a and c is not b]) for table in (t, u))
     both = f"{t.name} x{{hint}} JOIN {u.name} y ON x.{a.name} = y.{b.name}"
     few = f"WHERE {t.condition(chance, 'x.')} AND x.{near(chance, t)} AND y.{near(chance, u, 1500)}"
     where = f"WHERE {t.condition(chance)} AND {near(chance, t, 2000)}"
