@@ -271,12 +271,7 @@ myriad_status myriad_drop_lost_backup(std::string path) {
   if (recovery_done || path.compare(at, strlen(COPY), COPY)) return MYRIAD_OK;
   path.replace(at, strlen(COPY), "#sql-backup");
   if (has_par_file(path)) return MYRIAD_OK;
-  const std::string name = myriad_name(path.c_str());
-  std::vector<std::string> endings;
-  myriad_status status = myriad_list_partitions(name, &endings);
-  for (size_t i = 0; status == MYRIAD_OK && i < endings.size(); i++)
-    status = myriad_drop_table(myriad_core, (name + endings[i]).c_str());
-  return status;
+  return myriad_drop_tables_with_prefix(myriad_core, (myriad_name(path.c_str()) + MYRIAD_PARTITION).c_str());
 }
 
 int myriad_drop(const std::string &name, THD *thd) {

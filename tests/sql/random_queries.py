@@ -76,6 +76,7 @@ class Table:
     def __init__(self, name, chance):
         self.name, self.rows = name, chance.choice(ROWS)
         self.columns = [Column(f"c{n}", chance.choice(TYPES)) for n in range(chance.randrange(3, 6))]
+        self.listed = ", ".join(["id", *(c.name for c in self.columns), "pad", "g", "s", "w"])
         self.all = [ID] + self.columns + [W, G, S, E]
         self.names = {c.name for c in self.all}
         primary = chance.choice(["(id)", "(id DESC)", "(g, id)", "(s, id)", "(id, s(2))", None])
@@ -128,14 +129,13 @@ class Table:
     def inserts(self, chance):
         ids = list(range(self.rows))
         chance.shuffle(ids)
-        names = ", ".join(["id", *(c.name for c in self.columns), "pad", "g", "s", "w"])
         for begin in range(0, self.rows, 1000):
             rows = []
             for i in ids[begin:begin + 1000]:
                 values = ["NULL" if chance.random() < 0.05 else c.value(chance, self.rows) for c in self.columns]
                 rows.append(f"({i}, {', '.join(values)}, REPEAT('p', {chance.randrange(400)}), {i % 13}, 's{i * 7919 % 1000}', "
                             f"{i * 7 % self.rows if i % 10 else 'NULL'})")
-            yield f"INSERT INTO {self.name} ({names}) VALUES {', '.join(rows)}"
+            yield f"INSERT INTO {self.name} ({self.listed}) VALUES {', '.join(rows)}"
 
     def id_to_insert(self, chance):
         """Of a row that is there or has been, where a key is there to find it; else a new one."""
@@ -323,11 +323,10 @@ class Run:
         """Whether InnoDB answers as Myriad did, in the same session, where its tables have the same indexes: a fault of the server's."""
         for t in self.tables:
             copy = "copy_" + t.name
-            inserted = ", ".join(["id", *(c.name for c in t.columns), "pad", "g", "s", "w", "added"])
             create, alter = (text.replace(f"TABLE {t.name} ", f"TABLE {copy} ") for text in (t.create("MYRIAD"), t.alters("MYRIAD")))
             made = [ask(self.connection, text) for text in (
                 f"DROP TABLE IF EXISTS {copy}", create.replace("ENGINE=MYRIAD", "ENGINE=InnoDB"), alter,
-                f"INSERT INTO {copy} ({inserted}) SELECT {inserted} FROM {t.name}")]
+                f"INSERT INTO {copy} ({t.listed}, added) SELECT {t.listed}, added FROM {t.name}")]
             if any(isinstance(answer, str) for answer in made):
                 return False
         return not differs(ask(self.connection, re.sub(r"\b(t\d)\b", r"copy_\1", sql)), found, ordered)

@@ -230,7 +230,6 @@ def insert(tables, chance):
     """New rows in the place of those of two unique keys, and rows that come from the table itself."""
     t = chance.choice(tables)
     names = [c.name for c in t.columns]
-    listed = ", ".join(["id", *names, "pad", "g", "s", "w"])
     column = chance.choice(t.columns)
 
     def row():
@@ -241,8 +240,8 @@ def insert(tables, chance):
               f"WHERE {t.condition(chance)} AND {near(chance, t)} ORDER BY id")
     source = chance.choice([f"VALUES {rows}", select]) if t.id_is_unique else f"VALUES {rows}"
     update = f"ON DUPLICATE KEY UPDATE {chance.choice([f'{column.name} = {column.value(chance, t.rows)}', 'g = VALUES(g)', 'w = NULL', 'pad = VALUES(pad)'])}"
-    return [chance.choice([f"INSERT INTO {t.name} ({listed}) {source} {update}", f"REPLACE INTO {t.name} ({listed}) {source}",
-                           f"INSERT IGNORE INTO {t.name} ({listed}) {source}", f"INSERT INTO {t.name} ({listed}) {source}"]),
+    return [chance.choice([f"INSERT INTO {t.name} ({t.listed}) {source} {update}", f"REPLACE INTO {t.name} ({t.listed}) {source}",
+                           f"INSERT IGNORE INTO {t.name} ({t.listed}) {source}", f"INSERT INTO {t.name} ({t.listed}) {source}"]),
             f"SELECT COUNT(*), SUM(id), SUM(w), SUM(g) FROM {t.name}"], t, False
 
 
