@@ -76,7 +76,7 @@ def run(module):
     names = sys.argv[1:]
     tests = {name[5:]: f for name, f in module.items() if name.startswith("test_")}
     passed = failed = 0
-    with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=5"]) as where:
+    with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=5", "--lock-wait-timeout=120"]) as where:
         for name, test in tests.items():
             if names and name not in names:
                 continue
