@@ -96,18 +96,20 @@ def mtr(tests, engine, chosen, vardir, record=False, parallel=2, echo=False, ext
                "--max-test-fail=0", "--retry=0", "--testcase-timeout=2", "--suite-timeout=20", "--nowarnings",
                "--suite=" + ",".join(back)] + (["--record"] if record else []) + list(extra) + names
     environment = dict(os.environ, MTR_BUILD_THREAD="auto")
-    outcomes, text = {}, []
-    process = subprocess.Popen(command, cwd=tests, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True, errors="replace")
-    for line in process.stdout:
-        text.append(line)
+    # Through a file: a server or helper that mtr leaves behind would keep a pipe open, and us waiting for its end.
+    log = vardir + ".log"
+    with open(log, "w") as out:
+        subprocess.run(command, cwd=tests, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT)
+    with open(log, errors="replace") as f:
+        text = f.read()
+    outcomes = {}
+    for line in text.splitlines():
         found = OUTCOME.match(line)
         if found and found[1] in back:
             outcomes[(back[found[1]], found[2])] = found[3]
         if echo and (found and found[3] not in ("pass", "retry-pass")):
             print(line.rstrip(), flush=True)
-    process.wait()
-    return outcomes, "".join(text)
+    return outcomes, text
 
 
 def refused():
