@@ -127,7 +127,7 @@ fn changes_do_not_wait_for_a_dropped_file_that_cannot_be_removed() {
     let rig = filled(12, &small(48));
     some_buffered(&rig.pool, 1000, 7);
     rig.sim.inject(CallKind::Remove, "a.myr", 0, Fault::Eio, true);
-    assert!(matches!(rig.pool.spaces().drop_space(SPACE), Err(Error::Io { .. })));
+    assert!(matches!(rig.pool.spaces().drop_spaces(&[SPACE]).remove(0), Err(Error::Io { .. })));
     assert!((1..=PAGES).all(|page| rig.pool.buffer_change(id(page), 1, 0).is_none()));
     rig.pool.checkpoint_now().unwrap();
     let s = rig.pool.stats();

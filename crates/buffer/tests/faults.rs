@@ -276,7 +276,7 @@ fn dirty_pages_of_a_dropped_tablespace_are_not_written() {
     for page in 1..=30 {
         put(&rig.pool, page, 1, true);
     }
-    rig.pool.spaces().drop_space(SPACE).unwrap();
+    rig.pool.spaces().drop_spaces(&[SPACE]).remove(0).unwrap();
     rig.pool.discard_space(SPACE);
     rig.pool.checkpoint_now().unwrap();
     assert_eq!(rig.pool.stats().dirty_pages, 0);

@@ -235,7 +235,7 @@ fn a_file_that_has_missed_changes_is_not_used() {
             assert_eq!(read(&rig.pool, PageId::new(space(1), PageNo(1))), Ok(0x0101010101010101));
             assert!(told(&rig, "of 1 tablespaces missed changes in an earlier recovery"));
             if round == 1 {
-                rig.pool.spaces().drop_space(SPACE).unwrap();
+                rig.pool.spaces().drop_spaces(&[SPACE]).remove(0).unwrap();
                 rig.pool.discard_space(SPACE);
             }
             write(&rig.pool, PageId::new(space(1), PageNo(2)), 3).unwrap();
@@ -332,7 +332,7 @@ fn a_dropped_file_that_cannot_be_removed_is_not_waited_for() {
     let config = small(48);
     let rig = open(crashed(&config), &config).unwrap();
     rig.sim.inject(CallKind::Remove, "a.myr", 0, Fault::Eio, true);
-    assert!(matches!(rig.pool.spaces().drop_space(SPACE), Err(Error::Io { .. })));
+    assert!(matches!(rig.pool.spaces().drop_spaces(&[SPACE]).remove(0), Err(Error::Io { .. })));
     assert_eq!(rig.pool.stats().pending_redo_pages, 1);
     rig.pool.checkpoint_now().unwrap();
     assert_eq!((rig.pool.stats().pending_redo_pages, rig.pool.stats().checkpoint_age), (0, 0));

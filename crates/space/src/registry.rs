@@ -361,17 +361,9 @@ impl SpaceRegistry {
         dropped || !known && self.resolver.read().is_some() && self.resolve(id) == Ok(None)
     }
 
-    /// Whether it was dropped while this registry was open, or [`SpaceRegistry::drop_space`] has begun to.
+    /// Whether it was dropped while this registry was open, or [`SpaceRegistry::drop_spaces`] has begun to.
     pub fn was_dropped(&self, id: SpaceId) -> bool {
         self.shard(id).read().drops(id)
-    }
-
-    /// As [`SpaceRegistry::drop_spaces`] of one.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; what the resolver gives.
-    pub fn drop_space(&self, id: SpaceId) -> Result<()> {
-        self.drop_spaces(&[id]).into_iter().collect()
     }
 
     /// Closes the tablespaces and removes their files, durably, with one sync for all. Whoever still holds one gets errors

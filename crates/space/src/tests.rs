@@ -246,7 +246,7 @@ fn a_dropped_tablespace_is_gone_for_good() {
     let space = create(&r, 20);
     create(&r, 21);
     let f = space.file().unwrap();
-    r.drop_space(SpaceId(20)).unwrap();
+    r.drop_spaces(&[SpaceId(20)]).remove(0).unwrap();
     assert!(space.is_dropped());
     assert!(!io.exists(&file("s20.myr")).unwrap());
     let mut p = vec![0; PAGE];
@@ -256,16 +256,16 @@ fn a_dropped_tablespace_is_gone_for_good() {
     assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("dropped"));
     assert!(r.create(SpaceId(20), "again.myr", uuid(20), Lsn(0)).is_err(), "ids are never reused");
     f.read_at(&mut p, 0).unwrap();
-    r.drop_space(SpaceId(20)).unwrap();
-    r.drop_space(SpaceId(4711)).unwrap();
+    r.drop_spaces(&[SpaceId(20)]).remove(0).unwrap();
+    r.drop_spaces(&[SpaceId(4711)]).remove(0).unwrap();
     assert_eq!(r.open_files(), 1);
     for seed in 0..10 {
         assert!(!io.crash(seed).exists(&file("s20.myr")).unwrap(), "the removal is durable");
     }
     // A failed removal can be tried again.
     io.inject(CallKind::Remove, "s21", 0, Fault::Eio, false);
-    assert!(r.drop_space(SpaceId(21)).is_err());
-    r.drop_space(SpaceId(21)).unwrap();
+    assert!(r.drop_spaces(&[SpaceId(21)]).remove(0).is_err());
+    r.drop_spaces(&[SpaceId(21)]).remove(0).unwrap();
     assert!(!io.exists(&file("s21.myr")).unwrap());
     // Nor is one gone whose removal is not durable.
     for id in [22, 23] {
@@ -288,7 +288,7 @@ fn tablespaces_that_come_and_go_leave_nothing_in_memory() {
     }
     for id in 20..10_020 {
         drop(create(&r, id));
-        r.drop_space(SpaceId(id)).unwrap();
+        r.drop_spaces(&[SpaceId(id)]).remove(0).unwrap();
     }
     assert_eq!((r.known(), r.open_files()), (1, 1));
     let (clock, dropped) = r.leftovers();
@@ -318,7 +318,7 @@ fn a_drop_leaves_another_tablespaces_file_alone() {
     write("s20.myr", &page);
     write("s21.myr", &[0xAB; PAGE]);
     for id in [20, 21, 22] {
-        r.drop_space(SpaceId(id)).unwrap();
+        r.drop_spaces(&[SpaceId(id)]).remove(0).unwrap();
         assert!(r.get(SpaceId(id)).is_err());
     }
     assert!(io.exists(&file("s20.myr")).unwrap(), "of another data directory");
@@ -361,7 +361,7 @@ fn the_resolver_answers_for_unknown_ids() {
     assert!(Arc::ptr_eq(&r.get(SpaceId(20)).unwrap(), &r.get(SpaceId(20)).unwrap()));
     assert!(matches!(r.get(SpaceId(30)), Err(Error::Invalid { .. })));
     assert_eq!(r.get(SpaceId(31)).err(), Some(Error::ShuttingDown));
-    r.drop_space(SpaceId(20)).unwrap();
+    r.drop_spaces(&[SpaceId(20)]).remove(0).unwrap();
     assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("dropped"), "whatever the resolver says");
 }
 
@@ -446,7 +446,7 @@ fn use_open_and_drop_from_many_threads() {
                 for i in 0..2000u32 {
                     let id = 100 + random.below(40) as u32;
                     if t == 0 && i % 100 == 0 {
-                        r.drop_space(SpaceId(100 + i / 100)).unwrap();
+                        r.drop_spaces(&[SpaceId(100 + i / 100)]).remove(0).unwrap();
                     }
                     match r.get(SpaceId(id)).and_then(|s| s.read_page(PageNo(0), &mut p)) {
                         Ok(()) => page::verify(&p, PageId::new(SpaceId(id), PageNo(0))).unwrap(),
@@ -519,7 +519,7 @@ fn tablespaces_created_in_this_run_are_forgotten_like_others() {
         r.get(id).unwrap().read_page(PageNo(0), &mut p).unwrap();
         page::verify(&p, PageId::new(id, PageNo(0))).unwrap();
     }
-    r.drop_space(SpaceId(36)).unwrap();
+    r.drop_spaces(&[SpaceId(36)]).remove(0).unwrap();
     assert!(r.get(SpaceId(36)).is_err());
 }
 
