@@ -5,6 +5,7 @@
 #include "sql_parse.h"
 #include "tztime.h"
 #include "session.h"
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -57,30 +58,34 @@ using Rows = std::vector<Row>;
 
 Rows *rows_of(void *arg) { return static_cast<Rows *>(arg); }
 
+void fill_record(THD *thd, TABLE *table, const Row &row) {
+  restore_record(table, s->default_values);
+  for (size_t i = 0; i < row.size(); i++) {
+    Field *field = table->field[i];
+    const Cell &cell = row[i];
+    if (cell.kind == Cell::Null) {
+      field->set_null();
+      continue;
+    }
+    field->set_notnull();
+    switch (cell.kind) {
+    case Cell::Number: field->store(longlong(cell.number), true); break;
+    case Cell::Real: field->store(cell.real); break;
+    case Cell::Text: field->store(cell.text.data(), cell.text.size(), system_charset_info); break;
+    case Cell::Time: {
+      MYSQL_TIME when;
+      thd->variables.time_zone->gmt_sec_to_TIME(&when, my_time_t(cell.number / 1000000));
+      field->store_time(&when);
+      break;
+    }
+    case Cell::Null: break;
+    }
+  }
+}
+
 bool store_rows(THD *thd, TABLE *table, const Rows &rows) {
   for (const Row &row : rows) {
-    restore_record(table, s->default_values);
-    for (size_t i = 0; i < row.size(); i++) {
-      Field *field = table->field[i];
-      const Cell &cell = row[i];
-      if (cell.kind == Cell::Null) {
-        field->set_null();
-        continue;
-      }
-      field->set_notnull();
-      switch (cell.kind) {
-      case Cell::Number: field->store(longlong(cell.number), true); break;
-      case Cell::Real: field->store(cell.real); break;
-      case Cell::Text: field->store(cell.text.data(), cell.text.size(), system_charset_info); break;
-      case Cell::Time: {
-        MYSQL_TIME when;
-        thd->variables.time_zone->gmt_sec_to_TIME(&when, my_time_t(cell.number / 1000000));
-        field->store_time(&when);
-        break;
-      }
-      case Cell::Null: break;
-      }
-    }
+    fill_record(thd, table, row);
     if (schema_table_store_record(thd, table)) return true;
   }
   return false;
@@ -225,6 +230,8 @@ int fill_startup(THD *thd, TABLE_LIST *tables, COND *) {
   return fill(thd, tables, [](Rows *rows) { myriad_list_startup(myriad_core, add_startup, rows); });
 }
 
+enum SpaceColumn { SPACE_ID, SPACE_PATH, SPACE_DATABASE, SPACE_BYTES, SPACE_OPEN };
+
 ST_FIELD_INFO space_fields[] = {Show::Column("SPACE_ID", Show::ULong(10), NOT_NULL),
                                 Show::Column("PATH", Show::Varchar(1024), NOT_NULL),
                                 Show::Column("DATABASE_NAME", Show::Varchar(192), NULLABLE),
@@ -233,12 +240,52 @@ ST_FIELD_INFO space_fields[] = {Show::Column("SPACE_ID", Show::ULong(10), NOT_NU
                                 Show::CEnd()};
 
 void add_space(void *arg, const myriad_space_info *space) {
-  rows_of(arg)->push_back({number(space->space_id), text(space->path), text(space->database), number(space->file_bytes),
-                           text(space->open ? "YES" : "NO")});
+  rows_of(arg)->push_back(
+      {number(space->space_id), text(space->path), text(space->database), number(0), text(space->open ? "YES" : "NO")});
 }
 
-int fill_spaces(THD *thd, TABLE_LIST *tables, COND *) {
-  return fill(thd, tables, [](Rows *rows) { myriad_list_spaces(myriad_core, add_space, rows); });
+/* The parts of a condition that can be computed before the column `unknown` of the table is. */
+std::vector<Item *> conditions_without(TABLE *table, uint unknown, COND *cond) {
+  std::vector<Item *> parts;
+  if (!cond) return parts;
+  if (cond->type() == Item::COND_ITEM && static_cast<Item_cond *>(cond)->functype() == Item_func::COND_AND_FUNC) {
+    List_iterator<Item> all(*static_cast<Item_cond *>(cond)->argument_list());
+    while (Item *part = all++)
+      for (Item *inner : conditions_without(table, unknown, part)) parts.push_back(inner);
+    return parts;
+  }
+  /* An outer join's condition holds for some of its rows only, which the join knows. */
+  const bool by_join =
+      cond->type() == Item::FUNC_ITEM && static_cast<Item_func *>(cond)->functype() == Item_func::TRIG_COND_FUNC;
+  if (by_join || cond->with_subquery() || cond->used_tables() != table->map) return parts;
+  MY_BITMAP columns;
+  my_bitmap_map bits[1] = {0};
+  my_bitmap_init(&columns, bits, table->s->fields);
+  cond->walk(&Item::register_field_in_bitmap, false, &columns);
+  if (!bitmap_is_set(&columns, unknown)) parts.push_back(cond);
+  return parts;
+}
+
+/* Asks the file system for the sizes alone that the statement reads, of files that its condition has not left out. */
+int fill_spaces(THD *thd, TABLE_LIST *tables, COND *cond) {
+  if (check_global_access(thd, PROCESS_ACL, true) || !myriad_is_running(thd)) return 0;
+  TABLE *table = tables->table;
+  Rows rows;
+  myriad_list_spaces(myriad_core, add_space, &rows);
+  const std::vector<Item *> wanted = conditions_without(table, SPACE_BYTES, cond);
+  for (const Row &row : rows) {
+    if (thd_kill_level(thd) != THD_IS_NOT_KILLED) return 1;
+    fill_record(thd, table, row);
+    if (!std::all_of(wanted.begin(), wanted.end(), [](Item *part) { return part->val_int(); })) continue;
+    if (thd->is_error()) return 1;
+    if (bitmap_is_set(table->read_set, SPACE_BYTES)) {
+      const uint32_t id = uint32_t(row[SPACE_ID].number);
+      const uint64_t bytes = myriad_space_bytes(myriad_core, id, row[SPACE_PATH].text.c_str());
+      table->field[SPACE_BYTES]->store(longlong(bytes), true);
+    }
+    if (schema_table_store_record(thd, table)) return 1;
+  }
+  return 0;
 }
 
 ST_FIELD_INFO check_fields[] = {Show::Column("SPACE_ID", Show::ULong(10), NULLABLE),

@@ -1,7 +1,9 @@
 #!/usr/bin/python3
 """The plugin in the server: what its folder is to the server and its tools, functions without the engine.
 Usage: plugin_tests.py [NAME...]"""
+import ctypes
 import os
+import struct
 import subprocess
 import sys
 import threading
@@ -40,6 +42,67 @@ def test_without_the_engine(_where):
         expect("nothing to show", rows(c, "SELECT * FROM information_schema.MYRIAD_TRX"), ())
         rows(c, "INSTALL PLUGIN MYRIAD SONAME 'ha_myriad'")
         expect("again", rows(c, "SELECT COUNT(*) FROM e.t"), ((0,),))
+
+
+class Opened:
+    """Tells which files of a folder are opened."""
+
+    IN_OPEN = 0x20
+
+    def __init__(self, folder):
+        self.libc = ctypes.CDLL(None, use_errno=True)
+        self.fd = self.libc.inotify_init1(os.O_NONBLOCK)
+        if self.fd < 0 or self.libc.inotify_add_watch(self.fd, folder.encode(), self.IN_OPEN) < 0:
+            raise OSError(ctypes.get_errno(), "inotify")
+
+    def names(self):
+        """Those opened since the last call."""
+        names = set()
+        while True:
+            try:
+                events = os.read(self.fd, 1 << 16)
+            except BlockingIOError:
+                return names
+            while events:
+                length = struct.unpack("iIII", events[:16])[3]
+                names.add(events[16:16 + length].rstrip(b"\0").decode())
+                events = events[16 + length:]
+
+
+def test_sizes_are_asked_where_wanted(_where):
+    """Of closed tablespaces those alone are asked for their size whose rows a statement wants, and no row is left out for that."""
+    listed = "information_schema.MYRIAD_TABLESPACES"
+    with server.Server("MYRIAD", options=["--myriad-tablespace-duplicate-check=OFF"]) as where:
+        c = database(where)
+        rows(c, "CREATE DATABASE e")
+        rows(c, "CREATE TABLE e.t (a INT PRIMARY KEY)")
+        for n in range(8):
+            rows(c, f"CREATE TABLE t{n} (a INT PRIMARY KEY) TABLESPACE_PER='TABLE'")
+        where.restart()
+        c = where.connect(database="d")
+        folder = os.path.join(where.datadir, "#myriad")
+        files = {name for name in os.listdir(folder) if name.startswith(("d.", "e."))}
+        of_e = {name for name in files if name.startswith("e.")}
+        expect("files", (len(files), len(of_e)), (9, 1))
+        opened = Opened(folder)
+        for sql, wanted in [("SELECT *", files), ("SELECT COUNT(*)", set()), ("SELECT PATH, IS_OPEN", set()), ("SELECT * {} WHERE DATABASE_NAME = 'e'", of_e),
+                            ("SELECT PATH {} WHERE FILE_BYTES > 0 AND DATABASE_NAME = 'e'", of_e), ("SELECT * {} WHERE PATH LIKE '%/e.%' AND SPACE_ID > 15", of_e),
+                            ("SELECT PATH {} WHERE DATABASE_NAME = 'e' OR IS_OPEN = 'YES'", set()), ("SELECT * {} WHERE DATABASE_NAME = 'e' OR FILE_BYTES = 1", files)]:
+            rows(c, sql.replace("{}", f"FROM {listed}") if "{}" in sql else f"{sql} FROM {listed}")
+            expect(sql, opened.names() & files, wanted)
+        rows(c, f"CREATE TABLE listed ENGINE=InnoDB SELECT * FROM {listed}")
+        rows(c, "CREATE TABLE names ENGINE=InnoDB SELECT 'd' a UNION SELECT 'e' UNION SELECT 'nobody'")
+        for sql in ("SELECT * FROM {} WHERE DATABASE_NAME = 'e' ORDER BY 1", "SELECT PATH FROM {} WHERE FILE_BYTES > 65536 AND SPACE_ID > 0 ORDER BY 1",
+                    "SELECT a, s.PATH FROM names LEFT JOIN {} s ON DATABASE_NAME = a WHERE SPACE_ID IS NULL ORDER BY 1, 2",
+                    "SELECT a, s.PATH FROM names LEFT JOIN {} s ON DATABASE_NAME = a AND FILE_BYTES > 0 AND IS_OPEN = 'NO' ORDER BY 1, 2",
+                    "SELECT a, (SELECT SUM(FILE_BYTES) FROM {} s WHERE DATABASE_NAME = a) FROM names ORDER BY 1",
+                    "SELECT a, (SELECT COUNT(*) FROM names n LEFT JOIN {} s ON DATABASE_NAME = n.a WHERE n.a = names.a AND PATH IS NULL) FROM names ORDER BY 1",
+                    "SELECT a FROM names WHERE EXISTS (SELECT 1 FROM {} s WHERE DATABASE_NAME = a AND FILE_BYTES > 0) ORDER BY 1",
+                    "SELECT a FROM names WHERE a NOT IN (SELECT DATABASE_NAME FROM {} s WHERE SPACE_ID > 15) ORDER BY 1",
+                    "SELECT DATABASE_NAME, SUM(FILE_BYTES) FROM {} GROUP BY 1 HAVING SUM(FILE_BYTES) > 0 ORDER BY 1",
+                    "SELECT x.PATH, y.FILE_BYTES FROM {} x JOIN {} y USING (SPACE_ID) WHERE x.DATABASE_NAME = 'd' AND y.IS_OPEN = 'NO' ORDER BY 1",
+                    "SELECT * FROM {} WHERE SPACE_ID = (SELECT MAX(SPACE_ID) FROM {} z) AND DATABASE_NAME IS NOT NULL"):
+            expect(sql, rows(c, sql.replace("{}", listed)), rows(c, sql.replace("{}", "listed")))
 
 
 def test_listed_while_created(where):

@@ -2,7 +2,8 @@
 
 use crate::error::guard_value;
 use crate::types::{
-    CCheckInfo, CLatchInfo, CLockInfo, CPartitionInfo, CSpaceInfo, CStartupInfo, CTrxInfo, CWork, EngineHandle, TextFn,
+    name, CCheckInfo, CLatchInfo, CLockInfo, CPartitionInfo, CSpaceInfo, CStartupInfo, CTrxInfo, CWork, EngineHandle,
+    TextFn,
 };
 use std::ffi::{c_char, c_void, CString};
 
@@ -171,17 +172,21 @@ pub unsafe extern "C" fn myriad_list_spaces(
         // A listing has no way to tell an error; what could not be read is left out.
         for s in e.engine.spaces().unwrap_or_default() {
             let (path, database) = (c_string(&s.path), c_string(&s.database));
-            let info = CSpaceInfo {
-                space_id: s.space_id,
-                path: path.as_ptr(),
-                database: database.as_ptr(),
-                file_bytes: s.file_bytes,
-                open: s.open,
-            };
+            let info =
+                CSpaceInfo { space_id: s.space_id, path: path.as_ptr(), database: database.as_ptr(), open: s.open };
             // SAFETY: the callback is the caller's.
             unsafe { visit(arg, &info) };
         }
     });
+}
+
+/// The size of a tablespace's file in bytes.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_space_bytes(e: *mut EngineHandle, space_id: u32, path: *const c_char) -> u64 {
+    // SAFETY: a live engine by contract.
+    let e = unsafe { &*e };
+    // SAFETY: a C string by contract.
+    guard_value(Some(&e.engine), 0, || unsafe { name(path) }.map_or(0, |path| e.engine.space_bytes(space_id, path)))
 }
 
 /// What the start did.

@@ -327,7 +327,6 @@ pub struct CSpaceInfo {
     pub space_id: u32,
     pub path: *const c_char,
     pub database: *const c_char,
-    pub file_bytes: u64,
     pub open: bool,
 }
 

@@ -72,8 +72,6 @@ pub struct SpaceInfo {
     pub path: String,
     /// Database, or empty.
     pub database: String,
-    /// Size in bytes.
-    pub file_bytes: u64,
     /// Open now.
     pub open: bool,
 }

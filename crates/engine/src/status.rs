@@ -521,35 +521,36 @@ impl Engine {
         ALL_CLASSES.iter().map(info).collect()
     }
 
-    /// Tablespaces, the engine's own included. Opens none: a closed one's size is asked of the file system.
+    /// Tablespaces, the engine's own included. Opens none.
     ///
     /// # Errors
     /// Those of reading the catalog.
     pub fn spaces(&self) -> Result<Vec<SpaceInfo>> {
         let mut all = Vec::new();
-        let mut add = |id: myriad_base::SpaceId, database: &str| {
-            // One that was dropped meanwhile, or whose file is missing, is listed without a size.
-            let space = self.parts.spaces.get(id).ok();
-            let open = space.as_ref().is_some_and(|s| s.is_open());
-            let path = space.as_ref().map(|s| s.path()).unwrap_or_default();
-            let pages = if open { space.map(|s| u64::from(s.pages_in_file())) } else { None };
-            let file_bytes = match pages {
-                Some(pages) => pages * self.pool().page_size() as u64,
-                None => self.file_bytes(&path),
-            };
+        let mut add = |id: myriad_base::SpaceId, path: &str, database: &str| {
+            // Those that nobody has used are not made known for this: a listing leaves nothing in memory.
+            let open = self.parts.spaces.get_known(id).is_some_and(|s| s.is_open());
             let path = format!("{}/{path}", crate::format::FOLDER);
-            all.push(SpaceInfo { space_id: id.0, path, database: database.into(), file_bytes, open });
+            all.push(SpaceInfo { space_id: id.0, path, database: database.into(), open });
         };
-        add(myriad_base::SpaceId::SYSTEM, "");
-        add(myriad_base::SpaceId::UNDO, "");
-        self.catalog().list_spaces(&mut |id, _, database| add(id, database))?;
+        for id in [myriad_base::SpaceId::SYSTEM, myriad_base::SpaceId::UNDO] {
+            add(id, &self.parts.spaces.get(id)?.path(), "");
+        }
+        self.catalog().list_spaces(&mut add)?;
         Ok(all)
     }
 
-    fn file_bytes(&self, path: &str) -> u64 {
-        let path = self.parts.config.data_dir.join(crate::format::FOLDER).join(path);
-        let len = self.io().open(&path, myriad_io::OpenMode::READ).and_then(|file| file.len());
-        len.unwrap_or(0)
+    /// The size in bytes of a tablespace's file, `path` as in [`SpaceInfo`]; 0 if it was dropped meanwhile or is missing.
+    /// Asks the file system unless the tablespace is open.
+    pub fn space_bytes(&self, space_id: u32, path: &str) -> u64 {
+        match self.parts.spaces.get_known(myriad_base::SpaceId(space_id)).filter(|s| s.is_open()) {
+            Some(space) => u64::from(space.pages_in_file()) * self.pool().page_size() as u64,
+            None => {
+                let path = self.parts.config.data_dir.join(path);
+                let bytes = self.io().open(&path, myriad_io::OpenMode::READ).and_then(|file| file.len());
+                bytes.unwrap_or(0)
+            }
+        }
     }
 
     /// What the start did, and the tablespace check that runs beside the workload or has.
