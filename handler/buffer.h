@@ -46,7 +46,7 @@ public:
   }
 
 private:
-  /* Throws std::bad_alloc: for rows, which can be long, it is caught. */
+  /* Throws std::bad_alloc, which is caught where rows are read or written, as these can be long. */
   void grow(size_t needed) {
     size_t capacity = m_capacity ? m_capacity : 64;
     while (capacity < needed) capacity *= 2;

@@ -128,7 +128,7 @@ private:
 
 }  // namespace
 
-int ha_myriad::check(THD *thd, HA_CHECK_OPT *options) {
+int ha_myriad::check(THD *thd, HA_CHECK_OPT *options) try {
   if (int error = ensure_session()) return error == HA_ERR_OUT_OF_MEM ? HA_ADMIN_INTERNAL_ERROR : HA_ADMIN_FAILED;
   const bool quick = options->flags & T_QUICK;
   Findings findings{thd, 0};
@@ -141,4 +141,7 @@ int ha_myriad::check(THD *thd, HA_CHECK_OPT *options) {
     return HA_ADMIN_CORRUPT;
   }
   return findings.count ? HA_ADMIN_CORRUPT : HA_ADMIN_OK;
+} catch (const std::bad_alloc &) {
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_OUT_OF_RESOURCES, "MYRIAD: out of memory for a row");
+  return HA_ADMIN_FAILED;
 }

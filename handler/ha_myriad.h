@@ -221,7 +221,8 @@ private:
   int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
   int deliver_clustered(uchar *record, const myriad_row &row);
   int deliver_tailed(uchar *record, const myriad_row &row);
-  int unpack(uchar *record, const myriad_row &row);
+  int unpack(uchar *record, const myriad_row &row) { return unpack(m_template, record, row, &m_blobs); }
+  int unpack(const myriad::Template &what, uchar *record, const myriad_row &row, myriad::Buffer *blobs);
   void read_rows_ahead(const uchar *pk, size_t pk_length);
   myriad_bytes clustered_key(const uchar *position) const;
   void note_positions(const HANDLER_BUFFER &buffer, uint mode);
@@ -258,7 +259,7 @@ private:
   /* Up to this length a row is stored in an index page in any case, see docs/format.md: 7/16 of it, less its key. */
   size_t whole_row_max() const { return m_page_size * 7 / 32 - 16; }
   int apply();
-  int pack_row(const uchar *record);
+  int pack_insert(const uchar *record);
   int change(const uchar *old_record, const uchar *new_record);
   int remove(const uchar *record);
   bool may_leave_out_orphans();

@@ -286,8 +286,8 @@ inline int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
   return m_template.tails && myriad::has_tail(row) ? deliver_tailed(record, row) : unpack(record, row);
 }
 
-int ha_myriad::unpack(uchar *record, const myriad_row &row) try {
-  if (m_plan->unpack_row(m_template, row, record, &m_blobs)) return 0;
+int ha_myriad::unpack(const myriad::Template &what, uchar *record, const myriad_row &row, Buffer *blobs) try {
+  if (m_plan->unpack_row(what, row, record, blobs)) return 0;
   sql_print_error("MYRIAD: table %s holds a row that does not fit its definition", m_name.c_str());
   return HA_ERR_CRASHED;
 } catch (const std::bad_alloc &) {

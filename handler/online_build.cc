@@ -71,7 +71,7 @@ int OnlineBuild::read_row(const myriad_row &row) {
 }
 
 /* One pass over the rows for all that is built. */
-int OnlineBuild::read_rows(ulonglong rows) {
+int OnlineBuild::read_rows(ulonglong rows) try {
   myriad_cursor *opened = nullptr;
   const myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, false, true, SIZE_MAX};
   myriad_status status = myriad_cursor_open(m_before.get(), m_table, 0, &options, &opened);
@@ -85,6 +85,8 @@ int OnlineBuild::read_rows(ulonglong rows) {
     status = myriad_cursor_next(opened, &row);
   }
   return status == MYRIAD_END ? 0 : failed(status);
+} catch (const std::bad_alloc &) {
+  return HA_ERR_OUT_OF_MEM;
 }
 
 int OnlineBuild::build(ulonglong rows) {
@@ -98,7 +100,12 @@ int OnlineBuild::repeat(uint64_t *rows) {
   const myriad_row_change_fn visit = [](void *build, const myriad_row *old_row, const myriad_row *new_row) {
     auto *self = static_cast<OnlineBuild *>(build);
     if (self->is_killed()) self->m_error = HA_ERR_ABORTED_BY_USER;
-    return self->m_error ? MYRIAD_ERR_INTERRUPTED : self->changed(old_row, new_row);
+    try {
+      return self->m_error ? MYRIAD_ERR_INTERRUPTED : self->changed(old_row, new_row);
+    } catch (const std::bad_alloc &) {
+      self->m_error = HA_ERR_OUT_OF_MEM;
+      return MYRIAD_ERR_INTERRUPTED;
+    }
   };
   if (status == MYRIAD_OK)
     status = myriad_row_changes_visit(m_changes.get(), m_before.get(), now.get(), m_apart, visit, this, rows);
@@ -130,7 +137,7 @@ bool OnlineBuild::read_duplicate(myriad_session *session, myriad_table *table, c
 }
 
 bool read_duplicate(myriad_session *session, myriad_table *table, TABLE *into, const IndexPlan &index,
-                    const TablePlan &plan, const Buffer &key, Buffer *blobs) {
+                    const TablePlan &plan, const Buffer &key, Buffer *blobs) try {
   const uchar *at = key.data(), *end = at + key.size();
   for (const auto &part : index.parts)
     if (at && index.core_no) at = skip_part(part, at, end); /* a clustered key is the row's own */
@@ -143,6 +150,8 @@ bool read_duplicate(myriad_session *session, myriad_table *table, TABLE *into, c
   return myriad_get(session, table, 0, pk.data(), pk.size(), false, MYRIAD_LOCK_NONE, MYRIAD_WAIT, &row, nullptr) ==
              MYRIAD_OK &&
          plan.unpack_row(all, row, into->record[0], blobs);
+} catch (const std::bad_alloc &) {
+  return false;
 }
 
 }  // namespace myriad

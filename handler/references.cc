@@ -669,9 +669,7 @@ int ha_myriad::read_for_cascade(THD *thd, const uchar *pk, size_t pk_length, Buf
   if (status != MYRIAD_OK) return fail(status);
   myriad::Template all;
   m_plan->make_template(table, true, &all);
-  if (m_plan->unpack_row(all, row, table->record[0], blobs)) return 0;
-  sql_print_error("MYRIAD: table %s holds a row that does not fit its definition", m_name.c_str());
-  return HA_ERR_CRASHED;
+  return unpack(all, table->record[0], row, blobs);
 }
 
 int ha_myriad::remove_cascading(THD *thd, const uchar *pk, size_t pk_length, Cascade *cascade) {

@@ -140,15 +140,8 @@ void ha_myriad::compute_virtual_blobs(const uchar *old_record) {
       static_cast<Field_blob *>(*column)->swap_value_and_read_value();
 }
 
-int ha_myriad::write_row(const uchar *record) {
-  WorkFor work(handler_stats);
-  if (record == table->record[0]) compute_virtual_blobs(nullptr);
-  m_from_entry = false; /* the server may ask for the position of the row written */
-  if (int error = begin_autonomous()) return error;
-  if (table->next_number_field && record == table->record[0]) {
-    int error = update_auto_increment();
-    if (error) return error;
-  }
+/* Makes what is to be written of a new row. */
+int ha_myriad::pack_insert(const uchar *record) try {
   m_pending.clear();
   m_keys.clear();
   size_t pk_length;
@@ -162,10 +155,25 @@ int ha_myriad::write_row(const uchar *record) {
     m_plan->pack_clustered_key(record, &m_keys);
     pk_length = m_keys.size();
   }
-  if (int error = pack_row(record)) return end_autonomous(error);
+  m_row_head = m_plan->pack_row(record, whole_row_max(), &m_row);
   add_op({MYRIAD_OP_INSERT, 0, 0, pk_length, m_plan->hidden_row_id() ? 0 : pk_length, 0, 0, true});
   for (size_t no = 1; no < m_plan->indexes().size(); no++)
     add_entry_insert(m_plan->indexes()[no], record, 0, pk_length);
+  return 0;
+} catch (const std::bad_alloc &) {
+  return HA_ERR_OUT_OF_MEM;
+}
+
+int ha_myriad::write_row(const uchar *record) {
+  WorkFor work(handler_stats);
+  if (record == table->record[0]) compute_virtual_blobs(nullptr);
+  m_from_entry = false; /* the server may ask for the position of the row written */
+  if (int error = begin_autonomous()) return error;
+  if (table->next_number_field && record == table->record[0]) {
+    int error = update_auto_increment();
+    if (error) return error;
+  }
+  if (int error = pack_insert(record)) return end_autonomous(error);
   int error = end_autonomous(enforces(nullptr, record) ? insert_checked(record) : apply());
   if (m_auto_increment_rows) m_auto_increment_rows--;
   bool counts = !error || (error == HA_ERR_FOUND_DUPP_KEY && duplicate_counts(ha_thd(), m_replace_duplicates));
@@ -209,15 +217,7 @@ int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
   return error;
 }
 
-/* The row as it is stored. */
-int ha_myriad::pack_row(const uchar *record) try {
-  m_row_head = m_plan->pack_row(record, whole_row_max(), &m_row);
-  return 0;
-} catch (const std::bad_alloc &) {
-  return HA_ERR_OUT_OF_MEM;
-}
-
-int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
+int ha_myriad::change(const uchar *old_record, const uchar *new_record) try {
   m_pending.clear();
   m_keys.clear();
   if (int error = current_clustered_key(old_record, &m_keys)) return error;
@@ -231,7 +231,7 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
     pk_changed = new_length != old_length || memcmp(m_keys.data() + new_pk, m_keys.data() + old_pk, new_length);
   }
   if (!pk_changed && m_plan->same_row(old_record, new_record)) return HA_ERR_RECORD_IS_THE_SAME;
-  if (int error = pack_row(new_record)) return error;
+  m_row_head = m_plan->pack_row(new_record, whole_row_max(), &m_row);
   if (pk_changed) {
     add_op({MYRIAD_OP_DELETE, 0, old_pk, old_length, 0, 0, 0, false});
     add_op({MYRIAD_OP_INSERT, 0, new_pk, new_length, new_length, 0, 0, true});
@@ -243,6 +243,8 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) {
   const int error = apply();
   if (!error && m_pending.size() > 1) m_changed_rows++;
   return error;
+} catch (const std::bad_alloc &) {
+  return HA_ERR_OUT_OF_MEM;
 }
 
 int ha_myriad::delete_row(const uchar *record) {
@@ -253,7 +255,7 @@ int ha_myriad::delete_row(const uchar *record) {
   return end_autonomous(enforces(record, nullptr) ? delete_checked(record) : remove(record));
 }
 
-int ha_myriad::remove(const uchar *record) {
+int ha_myriad::remove(const uchar *record) try {
   m_pending.clear();
   m_keys.clear();
   if (int error = current_clustered_key(record, &m_keys)) return error;
@@ -264,4 +266,6 @@ int ha_myriad::remove(const uchar *record) {
   const int error = apply();
   if (!error) m_changed_rows++;
   return error;
+} catch (const std::bad_alloc &) {
+  return HA_ERR_OUT_OF_MEM;
 }

@@ -187,26 +187,53 @@ def test_partitions_by_virtual_columns(where):
                [row[0] for row in rows(c, order.replace("FORCE", "IGNORE"))])
 
 
+def code_with_little_memory(where, sql, more_mib):
+    """What a statement ends with while the server's process may take so much more than it has."""
+    process, other = where.process.pid, where.connect(database="d")
+    unlimited = resource.prlimit(process, resource.RLIMIT_AS)
+    with open(f"/proc/{process}/statm", encoding="ascii") as sizes:
+        limit = int(sizes.read().split()[0]) * resource.getpagesize() + (more_mib << 20)
+    resource.prlimit(process, resource.RLIMIT_AS, (limit, unlimited[1]))
+    code = code_of(other, sql)
+    resource.prlimit(process, resource.RLIMIT_AS, unlimited)
+    other.close()
+    return code
+
+
 def test_no_memory_for_a_value(_where):
     """Where the system gives no memory for a long value its statement fails, and nothing else."""
     with server.Server("MYRIAD", options=["--max-allowed-packet=1G"]) as where:
         c = database(where)
-        process, value = where.process.pid, "REPEAT('x', 96 << 20)"
+        value = "REPEAT('x', 96 << 20)"
         rows(c, "CREATE TABLE t (id INT PRIMARY KEY, a INT, v LONGBLOB)")
         rows(c, f"INSERT INTO t SELECT 1, 1, {value}")
-        unlimited = resource.prlimit(process, resource.RLIMIT_AS)
         queries = ["SELECT LENGTH(v) FROM t", "SELECT LENGTH(v) FROM t WHERE id = 1"]
         # Enough for one copy of the value in the second turn.
         for more_mib, sql in [(more, sql) for more in (64, 160) for sql in queries] + [(160, f"INSERT INTO t SELECT 2, 1, {value}")]:
-            other = where.connect(database="d")
-            with open(f"/proc/{process}/statm", encoding="ascii") as sizes:
-                limit = int(sizes.read().split()[0]) * resource.getpagesize() + (more_mib << 20)
-            resource.prlimit(process, resource.RLIMIT_AS, (limit, unlimited[1]))
-            code = code_of(other, sql)
-            resource.prlimit(process, resource.RLIMIT_AS, unlimited)
+            code = code_with_little_memory(where, sql, more_mib)
             expect(f"{sql} with {more_mib} MiB: {code}", code in (0, 2013), False)
-            other.close()
         expect("all is there", rows(c, "SELECT id, LENGTH(v) FROM t"), ((1, 96 << 20),))
+
+
+def test_no_memory_for_rows_beside(_where):
+    """The same for rows that no client reads: in cascades, for new indexes, of tables rebuilt or checked."""
+    with server.Server("MYRIAD", options=["--max-allowed-packet=1G"]) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE parent (id INT PRIMARY KEY)")
+        rows(c, "INSERT INTO parent VALUES (1)")
+        rows(c, """CREATE TABLE t (id INT PRIMARY KEY, p INT, v LONGBLOB, w INT AS (p + 1), KEY (w),
+                   FOREIGN KEY (p) REFERENCES parent (id) ON DELETE CASCADE ON UPDATE CASCADE)""")
+        rows(c, "INSERT INTO t (id, p, v) SELECT 1, 1, REPEAT('x', 96 << 20)")
+        # Enough for one copy of the value, for two, for three.
+        for sql in ("UPDATE parent SET id = id + 1", "ALTER TABLE t ADD KEY k (v(10)), ALGORITHM=INPLACE", "CHECK TABLE t",
+                    "ALTER TABLE t FORCE, ALGORITHM=INPLACE", "DELETE FROM parent"):
+            for more_mib in 64, 160, 288, 416:
+                code = code_with_little_memory(where, sql, more_mib)
+                expect(f"{sql} with {more_mib} MiB: {code}", code == 2013, False)
+                if not code and not sql.startswith("CHECK"):
+                    break
+            expect(f"rows after {sql}", rows(c, "SELECT COUNT(*) FROM t JOIN parent ON p = parent.id"), rows(c, "SELECT COUNT(*) FROM parent"))
+            expect(f"check after {sql}", [row[3] for row in rows(c, "CHECK TABLE t, parent")], ["OK", "OK"])
 
 
 def test_sequences_shown(where):
