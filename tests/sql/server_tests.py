@@ -236,6 +236,19 @@ def test_no_memory_for_rows_beside(_where):
             expect(f"check after {sql}", [row[3] for row in rows(c, "CHECK TABLE t, parent")], ["OK", "OK"])
 
 
+def test_no_memory_to_sort(_where):
+    """An index is built with as much memory as the system gives, where that is less than the statement may use."""
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        rows(c, "SET GLOBAL myriad_sort_buffer_size = 1 << 40")
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY, v VARBINARY(3000))")
+        rows(c, "INSERT INTO t SELECT seq, REPEAT(UNHEX(MD5(seq)), 187) FROM seq_1_to_30000")
+        for change in ("ADD KEY v (v)", "ADD KEY w (v), FORCE", "ADD KEY x (v), ALGORITHM=COPY"):
+            code = code_with_little_memory(where, f"ALTER TABLE t {change}", 48)
+            expect(f"{change}: {code}", code, 0)
+        expect("check", rows(c, "CHECK TABLE t")[-1][3], "OK")
+
+
 def test_sequences_shown(where):
     """SHOW FULL TABLES brings sequences into the server's cache: none may stay there that is dropped meanwhile."""
     c = database(where)

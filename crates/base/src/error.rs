@@ -154,6 +154,12 @@ impl Error {
         }
     }
 
+    /// The system gave no memory for this.
+    pub fn no_memory(what: &str) -> Error {
+        const ENOMEM: i32 = 12;
+        Error::io("allocation", format!("memory for {what}"), ENOMEM)
+    }
+
     /// The system gave no thread of this name.
     pub fn no_thread(name: &str, error: &std::io::Error) -> Error {
         Error::io("start", format!("thread {name}"), error.raw_os_error().unwrap_or(0))

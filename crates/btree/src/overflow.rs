@@ -124,7 +124,6 @@ pub fn read_overflow(
     if enough == 0 {
         return Ok(());
     }
-    const ENOMEM: i32 = 12;
     // Not all at once: a damaged length must not exhaust the memory.
     let mut room = out.try_reserve(len.min(enough).min(1 << 20));
     let begin = out.len();
@@ -135,7 +134,7 @@ pub fn read_overflow(
         }
         room.is_ok() && out.len() - begin < enough
     })?;
-    room.map_err(|_| Error::io("allocation", format!("memory for a value of {len} bytes"), ENOMEM))
+    room.map_err(|_| Error::no_memory(&format!("a value of {len} bytes")))
 }
 
 /// Whether the chain that begins at `first`, of as many bytes as `bytes` has, holds these. `named_by` as for [`read_overflow`].

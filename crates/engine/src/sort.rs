@@ -99,6 +99,12 @@ impl Sorter {
         if !self.entries.is_empty() && used + size > self.memory_bytes {
             self.spill()?;
         }
+        if !self.has_room(key.len() + value.len()) {
+            self.use_less(used)?;
+            if !self.has_room(key.len() + value.len()) {
+                return Err(Error::no_memory(&format!("an entry of {size} bytes to be sorted")));
+            }
+        }
         let too_long = |what, len, max| Error::TooLong { what, len, max };
         let key_len = u16::try_from(key.len()).map_err(|_| too_long("key", key.len(), u16::MAX.into()))?;
         self.entries.push(Entry {
@@ -110,6 +116,22 @@ impl Sorter {
         });
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(value);
+        Ok(())
+    }
+
+    /// Whether the system gives the memory for one more entry, with so many bytes.
+    fn has_room(&mut self, bytes: usize) -> bool {
+        self.bytes.try_reserve(bytes).is_ok() && self.entries.try_reserve(1).is_ok()
+    }
+
+    /// The system has less memory than was allowed: half of what is in use has to do from now on, so that others have some.
+    fn use_less(&mut self, used: usize) -> Result<()> {
+        self.memory_bytes = (used / 2).max(MEMORY_BYTES_MIN);
+        if !self.entries.is_empty() {
+            self.spill()?;
+        }
+        self.bytes = Vec::new();
+        self.entries = Vec::new();
         Ok(())
     }
 
