@@ -297,6 +297,17 @@ fn placement_decides_the_file() {
     engine.drop_database("a").unwrap();
     while engine.background_step().unwrap() {}
     assert_eq!(user_files(&engine), 1);
+    let shared = |engine: &Engine| {
+        let space = engine.spaces().unwrap().into_iter().find(|s| s.database == "*").unwrap();
+        (space.open, engine.space_bytes(space.space_id, &space.path))
+    };
+    let open = shared(&engine);
+    assert!(open.0 && open.1 > 0);
+    engine.close(CloseMode::Clean).unwrap();
+    drop(engine);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    assert_eq!(shared(&engine), (false, open.1), "a size is told without opening the tablespace");
+    assert_eq!(engine.space_bytes(4711, "#myriad/gone.4711.myr"), 0);
 }
 
 #[test]
