@@ -261,6 +261,17 @@ fn files_that_have_grown_are_held_against_their_page_one() {
 }
 
 #[test]
+fn blocks_that_a_full_disk_gave_are_no_damage() {
+    let place = Place::new();
+    let mut file = bytes(16, 16);
+    for (more, found) in [(512, 0), (PAGE - 512, 0), (10, 1)] {
+        file.resize(5 * PAGE + more, 0);
+        place.write("d.16.myr", &file);
+        assert_eq!(place.check().len(), found, "{more} bytes of a page");
+    }
+}
+
+#[test]
 fn page_zero_is_verified_unless_light() {
     let place = Place::new();
     let mut page = vec![0; 4 * 16384];
