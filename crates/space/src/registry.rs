@@ -377,7 +377,7 @@ impl SpaceRegistry {
         };
         let removed: Vec<Result<Option<PathBuf>>> = ids.iter().map(remove).collect();
         let folders: BTreeSet<&PathBuf> = removed.iter().flatten().flatten().collect();
-        let synced = folders.into_iter().try_for_each(|folder| self.shared.io.sync_dir(folder));
+        let synced = folders.into_iter().try_for_each(|folder| self.shared.sync_dir(folder));
         let forget = |(&id, removed): (&SpaceId, Result<Option<PathBuf>>)| {
             if removed?.is_some() {
                 synced.clone()?;

@@ -35,6 +35,21 @@ pub(crate) struct Shared {
     pub(crate) names: Names,
 }
 
+impl Shared {
+    /// Does what opens a file; closes others first where the process, or the machine, may open no more.
+    fn with_room<T>(&self, open: impl Fn(&dyn Io) -> Result<T>) -> Result<T> {
+        match open(&*self.io) {
+            Err(Error::Io { errno: EMFILE | ENFILE, .. }) if self.open_files.make_room() => open(&*self.io),
+            other => other,
+        }
+    }
+
+    /// [`Io::sync_dir`], for which the folder is opened.
+    pub(crate) fn sync_dir(&self, folder: &Path) -> Result<()> {
+        self.with_room(|io| io.sync_dir(folder))
+    }
+}
+
 /// What the catalog says of a tablespace.
 #[derive(Clone)]
 struct Identity {
@@ -197,14 +212,8 @@ impl Space {
         Ok(file)
     }
 
-    /// Closes other files where the process, or the machine, may open no more.
     fn open_file(&self, path: &Path, mode: OpenMode) -> Result<Arc<dyn File>> {
-        match self.shared.io.open(path, mode) {
-            Err(Error::Io { errno: EMFILE | ENFILE, .. }) if self.shared.open_files.make_room() => {
-                self.shared.io.open(path, mode)
-            }
-            other => other,
-        }
+        self.shared.with_room(|io| io.open(path, mode))
     }
 
     fn note_room(&self, file: &dyn File) -> Result<()> {
@@ -287,7 +296,7 @@ impl Space {
         let mode = OpenMode::NEW.with_direct(self.shared.direct.load(Ordering::Relaxed));
         let file = self.open_file(&path, mode)?;
         let written =
-            self.write_header(&*file, uuid, creation_lsn).and_then(|()| self.shared.io.sync_dir(parent(&path)));
+            self.write_header(&*file, uuid, creation_lsn).and_then(|()| self.shared.sync_dir(parent(&path)));
         if let Err(e) = written {
             drop(file);
             // The first error is the one to tell; a file left behind is found by the next `create` (EEXIST).
@@ -356,9 +365,9 @@ impl Space {
         if slot.take().is_some() {
             self.shared.open_files.closed();
         }
-        self.shared.io.sync_dir(parent(&to))?;
+        self.shared.sync_dir(parent(&to))?;
         if parent(&from) != parent(&to) {
-            self.shared.io.sync_dir(parent(&from))?;
+            self.shared.sync_dir(parent(&from))?;
         }
         Ok(())
     }

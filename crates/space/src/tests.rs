@@ -230,6 +230,13 @@ fn others_are_closed_where_the_process_may_open_no_more() {
     closed.file().unwrap();
     assert!((1..19).contains(&r.open_files()));
 
+    // A folder is opened to be synced.
+    let no_folder = || io.inject(CallKind::SyncDir, "", 0, Fault::Emfile, false);
+    no_folder();
+    create(&r, 40);
+    no_folder();
+    r.drop_space(SpaceId(40)).unwrap();
+
     // None is left to be closed.
     r.set_max_open_files(1);
     spaces.iter().filter(|s| s.id() != closed.id()).for_each(|s| drop(s.file().unwrap()));
