@@ -7,7 +7,7 @@
 use crate::def::{IndexDef, IndexSpec, Placement, TableDef};
 use crate::open_index;
 use crate::rows::{self, CloneNote, FolderFile, SpaceRow};
-use crate::spaces::{apply_one, get_locked, space_number};
+use crate::spaces::{apply_one, database_key, get_locked, space_number};
 use crate::store::{index, scan_options, Catalog, Counter};
 use myriad_base::{Error, IndexId, Result, ShapeId, SpaceId, TableId};
 use myriad_btree::alloc::PACK_ROOT;
@@ -66,8 +66,8 @@ pub struct Cloned {
 
 /// Where the copy's tables go.
 enum Target {
-    /// The database has a tablespace, or all databases share one.
-    Known(SpaceId),
+    /// The database has a tablespace, or all databases share one: what the catalog has at `key`.
+    Known { space: SpaceId, key: Vec<u8> },
     /// A tablespace made for the copy, known to nobody yet; is it the database's, or one table's?
     Made { space: SpaceId, row: SpaceRow, own: bool },
 }
@@ -234,13 +234,13 @@ impl Catalog {
     fn target(&self, to: &str, key: &[u8], made: &mut Vec<Target>) -> Result<SpaceId> {
         if self.placement() == Placement::Server {
             let space = self.change(|trx| self.space_for(trx, to, Placement::Server))?;
-            made.push(Target::Known(space));
+            made.push(Target::Known { space, key: database_key(rows::SHARED_DATABASE)? });
             return Ok(space);
         }
         let mut value = Vec::new();
         if self.trx.get_newest(&index(rows::DATABASES), key, &mut value)? {
             let space = space_number(&value)?;
-            made.push(Target::Known(space));
+            made.push(Target::Known { space, key: key.to_vec() });
             return Ok(space);
         }
         let (space, row) = self.create_space_file(to)?;
@@ -273,12 +273,8 @@ impl Catalog {
                         })?;
                     }
                 }
-                Target::Known(space) => {
-                    let key = match self.placement() {
-                        Placement::Server => [rows::SHARED_DATABASE.as_bytes(), &[0]].concat(),
-                        _ => database.to_vec(),
-                    };
-                    let value = get_locked(trx, &index(rows::DATABASES), &key, Strength::S)?;
+                Target::Known { space, key } => {
+                    let value = get_locked(trx, &index(rows::DATABASES), key, Strength::S)?;
                     if value.map(|v| space_number(&v)).transpose()? != Some(*space) {
                         return Err(Error::DefinitionChanged { name: note.database.clone() });
                     }

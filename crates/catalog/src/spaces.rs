@@ -31,7 +31,7 @@ pub(crate) fn get_locked(trx: &mut Trx, index: &Index, key: &[u8], lock: Strengt
     Ok(found.then(|| row.value().to_vec()))
 }
 
-fn database_key(database: &str) -> Result<Vec<u8>> {
+pub(crate) fn database_key(database: &str) -> Result<Vec<u8>> {
     let mut key = Vec::new();
     rows::push_database_key(&mut key, database)?;
     Ok(key)

@@ -90,6 +90,32 @@ fn first_rows_and_images_of_a_copy() {
     }
 }
 
+/// A copy goes where the setting says when it begins.
+#[test]
+fn placement_may_change_meanwhile() {
+    let io = SimIo::new(33);
+    let engine = open_sim(&io, sim_config()).unwrap();
+    template(&engine);
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for placement in [Placement::Server, Placement::Database].into_iter().cycle() {
+                engine.set(Setting::Placement(placement)).unwrap();
+                if over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let copies = (0..200).try_for_each(|i| {
+            let cloned = engine.clone_database("tmpl", &format!("new{i}"), &[], &mut Seen::default())?;
+            engine.finish_clone(cloned.note)
+        });
+        over.store(true, Ordering::Relaxed);
+        copies.unwrap();
+    });
+    engine.close(CloseMode::Clean).unwrap();
+}
+
 #[test]
 fn a_database_is_copied_empty() {
     let io = SimIo::new(31);
