@@ -295,8 +295,7 @@ impl Space {
         self.shared.suspects.creating(self.id, &identity.path);
         let mode = OpenMode::NEW.with_direct(self.shared.direct.load(Ordering::Relaxed));
         let file = self.open_file(&path, mode)?;
-        let written =
-            self.write_header(&*file, uuid, creation_lsn).and_then(|()| self.shared.sync_dir(parent(&path)));
+        let written = self.write_header(&*file, uuid, creation_lsn).and_then(|()| self.shared.sync_dir(parent(&path)));
         if let Err(e) = written {
             drop(file);
             // The first error is the one to tell; a file left behind is found by the next `create` (EEXIST).

@@ -106,7 +106,7 @@ fn placement_may_change_meanwhile() {
                 }
             }
         });
-        let copies = (0..200).try_for_each(|i| {
+        let copies = (0..500).try_for_each(|i| {
             let cloned = engine.clone_database("tmpl", &format!("new{i}"), &[], &mut Seen::default())?;
             engine.finish_clone(cloned.note)
         });
