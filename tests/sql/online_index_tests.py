@@ -237,24 +237,31 @@ class Altering:
     """An ALTER TABLE of table t that has prepared and whose end waits for a transaction of `holder`."""
 
     def __init__(self, where, changes, *statements, begin="BEGIN"):
+        """The first statement waits while the ALTER prepares, for whom `gate` is in the way: it has the table before the ALTER can end."""
         self.connection, self.code, self.text = where.connect(database="d"), None, ""
         rows(self.connection, "SET SESSION myriad_lock_wait_timeout = 1, lock_wait_timeout = 20")
-        self.holder = where.connect(database="d")
+        self.holder, gate, watcher = (where.connect(database="d") for _ in range(3))
+        rows(gate, "BEGIN")
+        rows(gate, "SELECT 1 FROM t LIMIT 1")
         self.thread = threading.Thread(target=self.run, args=(f"ALTER TABLE t {changes}, LOCK=NONE",))
         self.thread.start()
-        watcher = where.connect()
-        while self.state(watcher) != "altering table":
-            expect("the ALTER waits for its turn", self.thread.is_alive(), True)
+        self.await_lock(watcher, self.connection)
         rows(self.holder, begin)
-        for statement in statements:
+        first = threading.Thread(target=rows, args=(self.holder, statements[0]))
+        first.start()
+        self.await_lock(watcher, self.holder)
+        rows(gate, "COMMIT")
+        first.join(60)
+        for statement in statements[1:]:
             rows(self.holder, statement)
-        while self.state(watcher) != "Waiting for table metadata lock":
-            expect("the ALTER waits for the transaction", self.thread.is_alive(), True)
-            time.sleep(0.005)
+        self.await_lock(watcher, self.connection)
 
-    def state(self, watcher):
-        found = rows(watcher, f"SELECT state FROM information_schema.processlist WHERE id = {self.connection.thread_id()}")
-        return found[0][0] if found else None
+    def await_lock(self, watcher, connection):
+        """Until the connection waits for a lock of a table's definition."""
+        sql = f"SELECT state FROM information_schema.processlist WHERE id = {connection.thread_id()}"
+        while rows(watcher, sql) != (("Waiting for table metadata lock",),):
+            expect("the ALTER waits", self.thread.is_alive(), True)
+            time.sleep(0.005)
 
     def run(self, sql):
         try:
