@@ -303,7 +303,7 @@ impl BufferPool {
     }
 
     /// Does the background threads' work once, in this call: frees frames, writes a batch of the oldest pages whatever
-    /// their age, takes a checkpoint. Returns whether there was any work.
+    /// their age, takes a checkpoint. Returns whether there was any work, freed frames aside.
     ///
     /// # Errors
     /// When a write or the log failed; pages that could not be written stay dirty.
@@ -313,7 +313,8 @@ impl BufferPool {
         worked |= self.merge_old(Lsn(u64::MAX), CLEANER_PAGES) != 0;
         worked |= self.step_resize();
         if self.free_frames.load(Ordering::Acquire) < self.background.free.target() {
-            worked |= self.provide()? != 0;
+            // No work that counts: what the next step looks at may take the frames again, and for ever so where few are left.
+            self.provide()?;
         }
         worked |= self.write_oldest(Lsn(u64::MAX), CLEANER_PAGES, false)? != 0;
         worked |= self.take_checkpoint()?;

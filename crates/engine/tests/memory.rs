@@ -480,3 +480,31 @@ fn survive_pressure_of_other_tables() {
         assert_eq!((key, value), ((i as u32).to_be_bytes().to_vec(), (i as u32).to_le_bytes().to_vec()));
     }
 }
+
+/// Though they leave hardly more frames than are to be free: what background work itself reads is no work.
+#[test]
+fn background_work_ends_beside_full_memory() {
+    for (frames, instances) in [(40, 1), (40, 2), (48, 2), (96, 2)] {
+        let config = EngineConfig { buffer_pool_instances: instances, ..config(frames * 4096) };
+        let io = SimIo::new(7);
+        io.create_dir(Path::new("/data")).unwrap();
+        let engine = Engine::open_with(config, Some(Arc::new(io))).unwrap();
+        engine.set(Setting::MemoryTablesBytes(frames * 4096)).unwrap();
+        engine.create_table("d/m", &spec(true)).unwrap();
+        engine.create_table("d/t", &spec(false)).unwrap();
+        let (memory, lasting) = (engine.open_table("d/m").unwrap(), engine.open_table("d/t").unwrap());
+        let mut session = engine.session();
+        for i in 0..500u32 {
+            session.insert(&lasting, &i.to_be_bytes(), &[1; 200]).unwrap();
+        }
+        session.commit().unwrap();
+        for i in 0u32.. {
+            if session.insert(&memory, &i.to_be_bytes(), &[1; 200]).is_err() {
+                break;
+            }
+        }
+        session.commit().unwrap();
+        let steps = (0..1000).take_while(|_| engine.background_step().unwrap()).count();
+        assert!(steps < 1000, "{frames} frames in {instances} parts");
+    }
+}

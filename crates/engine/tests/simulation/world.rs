@@ -412,14 +412,22 @@ impl World {
         }
         (self.hot, self.rebuild) = (None, None);
         self.drop_copies();
+        self.end_background_work();
         let engine = self.engine();
-        while engine.background_step().expect("background") {}
         self.compare();
         let listed = engine.spaces().expect("spaces");
         let listed: BTreeSet<String> = listed.iter().map(|s| s.path.replace("#myriad/", "")).collect();
         let files = self.io.list_dir(&Path::new(&self.dir).join("#myriad")).expect("folder");
         let files: BTreeSet<String> = files.into_iter().filter(|f| f.ends_with(".myr")).collect();
         assert_eq!(files, listed, "files and catalog");
+    }
+
+    /// Does all background work. It has an end: a seed that does not come to it fails, and so is told.
+    fn end_background_work(&self) {
+        let mut steps = 0..100_000;
+        while self.engine().background_step().expect("background") {
+            assert!(steps.next().is_some(), "background work without end");
+        }
     }
 
     /// When all tables are dropped no page is in use but those that were lost in crashes.
@@ -449,7 +457,7 @@ impl World {
         for name in std::mem::take(&mut self.model).tables.into_keys() {
             engine.drop_table(&name).expect("drop");
         }
-        while engine.background_step().expect("background") {}
+        self.end_background_work();
         engine.checkpoint_now().expect("checkpoint");
         let mut used = BTreeMap::new();
         for space in engine.spaces().expect("spaces").iter().filter(|s| s.space_id >= SpaceId::FIRST_USER.0) {
