@@ -109,12 +109,13 @@ class Writers:
                 self.commits += 1
             except pymysql.err.Error as problem:
                 # A deadlock; a duplicate id; a definition newer than the snapshot; the server is killed.
-                if problem.args[0] in (1213, 1062, 1412):
-                    rows(c, "ROLLBACK")
-                    continue
-                if problem.args[0] not in (2013, 2006):
+                code = problem.args[0]
+                if code in (1213, 1062, 1412):
+                    code = code_of(c, "ROLLBACK")
+                if code not in (0, 2013, 2006):
                     self.problems.append(problem)
-                return
+                if code:
+                    return
 
     def stop(self):
         self.done = True
