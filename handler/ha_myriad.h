@@ -174,7 +174,7 @@ private:
   int ensure_session();
   int begin_reading();
   void read_virtual_columns();
-  void compute_virtual_blobs(const uchar *old_record);
+  void compute_virtual_columns(const uchar *old_record);
   int wait_before_building();
   myriad_session *core() { return m_session->core(); }
   void close_cursor();

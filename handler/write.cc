@@ -117,16 +117,21 @@ void ha_myriad::add_entry_delete(const IndexPlan &index, const uchar *record, si
   add_op({MYRIAD_OP_DELETE, index.core_no, key, m_keys.size() - key, 0, 0, 0, false});
 }
 
-/* While it changes a row of a table with system versioning, the server computes virtual columns more often than a BLOB
-   has memory for, so that one row's lie where another's are now. Each row's are computed again: those of record[0] come
-   to be in the columns' `value`, those of a row that was read, `old_record`, in `read_value`, as the server expects. */
-void ha_myriad::compute_virtual_blobs(const uchar *old_record) {
-  if (!table->vfield || !table->versioned()) return;
+/* Virtual columns that the server has not computed as an index needs them. While it changes a row of a table with
+   system versioning it does so more often than a BLOB has memory for, so that one row's lie where another's are now.
+   And of a row event it does not at all: there they are as the source's row has them, which may have no such column, or
+   another. Each row's are computed again: those of record[0] come to be in the columns' `value`, those of a row that
+   was read, `old_record`, in `read_value`, as the server expects. */
+void ha_myriad::compute_virtual_columns(const uchar *old_record) {
+  if (!table->vfield) return;
+  THD *thd = table->in_use;
+  const uint kinds = thd->rgi_slave || thd->rgi_fake ? ~0U : table->versioned() ? uint(BLOB_FLAG) : 0;
   bool any = false;
   for (Field **column = table->vfield; *column; column++)
-    any |= (*column)->flags & BLOB_FLAG && (*column)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG);
+    any |= !(*column)->stored_in_db() && (*column)->flags & kinds &&
+           (*column)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG);
   if (!any) return;
-  const Check_level_instant_set no_warnings(table->in_use, CHECK_FIELD_IGNORE);
+  const Check_level_instant_set no_warnings(thd, CHECK_FIELD_IGNORE);
   table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
   if (old_record) {
     table->move_fields(table->field, old_record, table->record[0]);
@@ -166,7 +171,7 @@ int ha_myriad::pack_insert(const uchar *record) try {
 
 int ha_myriad::write_row(const uchar *record) {
   WorkFor work(handler_stats);
-  if (record == table->record[0]) compute_virtual_blobs(nullptr);
+  if (record == table->record[0]) compute_virtual_columns(nullptr);
   m_from_entry = false; /* the server may ask for the position of the row written */
   if (int error = begin_autonomous()) return error;
   if (table->next_number_field && record == table->record[0]) {
@@ -207,7 +212,7 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
 
 int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
   WorkFor work(handler_stats);
-  if (old_record == table->record[1]) compute_virtual_blobs(old_record);
+  if (old_record == table->record[1]) compute_virtual_columns(old_record);
   m_from_entry = false; /* as in write_row */
   int error = begin_autonomous();
   if (error) return error;
@@ -250,7 +255,7 @@ int ha_myriad::change(const uchar *old_record, const uchar *new_record) try {
 int ha_myriad::delete_row(const uchar *record) {
   WorkFor work(handler_stats);
   /* Of a row that an UPDATE moves to another partition. */
-  if (record == table->record[1]) compute_virtual_blobs(record);
+  if (record == table->record[1]) compute_virtual_columns(record);
   if (int error = begin_autonomous()) return error;
   return end_autonomous(enforces(record, nullptr) ? delete_checked(record) : remove(record));
 }

@@ -119,8 +119,8 @@ class Load:
         expect(self.commits > 20, f"only {self.commits} commits")
 
 
-def compare(source, replica):
-    """Waits until the replica is there, then compares all tables."""
+def arrive(source, replica):
+    """Waits until the replica has what the source has."""
     position = source.query("SELECT @@gtid_binlog_pos")[0][0]
     done = replica.query(f"SELECT MASTER_GTID_WAIT('{position}', 12)")[0][0]
     s = status(replica)
@@ -128,6 +128,11 @@ def compare(source, replica):
                                   ("processlist WHERE user = 'system user'", "myriad_trx", "myriad_lock_waits")]
     expect(done == 0, f"the replica does not come to {position}: IO {s['Last_IO_Error']!r}, SQL {s['Last_SQL_Error']!r}, "
                       f"done {done}, at {replica.query('SELECT @@gtid_slave_pos')[0][0]}, {waits}")
+
+
+def compare(source, replica):
+    """Waits until the replica is there, then compares all tables."""
+    arrive(source, replica)
     names = [[row[0] for row in x.query("SHOW TABLES", "rep")] for x in (source, replica)]
     expect(names[0] == names[1], f"tables differ: {set(names[0]) ^ set(names[1])}")
     every = ", ".join(names[0])
@@ -305,6 +310,48 @@ def virtual_columns_minimal():
 
 def virtual_columns_noblob():
     virtual_columns("NOBLOB")
+
+
+def virtual_columns_of_its_own():
+    """Indexes of virtual columns that the source has not, or has as others, get the entries that the replica computes."""
+    source = start_source("ROW")
+    replica = None
+    try:
+        replica = start_replica(source)
+        arrive(source, replica)
+        connection = source.connect(database="rep")
+        with connection, connection.cursor() as cursor:
+            computed = "v INT AS (a * 2) VIRTUAL, x TEXT AS (CONCAT(t, a)) VIRTUAL, KEY (v), KEY (x(10))"
+            tables = {"added": ("", computed, ""),
+                      "parts": ("", computed, "PARTITION BY HASH (id) PARTITIONS 2"),
+                      "others": (", v INT AS (a * 3) VIRTUAL, x TEXT", computed, "")}
+            for table, (there, here, options) in tables.items():
+                for one, own, more in ((source, there, ""), (replica, ", " + here, options)):
+                    one.query(f"SET STATEMENT sql_log_bin=0 FOR CREATE TABLE {table} (id INT PRIMARY KEY, a INT, t TEXT{own}) "
+                              f"ENGINE=MYRIAD {more}", "rep")
+            for image in ("FULL", "NOBLOB", "MINIMAL"):
+                cursor.execute(f"SET binlog_row_image = {image}")
+                for text in ("REPLACE INTO {} (id, a, t) SELECT seq, seq, CONCAT('t', seq) FROM seq_1_to_50",
+                             "UPDATE {} SET a = a + 100 WHERE id < 10", "UPDATE {} SET t = 'other' WHERE id = 20",
+                             "DELETE FROM {} WHERE id IN (5, 20)",
+                             "UPDATE {} SET id = id + 1000, a = NULL WHERE id BETWEEN 30 AND 40", "DELETE FROM {} WHERE id > 1000",
+                             "INSERT INTO {} (id, a) VALUES (50, 7) ON DUPLICATE KEY UPDATE a = 9"):
+                    for table in tables:
+                        cursor.execute(text.format(table))
+        arrive(source, replica)
+        for table in tables:
+            found = replica.query(f"CHECK TABLE {table} EXTENDED", "rep")
+            expect(found[-1][3] == "OK", f"{table}: {found}")
+            rows = replica.query(f"SELECT id, a, t, v, x FROM {table} ORDER BY id", "rep")
+            expect([row[:3] for row in rows] == list(source.query(f"SELECT id, a, t FROM {table} ORDER BY id", "rep")), f"{table} differs")
+            for key in "vx":
+                found = replica.query(f"SELECT id, a, t, v, x FROM {table} FORCE INDEX ({key}) WHERE {key} > '' ORDER BY id", "rep")
+                at = 3 + "vx".index(key)
+                expect(found == tuple(row for row in rows if row[at] is not None), f"{table} by {key}: {found}")
+    finally:
+        for one in (replica, source):
+            if one:
+                one.close()
 
 
 def unsafe_statements():
@@ -555,7 +602,7 @@ def replica_from_dump():
 def main():
     return server.run_cases([
         row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans, virtual_columns_minimal,
-        virtual_columns_noblob, unsafe_statements,
+        virtual_columns_noblob, virtual_columns_of_its_own, unsafe_statements,
         killed_replica_row, killed_replica_mixed, syncs_are_shared, order_of_two_engines, filtered_copies, killed_create,
         killed_create_select, replica_from_dump],
         "replication on MYRIAD")
