@@ -5,8 +5,11 @@
 #include "transaction.h"
 #include <vector>
 
-/* The server's services for parallel replication and deadlocks; declared nowhere in its headers. */
+/* The server's services for parallel replication, deadlocks and the binary log; declared nowhere in its headers. */
 extern "C" {
+int thd_binlog_format(const MYSQL_THD thd);
+bool thd_binlog_filter_ok(const MYSQL_THD thd);
+bool thd_sqlcom_can_generate_row_events(const MYSQL_THD thd);
 int thd_rpl_deadlock_check(MYSQL_THD thd, MYSQL_THD other);
 int thd_need_ordering_with(const MYSQL_THD thd, const MYSQL_THD other);
 int thd_deadlock_victim_preference(const MYSQL_THD first, const MYSQL_THD second);
@@ -566,6 +569,15 @@ int ha_myriad::external_lock(THD *thd, int lock_type) {
   if (table->s->table_type == TABLE_TYPE_SEQUENCE && thd_sql_command(thd) == SQLCOM_CREATE_TRIGGER) {
     my_error(ER_TRG_ON_VIEW_OR_TEMP_TABLE, MYF(0), table->alias.c_ptr());
     return HA_ERR_ABORTED_BY_USER; /* it has nothing to add to this one */
+  }
+  /* The server refuses it, too, but does not say why. Of temporary tables it allows it. */
+  if (lock_type == F_WRLCK && !(table_flags() & HA_BINLOG_STMT_CAPABLE) && table->s->tmp_table == NO_TMP_TABLE &&
+      thd_binlog_format(thd) == BINLOG_FORMAT_STMT && thd_binlog_filter_ok(thd) &&
+      thd_sqlcom_can_generate_row_events(thd)) {
+    my_error(
+        ER_BINLOG_STMT_MODE_AND_ROW_ENGINE, MYF(0),
+        " MYRIAD is limited to row-logging when transaction isolation level is READ COMMITTED or READ UNCOMMITTED.");
+    return HA_ERR_LOGGING_IMPOSSIBLE;
   }
   if (!use_session(thd)) return HA_ERR_OUT_OF_MEM;
   m_locked_externally = true;

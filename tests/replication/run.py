@@ -409,6 +409,31 @@ def unsafe_statements():
         source.close()
 
 
+def statements_below_repeatable_read():
+    """What the statement format cannot log below REPEATABLE READ is refused, and the error says why."""
+    source = start_source("STATEMENT")
+    try:
+        connection = source.connect(database="rep")
+        with connection, connection.cursor() as cursor:
+            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+            cursor.execute("CREATE TABLE empty (id INT PRIMARY KEY)")
+            for text in ("INSERT INTO empty VALUES (1)", "UPDATE accounts SET balance = 0", "SELECT * FROM accounts FOR UPDATE",
+                         "DELETE FROM accounts"):
+                try:
+                    cursor.execute(text)
+                    raise AssertionError(f"{text} is not refused")
+                except pymysql.err.MySQLError as problem:
+                    expect(problem.args[0] == 1665 and "MYRIAD is limited to row-logging when transaction isolation level is"
+                           in problem.args[1], f"{text}: {problem}")
+            for text in ("SELECT * FROM accounts", "TRUNCATE TABLE empty", "ALTER TABLE empty ADD a INT", "OPTIMIZE TABLE empty",
+                         "SET sql_log_bin = 0", "INSERT INTO empty VALUES (1, 1)", "SET sql_log_bin = 1",
+                         "SET binlog_format = MIXED", "INSERT INTO empty VALUES (2, 2)", "SET binlog_format = STATEMENT",
+                         "CREATE TEMPORARY TABLE passing (id INT)", "INSERT INTO passing VALUES (1)"):
+                cursor.execute(text)
+    finally:
+        source.close()
+
+
 def killed_replica_row():
     replicate("ROW", 3)
 
@@ -602,7 +627,7 @@ def replica_from_dump():
 def main():
     return server.run_cases([
         row, statement, mixed, foreign_keys_row, foreign_keys_statement, rows_after_covering_scans, virtual_columns_minimal,
-        virtual_columns_noblob, virtual_columns_of_its_own, unsafe_statements,
+        virtual_columns_noblob, virtual_columns_of_its_own, unsafe_statements, statements_below_repeatable_read,
         killed_replica_row, killed_replica_mixed, syncs_are_shared, order_of_two_engines, filtered_copies, killed_create,
         killed_create_select, replica_from_dump],
         "replication on MYRIAD")
