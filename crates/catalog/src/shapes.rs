@@ -17,7 +17,7 @@ impl Catalog {
         let (image, patch) = rows::split_image(frm);
         let hash = rows::content_hash(&image);
         let epoch = match self.shape_ids.get(&hash) {
-            Ok(id) if *self.shape(id)? == *image => {
+            Ok(id) if self.has_image(id, &image)? => {
                 self.sweeps.keep(id);
                 return Ok((id, patch));
             }
@@ -44,11 +44,20 @@ impl Catalog {
             Ok(true)
         })?;
         for id in candidates {
-            if *self.shape(id)? == *image {
+            if self.has_image(id, image)? {
                 return Ok(Some(id));
             }
         }
         Ok(None)
+    }
+
+    /// A damaged one is nobody else's: the next table of this shape gets another.
+    fn has_image(&self, id: ShapeId, image: &[u8]) -> Result<bool> {
+        match self.shape(id) {
+            Ok(shape) => Ok(*shape == *image),
+            Err(Error::CorruptFile { .. }) => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     fn store_shape(&self, hash: u64, image: &[u8]) -> Result<ShapeId> {
@@ -71,7 +80,20 @@ impl Catalog {
             return Err(Error::CorruptFile { path: "catalog".into(), reason: format!("shape {id} is missing") });
         }
         let image: Arc<[u8]> = rows::decode_shape(&value)?.into();
+        self.expect_as_stored(id, &image)?;
         self.shapes.insert(id.0, Arc::clone(&image), image.len() + 64, epoch);
         Ok(image)
+    }
+    /// The server trusts the lengths and offsets in an image: one that is not what was stored would crash it.
+    fn expect_as_stored(&self, id: ShapeId, image: &[u8]) -> Result<()> {
+        let key = rows::shape_hash_key(rows::content_hash(image), id);
+        match self.trx.get_newest(&index(rows::SHAPE_HASHES), &key, &mut Vec::new()) {
+            Ok(false) => {
+                Err(Error::CorruptFile { path: "catalog".into(), reason: format!("shape {id} is not what was stored") })
+            }
+            Ok(true) => Ok(()),
+            // Not the image's fault: its page has a checksum of its own.
+            Err(_) => Ok(()),
+        }
     }
 }
