@@ -32,6 +32,19 @@ pub trait Leaf {
         page::find(self.bytes(), key)
     }
 
+    /// As [`Leaf::find`], for who came here by a seek of `key`.
+    ///
+    /// # Errors
+    /// [`Error::CorruptPage`] if the key is not this leaf's: it would be taken for absent, and inserted where nobody finds it.
+    #[inline]
+    fn find_sought(&self, key: &[u8]) -> Result<std::result::Result<usize, usize>> {
+        match self.find(key) {
+            // Between two of its entries it is.
+            Err(slot) if (slot == 0 || slot == self.len()) && !self.covers(key) => Err(not_covered(self.page_id())),
+            found => Ok(found),
+        }
+    }
+
     /// Compares the slot's key with `key`.
     #[inline]
     fn cmp_key(&self, slot: usize, key: &[u8]) -> Ordering {

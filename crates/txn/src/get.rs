@@ -215,7 +215,7 @@ impl Trx {
         set_full_key(&mut self.scratch.key, index, key);
         let leaf = self.locks.until_killed(|| index.seek(&self.sys, &self.scratch.key))?;
         let page = leaf.page_id();
-        let Ok(slot) = leaf.find(&self.scratch.key) else { return Ok(false) };
+        let Ok(slot) = leaf.find_sought(&self.scratch.key)? else { return Ok(false) };
         let entry = Entry::parse(leaf.value(slot), page)?;
         let view = self.view_of(view, index, KeyParts::whole(&self.scratch.key), &entry, page)?;
         self.versions.leaf_latched();
@@ -247,7 +247,7 @@ impl Trx {
             let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id() };
             let full = &self.scratch.key[..];
             let leaf = self.locks.until_killed(|| index.seek(locker.sys, full))?;
-            let slot = match leaf.find(full) {
+            let slot = match leaf.find_sought(full)? {
                 Ok(slot) => slot,
                 Err(behind) => {
                     if !gaps || locker.lock_gap(&mut self.scratch.edge, leaf, behind, index, strength)? {

@@ -8,11 +8,14 @@ use myriad_buffer::{BufferPool, FrameNo};
 /// A leaf with the slot of a key that it covers, or (`Err`) that where the key would be inserted.
 pub(crate) type Found<'p> = (LeafExclusive<'p>, Result<usize, usize>);
 
-/// Looks for the key in the leaf that covers it.
+/// Looks for the key in the leaf that was sought for it.
+///
+/// # Errors
+/// Those of [`Leaf::find_sought`].
 #[inline]
-pub(crate) fn found<'p>(leaf: LeafExclusive<'p>, key: &[u8]) -> Found<'p> {
-    let slot = leaf.find(key);
-    (leaf, slot)
+pub(crate) fn found<'p>(leaf: LeafExclusive<'p>, key: &[u8]) -> myriad_base::Result<Found<'p>> {
+    let slot = leaf.find_sought(key)?;
+    Ok((leaf, slot))
 }
 
 /// An entry in a leaf of a tree, good while the frame's version stays: leaves leave their tree, split and merge by changes only.
@@ -81,6 +84,10 @@ impl Place {
         if self.slot < leaf.len() && leaf.cmp_key(self.slot, key).is_eq() {
             return Some((leaf, Ok(self.slot)));
         }
-        leaf.covers(key).then(|| found(leaf, key))
+        if !leaf.covers(key) {
+            return None;
+        }
+        let slot = leaf.find(key);
+        Some((leaf, slot))
     }
 }

@@ -240,7 +240,7 @@ impl TrxSystem {
             let mut mtr = Mtr::start(pool)?;
             let (leaf, slot) = match place.and_then(|place| place.exclusive(pool, tree, key)) {
                 Some(known) => known,
-                None => found(tree.seek_exclusive(pool, key)?, key),
+                None => found(tree.seek_exclusive(pool, key)?, key)?,
             };
             let changed = Place::moved(tree, &leaf, slot.unwrap_or_else(|s| s));
             let mut left = LeftOver { chains: [None, None], sparse: false };

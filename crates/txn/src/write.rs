@@ -410,8 +410,8 @@ impl Writer<'_> {
         let (leaf, slot) = match place.and_then(|p| p.exclusive(pool, tree, key)) {
             Some(known) => known,
             // A secondary index is looked up by less than the whole key.
-            None if op.index.clustered => found(op.index.seek_exclusive(self.sys, key)?, key),
-            None => found(tree.seek_exclusive(pool, key)?, key),
+            None if op.index.clustered => found(op.index.seek_exclusive(self.sys, key)?, key)?,
+            None => found(tree.seek_exclusive(pool, key)?, key)?,
         };
         if !checked {
             let prefix = unique_prefix(op).unwrap_or(4);

@@ -441,7 +441,7 @@ impl Cursor {
                     None if p.inclusive => self.index.seek(sys, &p.key)?,
                     None => tree.seek(pool, &p.key)?,
                 };
-                let slot = leaf.find(&p.key).map_or_else(|s| s, |s| if p.inclusive { s } else { s + 1 });
+                let slot = leaf.find_sought(&p.key)?.map_or_else(|s| s, |s| if p.inclusive { s } else { s + 1 });
                 Ok((leaf, slot))
             }
             Direction::Backward if p.inclusive => {

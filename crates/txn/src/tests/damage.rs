@@ -5,7 +5,7 @@ use crate::undo::page::{self as undo, undo_page};
 use crate::undo::record;
 use crate::undo::space::UndoSpace;
 use crate::value::Entry;
-use myriad_base::codec::{get_u32, get_u64};
+use myriad_base::codec::{get_u16, get_u32, get_u64};
 use myriad_base::{PageId, PageNo, RollPtr};
 use myriad_btree::{page, Leaf};
 use myriad_buffer::Mtr;
@@ -69,6 +69,45 @@ fn separators_that_are_not_the_fences_below_hold_nobody_up() {
         let _ = rig.insert(&mut t, &[&key(i)[..], &[1]].concat(), &[2; 10]);
     }
     rig.sys.pool().check_poison().unwrap();
+}
+
+/// As a page that is in use and is given out again: two ways lead to it, and its fences are those of one.
+#[test]
+fn a_leaf_of_other_keys_is_corrupt_and_not_one_without_them() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    (0..200).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
+    t.commit(Durability::Sync).unwrap();
+    let pool = rig.sys.pool();
+    let root = rig.rows.tree.owner(pool, &full(&key(0))).unwrap().root_id();
+    let child = |no: usize| {
+        let p = pool.fix_shared(root).unwrap();
+        (usize::from(get_u16(&p, page::SLOTS + no * page::SLOT_BYTES)), page::child(&p, no + 1))
+    };
+    for (no, other) in [(2, 4), (5, 3)] {
+        let ((at, own), (_, other)) = (child(no), child(other));
+        damage(&rig, root, at, &other.0.to_le_bytes());
+        let mut lost = 0;
+        for i in 0..200 {
+            let (mut t, mut row) = (rig.trx(), RowBuf::new());
+            let read = t.get(&rig.rows, &key(i), false, None, LockWait::Wait, &mut row);
+            let locked = rig.lock(&mut t, &key(i), Strength::X);
+            let mut cursor = Cursor::new(rig.rows, plain());
+            let sought = cursor.seek(&mut t, Seek::Exact, &key(i));
+            let inserted = rig.insert(&mut t, &key(i), &[2; 10]);
+            if is_corrupt(read.clone()) {
+                lost += 1;
+                assert!(is_corrupt(locked) && is_corrupt(sought) && is_corrupt(inserted), "{i}");
+            } else {
+                assert!(read.unwrap() && locked.unwrap().is_some() && sought.unwrap(), "{i}");
+                assert!(matches!(inserted, Err(Error::DuplicateKey { .. })), "{i}");
+            }
+            t.rollback().unwrap();
+        }
+        assert!((3..50).contains(&lost), "{lost}");
+        damage(&rig, root, at, &own.0.to_le_bytes());
+    }
+    pool.check_poison().unwrap();
 }
 
 #[test]
