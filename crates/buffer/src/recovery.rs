@@ -13,7 +13,7 @@
 use crate::all_ended;
 use crate::config::Level;
 use crate::guard::ReadFrame;
-use crate::ops::{replaces_page, Records};
+use crate::ops::{bad_record, replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use crate::usage::USAGE_UNWANTED;
@@ -435,6 +435,15 @@ fn at_lsn(error: Error, at: Lsn) -> Error {
     }
 }
 
+/// The rooms' redo functions refuse a record that does not suit the page without a word of either. It will not suit it later: as an
+/// error that may pass it would be tried again for ever, and the checkpoint wait.
+fn refused(error: Error, op: u8, id: PageId) -> Error {
+    match error {
+        Error::Invalid { what } => bad_record(format!("operation {op} for {id}: {what}")),
+        other => other,
+    }
+}
+
 impl BufferPool {
     /// Analysis: reads the log from the last checkpoint and notes what each page needs; changes nothing on disk. The
     /// pool is usable afterwards, its pages are redone as they are fixed. Once, before anything else uses the pool. With `force`
@@ -545,7 +554,8 @@ impl BufferPool {
             if record.end <= base {
                 continue;
             }
-            changes.redo(record.op, pending.payload(record)).map_err(|error| at_lsn(error, record.end))?;
+            let done = changes.redo(record.op, pending.payload(record));
+            done.map_err(|error| at_lsn(refused(error, record.op, id), record.end))?;
             last = record.end;
         }
         set_page_lsn(bytes, last);

@@ -2,7 +2,7 @@
 
 mod rig;
 
-use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::page::{seal, PageKind, HEADER_BYTES};
 use myriad_base::{Error, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
@@ -526,6 +526,44 @@ fn a_lost_page_is_good_again_when_it_was_formatted_later() {
     rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
     let rig = open(rig.sim.crash(2), &config).unwrap();
     assert_eq!(get(&rig.pool, 5), Ok(51));
+}
+
+/// As where the file has an older copy of the page: what the log says does not suit it, now or later.
+#[test]
+fn a_page_that_its_records_do_not_suit_is_lost_and_holds_no_checkpoint_up() {
+    for used_first in [false, true] {
+        let rig = create(34, &small(48));
+        (1..=8).for_each(|page| put(&rig.pool, page, u64::from(page), true));
+        rig.pool.checkpoint_now().unwrap();
+        for (page, number) in [(4, 4), (5, 5), (5, 6)] {
+            let mut mtr = Mtr::start(&rig.pool).unwrap();
+            let at = mtr.fix(id(page)).unwrap();
+            mtr.apply(at, rig::NEXT, &[number]).unwrap();
+            mtr.commit().unwrap();
+        }
+        rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+        let sim = rig.sim.crash(1);
+        let path = Path::new(DIR).join("#myriad/a.myr");
+        let mut bytes = vec![0; 4096];
+        sim.open(&path, OpenMode::READ).unwrap().read_at(&mut bytes, 5 * 4096).unwrap();
+        bytes[HEADER_BYTES] = 1;
+        seal(&mut bytes);
+        sim.scribble(&path, 5 * 4096, &bytes).unwrap();
+        let rig = open(sim, &small(48)).unwrap();
+        let expect_error = || {
+            let text = get(&rig.pool, 5).unwrap_err().to_string();
+            assert!(text.contains(&id(5).to_string()) && text.contains("another number is there"), "{text}");
+        };
+        if used_first {
+            expect_error();
+        }
+        rig.pool.checkpoint_now().unwrap();
+        assert!(!rig.pool.awaits_redo(SPACE));
+        expect_error();
+        assert_eq!(get(&rig.pool, 4), Ok(5));
+        let told = rig.messages.lock().unwrap().clone();
+        assert!(told.iter().any(|m| m.0 == Level::Error && m.1.contains("the page cannot be used")), "{told:?}");
+    }
 }
 
 /// Two who wait for each other, as pages can make them that name each other by damage.

@@ -1,8 +1,8 @@
 //! A pool with its log and one tablespace on a simulated disk.
 #![allow(dead_code)]
 
-use myriad_base::page::PageKind;
-use myriad_base::{Lsn, PageId, PageNo, Result, SpaceId};
+use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use myriad_buffer::{BufferPool, CheckFn, Level, Mtr, PoolConfig, RecoverySummary, RedoTable, Reporter};
 use myriad_io::{Io, SimIo};
 use myriad_log::{Log, LogConfig};
@@ -19,6 +19,18 @@ pub static INDEX_CHECK: OnceLock<CheckFn> = OnceLock::new();
 
 /// What every page that leaves memory has room for.
 pub const ROOM: usize = 2000;
+
+/// The number of an operation that adds one to a page's first byte, if that is the payload.
+pub const NEXT: u8 = 20;
+
+fn redo_next(_: u8, page: &mut [u8], payload: &[u8]) -> Result<()> {
+    let first = &mut page[HEADER_BYTES];
+    if payload != [*first] {
+        return Err(Error::invalid("another number is there"));
+    }
+    *first += 1;
+    Ok(())
+}
 
 /// An open engine room: what the tests work with.
 pub struct Rig {
@@ -110,6 +122,7 @@ fn open_as(log: LogConfig, sim: SimIo, config: &PoolConfig, force: bool) -> Resu
     let reporter: Reporter = Arc::new(move |level, text: &str| sink.lock().unwrap().push((level, text.to_string())));
     let mut redo = RedoTable::new();
     redo.register_room(PageKind::Index, |_| Some(ROOM));
+    redo.register(NEXT..NEXT + 1, redo_next);
     if let Some(check) = INDEX_CHECK.get() {
         redo.register_check(PageKind::Index, *check);
     }
