@@ -142,6 +142,29 @@ fn older_versions_in_a_circle_are_corrupt() {
     rig.sys.pool().check_poison().unwrap();
 }
 
+#[test]
+fn a_rollback_along_a_circle_of_undo_pages_ends() {
+    let rig = Rig::small();
+    let mut t = rig.trx();
+    let mut keys = 0..400u64;
+    let mut next_page = |t: &mut Trx| {
+        let tail = |t: &Trx| t.undo.as_ref().map(|log| log.page());
+        let before = tail(t);
+        while tail(t) == before {
+            rig.insert(t, &key(keys.next().unwrap()), &[1; 20]).unwrap();
+        }
+        tail(t).unwrap()
+    };
+    let (first, second) = (next_page(&mut t), next_page(&mut t));
+    assert_ne!(first, second);
+    // The first page is free, says the directory, and the list goes on where the chain does.
+    damage(&rig, undo::DIRECTORY, undo::DIR_FREE_HEAD, &first.page.0.to_le_bytes());
+    damage(&rig, undo::DIRECTORY, undo::DIR_FREE_COUNT, &9u32.to_le_bytes());
+    assert_eq!(next_page(&mut t), first);
+    assert!(is_corrupt(t.rollback()));
+    rig.sys.pool().check_poison().unwrap();
+}
+
 /// A transaction whose undo log has several pages; the first of them.
 fn long_undo(rig: &Rig, commit: bool) -> PageNo {
     let mut t = rig.trx();

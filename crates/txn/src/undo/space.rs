@@ -481,6 +481,13 @@ impl UndoSpace {
             return Err(Error::corrupt(undo_page(prev), format!("undo page {} does not follow it", tail.page)));
         }
         let end = page::end(mtr.page(before))?;
+        // A page is added when the one before it is full. In a circle of pages, as a damaged free list makes, rollback would not end.
+        if end == page::BODY {
+            return Err(Error::corrupt(
+                undo_page(prev),
+                format!("undo page {} follows it, and it is empty", tail.page),
+            ));
+        }
         let p = mtr.fix(undo_page(tail.page))?;
         mtr.write(before, page::OFF_NEXT, &PageNo::NONE.0.to_le_bytes());
         mtr.write(slots, at + 4, &prev.0.to_le_bytes());
