@@ -84,16 +84,16 @@ impl Catalog {
         self.shapes.insert(id.0, Arc::clone(&image), image.len() + 64, epoch);
         Ok(image)
     }
-    /// The server trusts the lengths and offsets in an image: one that is not what was stored would crash it.
+
+    /// The server trusts the lengths and offsets in an image: one that is not what was stored would crash it. Where its hash cannot be
+    /// looked up, that is not the image's fault, whose page has a checksum of its own.
     fn expect_as_stored(&self, id: ShapeId, image: &[u8]) -> Result<()> {
         let key = rows::shape_hash_key(rows::content_hash(image), id);
         match self.trx.get_newest(&index(rows::SHAPE_HASHES), &key, &mut Vec::new()) {
             Ok(false) => {
                 Err(Error::CorruptFile { path: "catalog".into(), reason: format!("shape {id} is not what was stored") })
             }
-            Ok(true) => Ok(()),
-            // Not the image's fault: its page has a checksum of its own.
-            Err(_) => Ok(()),
+            Ok(true) | Err(_) => Ok(()),
         }
     }
 }

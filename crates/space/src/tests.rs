@@ -235,7 +235,7 @@ fn others_are_closed_where_the_process_may_open_no_more() {
     no_folder();
     create(&r, 40);
     no_folder();
-    r.drop_space(SpaceId(40)).unwrap();
+    r.drop_spaces(&[SpaceId(40)]).remove(0).unwrap();
 
     // None is left to be closed.
     r.set_max_open_files(1);
