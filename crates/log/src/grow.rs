@@ -83,11 +83,14 @@ impl Log {
         next.first_slot = 0;
         LogFile::new(Arc::clone(&file)).write_header(&next)?;
         let (path, log_path) = (grown_path(dir), log_path(dir));
+        let folder = log_path.parent().expect("the log is in a folder");
+        // It is opened for this: where the process may open no more files, that is told while the log is as before.
+        io.sync_dir(folder)?;
         if let Err(e) = io.rename(&path, &log_path) {
             let renamed = !io.exists(&path).unwrap_or(false);
             return Err(if renamed { self.poison(&format!("which file is the log is not known: {e}")) } else { e });
         }
-        self.must(io.sync_dir(log_path.parent().expect("the log is in a folder")))?;
+        self.must(io.sync_dir(folder))?;
         // Through the operating system's cache, as always, and under the name that errors tell; the copy was written past it.
         let file = io.open(&log_path, OpenMode::WRITE).unwrap_or(file);
         *self.file.write() = Arc::new(LogFile::new(file));

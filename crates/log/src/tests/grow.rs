@@ -100,13 +100,25 @@ fn a_failure_leaves_the_log_as_it_was() {
 }
 
 #[test]
+fn a_folder_that_cannot_be_opened_leaves_the_log_as_it_was() {
+    let small = config(SMALL, 64 << 10);
+    let io = disk(1, small);
+    let (log, _) = open(&io, small);
+    io.inject(CallKind::SyncDir, "#myriad", 0, Fault::Emfile, false);
+    assert!(matches!(grow(&io, &log, LARGE), Err(Error::Io { .. })));
+    assert!(!io.exists(Path::new(GROWN)).unwrap());
+    assert_eq!(log.stats().capacity_bytes, SMALL / 8 * 7);
+    grow(&io, &log, LARGE).unwrap();
+}
+
+#[test]
 fn a_name_that_may_not_be_durable_poisons() {
     let small = config(SMALL, 64 << 10);
     let io = disk(1, small);
     let (log, _) = open(&io, small);
     let frames = some_frames(&log, &mut Random::from_seed(1));
     log.flush_to(log.end_lsn()).unwrap();
-    io.inject(CallKind::SyncDir, "#myriad", 0, Fault::Eio, true);
+    io.inject(CallKind::SyncDir, "#myriad", 1, Fault::Eio, true);
     assert!(matches!(grow(&io, &log, LARGE), Err(Error::Poisoned { .. })));
     assert!(log.append(b"x", |_, _| {}).is_err());
     io.clear_faults();
