@@ -126,6 +126,7 @@ void ha_myriad::compute_virtual_columns(const uchar *old_record) {
   if (!table->vfield) return;
   THD *thd = table->in_use;
   const uint kinds = thd->rgi_slave || thd->rgi_fake ? ~0U : table->versioned() ? uint(BLOB_FLAG) : 0;
+  if (!kinds) return;
   bool any = false;
   for (Field **column = table->vfield; *column; column++)
     any |= !(*column)->stored_in_db() && (*column)->flags & kinds &&

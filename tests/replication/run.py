@@ -4,6 +4,7 @@
 The replica works in parallel (optimistic) and keeps its place in a Myriad table, so that SIGKILL under load loses and
 repeats nothing. Each binary log format runs with a replica of its own; replica_from_dump makes one from a dump.
 """
+import contextlib
 import os
 import random
 import subprocess
@@ -43,6 +44,17 @@ def start_source(binlog_format):
         source.query(f"CREATE TABLE {name} ({columns}) ENGINE=MYRIAD", "rep")
     source.query("INSERT INTO accounts SELECT seq, 1000 FROM seq_1_to_100", "rep")
     return source
+
+
+@contextlib.contextmanager
+def source_alone(binlog_format):
+    """A source without a replica, and a cursor of its."""
+    source = start_source(binlog_format)
+    try:
+        with source.connect(database="rep") as connection, connection.cursor() as cursor:
+            yield source, cursor
+    finally:
+        source.close()
 
 
 def start_replica(source, position=None):
@@ -356,82 +368,72 @@ def virtual_columns_of_its_own():
 
 def unsafe_statements():
     """Only statements whose AUTO_INCREMENT values a replica cannot know beforehand are called unsafe."""
-    source = start_source("STATEMENT")
-    try:
-        connection = source.connect(database="rep")
-        with connection, connection.cursor() as cursor:
-            cursor.execute("CREATE TABLE other (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
-            cursor.execute("CREATE TABLE told (a INT) ENGINE=MYRIAD")
-            cursor.execute("CREATE TABLE parts (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MYRIAD PARTITION BY KEY (id) PARTITIONS 2")
-            cursor.execute("CREATE TRIGGER tells AFTER INSERT ON told FOR EACH ROW INSERT INTO other (a) VALUES (NEW.a)")
-            cursor.execute("CREATE TABLE parent (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
-            cursor.execute("CREATE TABLE child (id INT AUTO_INCREMENT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) "
-                           "ON DELETE CASCADE ON UPDATE SET NULL) ENGINE=MYRIAD")
-            cursor.execute("CREATE TABLE stamped (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
-            cursor.execute("CREATE TRIGGER stamps BEFORE INSERT ON stamped FOR EACH ROW SET NEW.a = 1")
-            for text, unsafe in [("INSERT INTO other (a) VALUES (1)", False),
-                                 ("INSERT INTO other (a) VALUES (1), (2), (3)", False),
-                                 ("REPLACE INTO other VALUES (1, 5), (NULL, 6)", False),
-                                 ("UPDATE other SET a = a + 1", False),
-                                 ("DELETE FROM other WHERE a = 3", False),
-                                 ("OPTIMIZE TABLE other", False),
-                                 ("REPAIR TABLE other", False),
-                                 ("ALTER TABLE parts REPAIR PARTITION ALL", False),
-                                 ("ALTER TABLE parts TRUNCATE PARTITION p0", False),
-                                 ("ALTER TABLE other FORCE", False),
-                                 ("ALTER TABLE other MODIFY a BIGINT", False),
-                                 ("INSERT INTO other (a) SELECT a FROM told", True),
-                                 ("INSERT INTO other (id, a) VALUES (1, 1), (NULL, 2) ON DUPLICATE KEY UPDATE a = 9", False),
-                                 ("INSERT INTO told VALUES (1)", True),
-                                 ("INSERT INTO parent (a) VALUES (1)", False),
-                                 ("INSERT INTO parent (a) VALUES (1), (2)", False),
-                                 ("INSERT INTO child (p) VALUES (1), (2)", False),
-                                 ("UPDATE parent SET id = 9 WHERE id = 1", False),
-                                 ("DELETE FROM parent", False),
-                                 ("INSERT INTO stamped (a) VALUES (1)", False),
-                                 ("INSERT INTO stamped (a) VALUES (1), (2)", False),
-                                 ("TRUNCATE TABLE other", False)]:
-                cursor.execute(text)
-                cursor.execute("SHOW WARNINGS")
-                codes = [row[1] for row in cursor.fetchall()]
-                expect((1592 in codes) == unsafe, f"{text}: {codes}")
-            # The values of a statement of several rows are reserved at once, also where a trigger opens tables.
-            cursor.execute("CREATE TABLE slow (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
-            cursor.execute("CREATE TRIGGER slows AFTER INSERT ON slow FOR EACH ROW SET @a = SLEEP(0.5 * (NEW.a = 1))")
-            inserting = threading.Thread(target=source.query, args=("INSERT INTO slow (a) VALUES (1), (2), (3)", "rep"))
-            inserting.start()
-            time.sleep(0.2)
-            cursor.execute("INSERT INTO slow (a) VALUES (4)")
-            inserting.join()
-            cursor.execute("SELECT a, id FROM slow ORDER BY a")
-            expect(cursor.fetchall() == ((1, 1), (2, 2), (3, 3), (4, 4)), "the values of one statement have gaps")
-    finally:
-        source.close()
+    with source_alone("STATEMENT") as (source, cursor):
+        cursor.execute("CREATE TABLE other (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
+        cursor.execute("CREATE TABLE told (a INT) ENGINE=MYRIAD")
+        cursor.execute("CREATE TABLE parts (id INT AUTO_INCREMENT PRIMARY KEY) ENGINE=MYRIAD PARTITION BY KEY (id) PARTITIONS 2")
+        cursor.execute("CREATE TRIGGER tells AFTER INSERT ON told FOR EACH ROW INSERT INTO other (a) VALUES (NEW.a)")
+        cursor.execute("CREATE TABLE parent (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
+        cursor.execute("CREATE TABLE child (id INT AUTO_INCREMENT PRIMARY KEY, p INT, FOREIGN KEY (p) REFERENCES parent (id) "
+                       "ON DELETE CASCADE ON UPDATE SET NULL) ENGINE=MYRIAD")
+        cursor.execute("CREATE TABLE stamped (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
+        cursor.execute("CREATE TRIGGER stamps BEFORE INSERT ON stamped FOR EACH ROW SET NEW.a = 1")
+        for text, unsafe in [("INSERT INTO other (a) VALUES (1)", False),
+                             ("INSERT INTO other (a) VALUES (1), (2), (3)", False),
+                             ("REPLACE INTO other VALUES (1, 5), (NULL, 6)", False),
+                             ("UPDATE other SET a = a + 1", False),
+                             ("DELETE FROM other WHERE a = 3", False),
+                             ("OPTIMIZE TABLE other", False),
+                             ("REPAIR TABLE other", False),
+                             ("ALTER TABLE parts REPAIR PARTITION ALL", False),
+                             ("ALTER TABLE parts TRUNCATE PARTITION p0", False),
+                             ("ALTER TABLE other FORCE", False),
+                             ("ALTER TABLE other MODIFY a BIGINT", False),
+                             ("INSERT INTO other (a) SELECT a FROM told", True),
+                             ("INSERT INTO other (id, a) VALUES (1, 1), (NULL, 2) ON DUPLICATE KEY UPDATE a = 9", False),
+                             ("INSERT INTO told VALUES (1)", True),
+                             ("INSERT INTO parent (a) VALUES (1)", False),
+                             ("INSERT INTO parent (a) VALUES (1), (2)", False),
+                             ("INSERT INTO child (p) VALUES (1), (2)", False),
+                             ("UPDATE parent SET id = 9 WHERE id = 1", False),
+                             ("DELETE FROM parent", False),
+                             ("INSERT INTO stamped (a) VALUES (1)", False),
+                             ("INSERT INTO stamped (a) VALUES (1), (2)", False),
+                             ("TRUNCATE TABLE other", False)]:
+            cursor.execute(text)
+            cursor.execute("SHOW WARNINGS")
+            codes = [row[1] for row in cursor.fetchall()]
+            expect((1592 in codes) == unsafe, f"{text}: {codes}")
+        # The values of a statement of several rows are reserved at once, also where a trigger opens tables.
+        cursor.execute("CREATE TABLE slow (id INT AUTO_INCREMENT PRIMARY KEY, a INT) ENGINE=MYRIAD")
+        cursor.execute("CREATE TRIGGER slows AFTER INSERT ON slow FOR EACH ROW SET @a = SLEEP(0.5 * (NEW.a = 1))")
+        inserting = threading.Thread(target=source.query, args=("INSERT INTO slow (a) VALUES (1), (2), (3)", "rep"))
+        inserting.start()
+        time.sleep(0.2)
+        cursor.execute("INSERT INTO slow (a) VALUES (4)")
+        inserting.join()
+        cursor.execute("SELECT a, id FROM slow ORDER BY a")
+        expect(cursor.fetchall() == ((1, 1), (2, 2), (3, 3), (4, 4)), "the values of one statement have gaps")
 
 
 def statements_below_repeatable_read():
     """What the statement format cannot log below REPEATABLE READ is refused, and the error says why."""
-    source = start_source("STATEMENT")
-    try:
-        connection = source.connect(database="rep")
-        with connection, connection.cursor() as cursor:
-            cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
-            cursor.execute("CREATE TABLE empty (id INT PRIMARY KEY)")
-            for text in ("INSERT INTO empty VALUES (1)", "UPDATE accounts SET balance = 0", "SELECT * FROM accounts FOR UPDATE",
-                         "DELETE FROM accounts"):
-                try:
-                    cursor.execute(text)
-                    raise AssertionError(f"{text} is not refused")
-                except pymysql.err.MySQLError as problem:
-                    expect(problem.args[0] == 1665 and "MYRIAD is limited to row-logging when transaction isolation level is"
-                           in problem.args[1], f"{text}: {problem}")
-            for text in ("SELECT * FROM accounts", "TRUNCATE TABLE empty", "ALTER TABLE empty ADD a INT", "OPTIMIZE TABLE empty",
-                         "SET sql_log_bin = 0", "INSERT INTO empty VALUES (1, 1)", "SET sql_log_bin = 1",
-                         "SET binlog_format = MIXED", "INSERT INTO empty VALUES (2, 2)", "SET binlog_format = STATEMENT",
-                         "CREATE TEMPORARY TABLE passing (id INT)", "INSERT INTO passing VALUES (1)"):
+    with source_alone("STATEMENT") as (_, cursor):
+        cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED")
+        cursor.execute("CREATE TABLE empty (id INT PRIMARY KEY)")
+        for text in ("INSERT INTO empty VALUES (1)", "UPDATE accounts SET balance = 0", "SELECT * FROM accounts FOR UPDATE",
+                     "DELETE FROM accounts"):
+            try:
                 cursor.execute(text)
-    finally:
-        source.close()
+                raise AssertionError(f"{text} is not refused")
+            except pymysql.err.MySQLError as problem:
+                expect(problem.args[0] == 1665 and "MYRIAD is limited to row-logging when transaction isolation level is"
+                       in problem.args[1], f"{text}: {problem}")
+        for text in ("SELECT * FROM accounts", "TRUNCATE TABLE empty", "ALTER TABLE empty ADD a INT", "OPTIMIZE TABLE empty",
+                     "SET sql_log_bin = 0", "INSERT INTO empty VALUES (1, 1)", "SET sql_log_bin = 1",
+                     "SET binlog_format = MIXED", "INSERT INTO empty VALUES (2, 2)", "SET binlog_format = STATEMENT",
+                     "CREATE TEMPORARY TABLE passing (id INT)", "INSERT INTO passing VALUES (1)"):
+            cursor.execute(text)
 
 
 def killed_replica_row():

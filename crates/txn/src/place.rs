@@ -84,10 +84,9 @@ impl Place {
         if self.slot < leaf.len() && leaf.cmp_key(self.slot, key).is_eq() {
             return Some((leaf, Ok(self.slot)));
         }
-        if !leaf.covers(key) {
-            return None;
-        }
-        let slot = leaf.find(key);
-        Some((leaf, slot))
+        leaf.covers(key).then(|| {
+            let slot = leaf.find(key);
+            (leaf, slot)
+        })
     }
 }

@@ -21,21 +21,11 @@ impl World {
             // Too much of it is in use.
             (Err(Error::BufferPoolExhausted), Setting::BufferPoolBytes(_)) => End::Fine,
             (Err(Error::Invalid { .. }), Setting::BufferPoolBytes(bytes))
-                if self.memory_tables_bytes() > bytes / 4 * 3 =>
+                if self.metric("memory_tables_bytes") > bytes / 4 * 3 =>
             {
                 End::Fine
             }
             (Err(e), _) => self.trouble("setting", e),
         }
-    }
-
-    fn memory_tables_bytes(&self) -> u64 {
-        let mut bytes = 0;
-        self.engine().metrics(&mut |name, value, _| {
-            if name == "memory_tables_bytes" {
-                bytes = value;
-            }
-        });
-        bytes
     }
 }

@@ -243,11 +243,7 @@ impl World {
 
     pub(crate) fn crash(&mut self) {
         say!(self, "crash");
-        self.engine().metrics(&mut |name, value, _| {
-            if name == "change_buffer_changes" {
-                BUFFERED.fetch_add(value, Ordering::Relaxed);
-            }
-        });
+        BUFFERED.fetch_add(self.metric("change_buffer_changes"), Ordering::Relaxed);
         self.lose_power();
         (self.hot, self.rebuild) = (None, None);
         self.tables.clear();
@@ -420,6 +416,12 @@ impl World {
         let files = self.io.list_dir(&Path::new(&self.dir).join("#myriad")).expect("folder");
         let files: BTreeSet<String> = files.into_iter().filter(|f| f.ends_with(".myr")).collect();
         assert_eq!(files, listed, "files and catalog");
+    }
+
+    pub(crate) fn metric(&self, wanted: &str) -> u64 {
+        let mut found = None;
+        self.engine().metrics(&mut |name, value, _| found = found.or((name == wanted).then_some(value)));
+        found.expect("a metric")
     }
 
     /// Does all background work. It has an end: a seed that does not come to it fails, and so is told.

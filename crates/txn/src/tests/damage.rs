@@ -26,6 +26,14 @@ fn is_corrupt<T: std::fmt::Debug>(done: Result<T>) -> bool {
     matches!(done, Err(Error::CorruptPage { .. }))
 }
 
+/// Rows in more than six leaves below one root; the transaction that has committed them.
+fn fill(rig: &Rig) -> Trx {
+    let mut t = rig.trx();
+    (0..200).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
+    t.commit(Durability::Sync).unwrap();
+    t
+}
+
 /// All rows, or the error.
 fn read(t: &mut Trx, index: &Index, options: CursorOptions, forward: bool) -> Result<usize> {
     let mut cursor = Cursor::new(*index, options);
@@ -42,9 +50,7 @@ fn read(t: &mut Trx, index: &Index, options: CursorOptions, forward: bool) -> Re
 #[test]
 fn separators_that_are_not_the_fences_below_hold_nobody_up() {
     let rig = Rig::small();
-    let mut t = rig.trx();
-    (0..200).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
-    t.commit(Durability::Sync).unwrap();
+    fill(&rig);
     let root = rig.rows.tree.owner(rig.sys.pool(), &full(&key(0))).unwrap().root_id();
     let slots = {
         let p = rig.sys.pool().fix_shared(root).unwrap();
@@ -75,9 +81,7 @@ fn separators_that_are_not_the_fences_below_hold_nobody_up() {
 #[test]
 fn a_leaf_of_other_keys_is_corrupt_and_not_one_without_them() {
     let rig = Rig::small();
-    let mut t = rig.trx();
-    (0..200).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
-    t.commit(Durability::Sync).unwrap();
+    fill(&rig);
     let pool = rig.sys.pool();
     let root = rig.rows.tree.owner(pool, &full(&key(0))).unwrap().root_id();
     let child = |no: usize| {
@@ -295,9 +299,7 @@ fn a_scan_of_keys_out_of_order_does_not_go_back() {
 #[test]
 fn a_low_fence_above_its_entries_leads_no_scan_back() {
     let rig = Rig::small();
-    let mut t = rig.trx();
-    (0..200).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
-    t.commit(Durability::Sync).unwrap();
+    fill(&rig);
     let (id, at, last) = {
         let leaf = rig.rows.tree.seek(rig.sys.pool(), &full(&key(100))).unwrap();
         assert!(!leaf.low_fence().is_empty() && leaf.low_fence() < &full(&key(100))[..]);
@@ -317,9 +319,7 @@ fn a_low_fence_above_its_entries_leads_no_scan_back() {
 #[test]
 fn an_insert_beside_a_damaged_fence_ends() {
     let rig = Rig::small();
-    let mut t = rig.trx();
-    (0..200).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
-    t.commit(Durability::Sync).unwrap();
+    let mut t = fill(&rig);
     let (id, at, fence) = {
         let leaf = rig.rows.tree.seek(rig.sys.pool(), &full(&key(100))).unwrap();
         assert!(leaf.high_fence() > &full(&key(100))[..]);
