@@ -91,7 +91,7 @@ static void set_redo_log(MYSQL_THD, struct st_mysql_sys_var *, void *place, cons
 }
 
 static void set_log_capacity(MYSQL_THD, struct st_mysql_sys_var *, void *place, const void *value) {
-  set_slowly(MYRIAD_SET_LOG_CAPACITY, place, *static_cast<const ulonglong *>(value), "as large as it is");
+  set_slowly(MYRIAD_SET_LOG_CAPACITY, place, *static_cast<const ulonglong *>(value), "as it is");
 }
 
 /* Refuses a size before the statement changes anything: an error, not a warning behind a changed value. */
@@ -181,8 +181,7 @@ static MYSQL_SYSVAR_ULONG(
     nullptr, set_flush_log, 1, 0, 2, 0);
 static MYSQL_SYSVAR_ULONGLONG(log_capacity, log_capacity, PLUGIN_VAR_RQCMDARG,
                               "Size of the redo log in bytes. Default 512 MiB. A larger log means fewer page writes "
-                              "and a longer crash recovery. It can be set to more while the server runs; less is taken "
-                              "up at the next start after a clean shutdown.",
+                              "and a longer crash recovery. It can be set while the server runs.",
                               nullptr, set_log_capacity, 512ULL << 20, 4ULL << 20, 1ULL << 40, 4096);
 static MYSQL_SYSVAR_BOOL(
     redo_log, redo_log, PLUGIN_VAR_OPCMDARG,

@@ -206,19 +206,23 @@ pub enum Setting {
     MaxOpenFiles(usize),
     /// For tables created from now on.
     Placement(Placement),
-    /// Bytes; only more than now. [`crate::Engine::set`] returns when the log has them, while others go on.
+    /// Bytes. [`crate::Engine::set`] returns when the log has them, while others go on; for less than it has, changed pages are
+    /// written first.
     LogCapacityBytes(u64),
     /// Off: nothing is written to the log and no commit waits for it; a crash leaves a data directory that cannot be opened.
     /// On: every changed page is written first, so that a crash is survived from the return of [`crate::Engine::set`] on.
     RedoLog(bool),
 }
 
-/// Refuses a log that no file would hold.
+/// Refuses a log that no file would hold, or that has no room for what is logged of a large page at once.
 pub(crate) fn check_log_capacity(bytes: u64) -> Result<()> {
-    const BYTES_MAX: u64 = 1 << 40;
-    match bytes > BYTES_MAX {
-        true => Err(Error::invalid(format!("a redo log of {bytes} bytes: it can have {BYTES_MAX}"))),
-        false => Ok(()),
+    const BYTES: std::ops::RangeInclusive<u64> = 2 << 20..=1 << 40;
+    match BYTES.contains(&bytes) {
+        true => Ok(()),
+        false => {
+            let (least, most) = (BYTES.start(), BYTES.end());
+            Err(Error::invalid(format!("a redo log of {bytes} bytes: it can have {least} to {most}")))
+        }
     }
 }
 

@@ -43,7 +43,7 @@ pub struct Engine {
     pub(crate) marks: Marks,
     /// Whether the error log is told of each deadlock.
     print_all_deadlocks: AtomicBool,
-    /// Held while the log is switched off or on, or grows.
+    /// Held while the log is switched off or on, or gets another size.
     redo_log_switch: Mutex<()>,
     /// Changes while `redo_log_switch` is held.
     backing_up: AtomicBool,
@@ -254,7 +254,8 @@ impl Engine {
         if self.backing_up.load(Ordering::Acquire) {
             return Err(Error::NotSupported { what: "another size of the redo log while a backup is made".into() });
         }
-        self.pool().log().grow(&self.parts.io, &self.parts.config.data_dir, bytes)?;
+        let pool = self.pool();
+        pool.log().resize(&self.parts.io, &self.parts.config.data_dir, bytes, &|| pool.checkpoint_now())?;
         (self.parts.report)(Level::Info, &format!("the redo log has {bytes} bytes from now on"));
         Ok(())
     }

@@ -43,6 +43,10 @@ impl Log {
         let mut inserting = Inserting { log: self, slot: self.slots.take(thread_no()), complete: false };
         let start = self.slots.reserve(inserting.slot, bytes);
         let end = start + bytes;
+        // Again: from where appenders keep to a smaller ring on, no frame may be too long for it.
+        if body.len() > self.body_bytes_max() {
+            return Err(self.poison(&format!("a frame of {bytes} bytes while the log was made smaller")));
+        }
         if !self.has_ring_room(end) {
             self.wait_for_ring_room(end)?;
         }

@@ -43,7 +43,7 @@ impl Log {
     /// Bytes of log between checkpoint and end at which appenders are stopped. The rest of the ring is for those already
     /// past [`Log::reserve_check`].
     pub fn capacity(&self) -> u64 {
-        let bytes = self.file_capacity.load(Ordering::Relaxed);
+        let bytes = self.appender_capacity.load(Ordering::Relaxed);
         bytes - bytes / 8
     }
 
@@ -54,7 +54,7 @@ impl Log {
 
     /// Age from which appenders are slowed down.
     fn soft_limit(&self) -> u64 {
-        let bytes = self.file_capacity.load(Ordering::Relaxed);
+        let bytes = self.appender_capacity.load(Ordering::Relaxed);
         bytes - bytes / 4
     }
 
@@ -81,12 +81,12 @@ impl Log {
 
     /// What one mini-transaction is counted with.
     fn share(&self) -> u64 {
-        (self.file_capacity.load(Ordering::Relaxed) / 16).min(SHARE_MAX)
+        (self.appender_capacity.load(Ordering::Relaxed) / 16).min(SHARE_MAX)
     }
 
     /// Called under `header`'s lock once there are appenders.
     pub(crate) fn set_throttle(&self) {
-        let bytes = self.file_capacity.load(Ordering::Relaxed);
+        let bytes = self.appender_capacity.load(Ordering::Relaxed);
         let counted = bytes.saturating_sub(UNCOUNTED * self.share());
         let at = self.checkpoint_lsn.load(Ordering::Acquire) + self.soft_limit().min(counted);
         self.throttle_at.store(if self.is_off() { u64::MAX } else { at }, Ordering::Release);
@@ -179,12 +179,12 @@ impl Log {
 
     /// Bytes of the ring that only ends of transactions may use.
     fn kept(&self) -> u64 {
-        self.file_capacity.load(Ordering::Relaxed) / 64
+        self.appender_capacity.load(Ordering::Relaxed) / 64
     }
 
     /// Bytes of the ring for all others. The checkpoint's block is never overwritten.
     fn room(&self) -> u64 {
-        self.file_capacity.load(Ordering::Relaxed) - BLOCK - self.kept()
+        self.appender_capacity.load(Ordering::Relaxed) - BLOCK - self.kept()
     }
 
     /// Counts one in, if the file has room for all who are.

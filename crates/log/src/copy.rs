@@ -95,8 +95,8 @@ impl LogCopy {
         }
     }
 
-    /// As [`LogCopy::begin`], in a file that has the room. With `capacity`, which is no less than the original's, the ring
-    /// stays as large, and need not keep what precedes the original's last checkpoint.
+    /// As [`LogCopy::begin`], in a file that has the room. With `capacity` the ring stays as large, and need not keep what
+    /// precedes the original's last checkpoint, of which the caller sees to it that it has room for what follows.
     pub(crate) fn into_file(
         log: &Log,
         file: Arc<dyn File>,
@@ -217,16 +217,22 @@ impl LogCopy {
 }
 
 impl Log {
-    /// Keeps what is in the log from the last checkpoint on; the header that a copy begins with.
-    fn begin_reading(&self, patience: Duration) -> Result<Header> {
-        let header = self.header.lock();
+    /// Whether a copy can be begun.
+    pub(crate) fn check_copyable(&self, header: &Header) -> Result<()> {
         self.check_poison()?;
         if header.unlogged {
             return Err(Error::NotSupported { what: "a copy of the log while myriad_redo_log is OFF".into() });
         }
-        if self.reader.from.load(Ordering::Acquire) != NOBODY {
-            return Err(Error::invalid("a copy of the log is being made already"));
+        match self.reader.from.load(Ordering::Acquire) {
+            NOBODY => Ok(()),
+            _ => Err(Error::invalid("a copy of the log is being made already")),
         }
+    }
+
+    /// Keeps what is in the log from the last checkpoint on; the header that a copy begins with.
+    fn begin_reading(&self, patience: Duration) -> Result<Header> {
+        let header = self.header.lock();
+        self.check_copyable(&header)?;
         *self.reader.patience.lock() = patience;
         self.reader.lost.store(false, Ordering::Release);
         self.reader.from.store(header.checkpoint, Ordering::Release);

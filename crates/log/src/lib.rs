@@ -17,7 +17,7 @@
 //! - After a failed write or sync the log is poisoned: nothing is appended or acknowledged any more.
 //!
 //! Entry points: [`Log::open`], [`Log::scan`], [`Log::resume_at`], [`Log::append`], [`Log::flush_to`],
-//! [`Log::flush_later`], [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`]; [`LogCopy::begin`]; [`Log::grow`].
+//! [`Log::flush_later`], [`Log::checkpoint`]; [`Log::stop_writing`], [`Log::resume_writing`]; [`LogCopy::begin`]; [`Log::resize`].
 
 mod append;
 mod behind;
@@ -26,9 +26,9 @@ mod capacity;
 mod copy;
 mod flush;
 mod frame;
-mod grow;
 mod header;
 mod log;
+mod resize;
 mod ring;
 mod scan;
 mod slots;

@@ -4,8 +4,8 @@ use crate::behind::Behind;
 use crate::calls::Calls;
 use crate::copy::Reader;
 use crate::flush::{Waiter, Writer};
-use crate::grow::grown_path;
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
+use crate::resize::resized_path;
 use crate::ring::Ring;
 use crate::scan::FileRing;
 use crate::slots::Slots;
@@ -93,7 +93,7 @@ pub(crate) struct Counters {
 
 /// The write-ahead log of one data directory.
 pub struct Log {
-    /// Changes under `header` and `writer`, see `grow.rs`.
+    /// Changes under `header` and `writer`, see `resize.rs`.
     pub(crate) file: RwLock<Arc<LogFile>>,
     // What is written often stands on cache lines of its own: the rest is read by every append.
     pub(crate) slots: Slots,
@@ -109,8 +109,10 @@ pub struct Log {
     pub(crate) throttle_at: AtomicU64,
     /// Those whom [`Log::reserve_check`] counts, until they have appended.
     pub(crate) admitted: AtomicU64,
-    /// Bytes of the ring in the file; changes in `resume_at` and in `grow`, there under `header` and `writer`.
+    /// Bytes of the ring in the file; changes in `resume_at` and in `resize`, there under `header` and `writer`.
     pub(crate) file_capacity: AtomicU64,
+    /// The ring that appenders keep to: the file's, or a smaller one that is to take its place.
+    pub(crate) appender_capacity: AtomicU64,
     /// Generation of frames appended now.
     pub(crate) generation: AtomicU32,
     /// Nothing is written to the file, see `unlogged.rs`. Changes under `header` and `writer`.
@@ -216,13 +218,13 @@ impl Log {
     /// [`Error::CorruptFile`] when both headers are damaged or the file's end is missing, [`Error::Format`], [`Error::Io`];
     /// [`Error::Unlogged`] when the engine ended while the log was off.
     pub fn open(io: &Arc<dyn Io>, dir: &Path, config: LogConfig) -> Result<Log> {
-        // Of a growth that did not come to its end.
-        if io.exists(&grown_path(dir))? {
-            io.remove_file(&grown_path(dir))?;
+        // Of a change of size that did not come to its end.
+        if io.exists(&resized_path(dir))? {
+            io.remove_file(&resized_path(dir))?;
         }
         let path = log_path(dir);
         let file = io.open(&path, OpenMode::WRITE)?;
-        // A larger one may have its name from a process that was killed right then: a power failure must not bring back the one
+        // One of another size may have its name from a process that was killed right then: a power failure must not bring back the one
         // before it once this one has been used.
         io.sync_dir(path.parent().expect("the log is in a folder"))?;
         let header = Header::read(&*file)?;
@@ -246,6 +248,7 @@ impl Log {
             throttle_at: AtomicU64::new(0),
             admitted: AtomicU64::new(0),
             file_capacity: AtomicU64::new(header.capacity),
+            appender_capacity: AtomicU64::new(header.capacity),
             generation: AtomicU32::new(0),
             off: AtomicBool::new(false),
             resumed_from: AtomicU64::new(0),
@@ -330,7 +333,7 @@ impl Log {
         // SAFETY: nobody appends yet.
         unsafe { self.ring.write(block, &bytes) };
         self.generation.store(next.generation_at(end.0), Ordering::Release);
-        self.file_capacity.store(next.capacity, Ordering::Release);
+        self.set_capacity(next.capacity);
         *header = next;
         drop(header);
         self.slots.restart(end.0);
@@ -360,7 +363,13 @@ impl Log {
     /// Longest body of a frame in bytes.
     pub fn body_bytes_max(&self) -> usize {
         let ring = self.ring.size() / 2;
-        body_bytes_max(self.file_capacity.load(Ordering::Acquire).min(ring * 16))
+        body_bytes_max(self.appender_capacity.load(Ordering::Acquire).min(ring * 16))
+    }
+
+    /// The ring in the file has this size now.
+    pub(crate) fn set_capacity(&self, capacity: u64) {
+        self.file_capacity.store(capacity, Ordering::Release);
+        self.appender_capacity.store(capacity, Ordering::Release);
     }
 
     /// End of what has been reserved.

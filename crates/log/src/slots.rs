@@ -89,6 +89,11 @@ impl Slots {
         start
     }
 
+    /// The end of what is reserved; whoever reserves from here on sees, once he has, all that the caller did before.
+    pub(crate) fn pass(&self) -> u64 {
+        self.next.fetch_add(0, Ordering::AcqRel)
+    }
+
     /// Gives the slot back: what was reserved is complete.
     #[inline]
     pub(crate) fn release(&self, slot: SlotNo) {

@@ -198,12 +198,14 @@ fn a_data_directory_is_created_in_a_folder_that_is_there() {
 }
 
 #[test]
-fn a_log_that_no_file_would_hold_is_refused() {
+fn a_log_that_no_file_would_hold_or_no_page_fits_is_refused() {
     let io = SimIo::new(1);
     let refused = |result: Result<()>| assert!(matches!(result, Err(Error::Invalid { .. })), "{result:?}");
-    refused(open_sim(&io, EngineConfig { log_capacity_bytes: u64::MAX, ..sim_config() }).map(drop));
-    let engine = open_sim(&io, sim_config()).unwrap();
-    refused(engine.set(Setting::LogCapacityBytes(u64::MAX)));
+    for log_capacity_bytes in [0, (2 << 20) - 1, u64::MAX] {
+        refused(open_sim(&io, EngineConfig { log_capacity_bytes, ..sim_config() }).map(drop));
+        let engine = open_sim(&io, sim_config()).unwrap();
+        refused(engine.set(Setting::LogCapacityBytes(log_capacity_bytes)));
+    }
 }
 
 /// Each value is given once, however the users of a table come and go.

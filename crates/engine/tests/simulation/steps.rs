@@ -107,7 +107,7 @@ impl World {
             98 if self.backup.is_some() || self.random.one_in(4) => self.switch_redo_log(),
             98..=99 => self.checkpoint(),
             100..=104 => self.rebuild(),
-            105 => self.grow_log(),
+            105 => self.resize_log(),
             106..=113 => self.look_up(client),
             114..=117 => self.setting(),
             _ => self.hot_backup(),
@@ -124,14 +124,14 @@ impl World {
         }
     }
 
-    /// A clean restart makes it as small as it was.
-    pub(crate) fn grow_log(&mut self) -> End {
+    /// A clean restart makes it as large as it was.
+    pub(crate) fn resize_log(&mut self) -> End {
         let bytes = self.log_bytes() + self.random.below(1 << 20);
         say!(self, "a log of {bytes} bytes");
         match self.engine().set(Setting::LogCapacityBytes(bytes)) {
-            // Less than it has, the log is off, or a backup is made.
+            // The log is off, or a backup is made.
             Ok(()) | Err(Error::NotSupported { .. }) => End::Fine,
-            Err(e) => self.trouble("grow", e),
+            Err(e) => self.trouble("resize", e),
         }
     }
 

@@ -1,9 +1,10 @@
 //! Many threads.
 
+use super::resize::resize;
 use super::*;
 use myriad_base::Error;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Mutex;
 
 /// Threads append frames of random sizes and flush now and then; a checkpointer makes room. Everything that was appended
@@ -24,10 +25,9 @@ fn storm_beside(
     let io = disk(seed, config);
     let (log, _) = open(&io, config);
     let appended = Mutex::new(BTreeMap::new());
-    let checkpoint = AtomicU64::new(0);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let (log, appended, checkpoint, done) = (&log, &appended, &checkpoint, &done);
+        let (log, appended, done) = (&log, &appended, &done);
         let workers: Vec<_> = (0..threads)
             .map(|t| {
                 scope.spawn(move || {
@@ -50,9 +50,7 @@ fn storm_beside(
         let checkpointer = scope.spawn(move || {
             while !done.load(Ordering::Acquire) {
                 if log.age() > log.capacity() / 2 {
-                    let lsn = log.contiguous_lsn();
-                    log.checkpoint(lsn, b"").unwrap();
-                    checkpoint.store(lsn.0, Ordering::Release);
+                    log.checkpoint(log.contiguous_lsn(), b"").unwrap();
                 }
                 std::thread::yield_now();
             }
@@ -74,8 +72,8 @@ fn storm_beside(
         expected = frame.end;
     }
     let (_, found) = open(&io.crash(seed), config);
-    let from = checkpoint.load(Ordering::Acquire);
-    let kept: Vec<Frame> = appended.into_values().filter(|f| f.start >= from).collect();
+    let (from, _) = log.last_checkpoint();
+    let kept: Vec<Frame> = appended.into_values().filter(|f| f.start >= from.0).collect();
     assert_eq!(found.len(), kept.len());
     assert!(found == kept);
 }
@@ -86,16 +84,16 @@ fn small_frames() {
 }
 
 #[test]
-fn a_ring_that_grows() {
+fn a_ring_that_grows_and_shrinks() {
     let small = 256 << 10;
     for seed in 0..8 {
         storm_beside(4, 1500, 600, config(small, 64 << 10), 10 + seed, |io, log| {
-            for times in 2..6 {
+            for times in [2, 4, 1, 5] {
                 let before = log.end_lsn().0;
                 while log.end_lsn().0 < before + small && log.stats().appends < 4500 {
                     std::thread::yield_now();
                 }
-                log.grow(&dyn_io(io), Path::new("/d"), times * small + 4096).unwrap();
+                resize(io, log, times * small + 4096).unwrap();
             }
         });
     }

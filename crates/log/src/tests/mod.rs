@@ -5,7 +5,7 @@ mod concurrent;
 mod copy;
 mod crash;
 mod damage;
-mod grow;
+mod resize;
 mod room;
 mod unlogged;
 
