@@ -23,10 +23,12 @@ use crate::page::{self, Fences};
 use crate::redo;
 use myriad_base::codec::{get_u32, get_u64, put_u32, put_u64};
 use myriad_base::limits::EXTENT_PAGES;
-use myriad_base::page::{page_lsn, PageKind, OFF_KIND};
+use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, SpaceId};
 use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr, PageRef, SharedPage};
+use myriad_space::Space;
 use std::ops::Range;
+use std::sync::Arc;
 
 /// Root page of a tablespace's pack tree.
 pub const PACK_ROOT: PageNo = PageNo(2);
@@ -534,6 +536,9 @@ pub fn grow(pool: &BufferPool, space: SpaceId, growth: Growth) -> Result<()> {
 pub fn take(mtr: &mut Mtr<'_>, candidate: Candidate, kind: PageKind) -> Result<PageRef> {
     let page = mtr.init(candidate.page, kind)?;
     mtr.apply(candidate.bitmap, redo::ALLOCATE, &change_payload(candidate.word, 1 << candidate.bit))?;
+    if let Some(space) = mtr.pool().spaces().get_known(candidate.page.space) {
+        space.extent_used(candidate.page.page.0 / EXTENT_PAGES);
+    }
     Ok(page)
 }
 
@@ -586,6 +591,9 @@ pub fn free(mtr: &mut Mtr<'_>, freeing: Freeing) -> Result<()> {
     mtr.apply(freeing.bitmap, redo::FREE, &change_payload(freeing.word, freeing.mask))?;
     if let Some(space) = mtr.pool().spaces().get_known(freeing.extent.space) {
         space.may_spare(freeing.extent.page.0 / group_pages(mtr.pool().page_size()));
+        if word_is_free(mtr.page(freeing.bitmap), usize::from(freeing.word)) {
+            space.extent_emptied();
+        }
     }
     let bits = (0..EXTENT_PAGES).filter(|bit| freeing.mask & 1 << bit != 0);
     bits.for_each(|bit| mtr.note_freed(PageId::new(freeing.extent.space, PageNo(freeing.extent.page.0 + bit))));
@@ -642,21 +650,15 @@ pub fn pages_in_use(pool: &BufferPool, space: SpaceId) -> Result<u64> {
     (0..group_count(pool, space)?).map(used).sum()
 }
 
-/// Extents that were wholly free at some moment, to be given back to the file system once that is safe.
-#[derive(Clone, Debug)]
+/// Extents of a tablespace that are to be given back to the file system, from [`plan_punch`]. The tablespace knows which they are, and
+/// whoever takes a page of one takes it out ([`Space::plan_extent`]).
 pub struct PunchPlan {
-    space: SpaceId,
-    /// The log from here on has nothing about these pages as long as their bitmap page stays as it is.
+    /// Held, so that it is not forgotten.
+    space: Arc<Space>,
+    /// The log from here on has nothing about the pages of those that are still in the plan.
     lsn: Lsn,
-    groups: Vec<GroupPlan>,
-}
-
-#[derive(Clone, Debug)]
-struct GroupPlan {
-    group: u32,
-    bitmap_lsn: Lsn,
-    /// First extent and number of extents of each run.
-    runs: Vec<(u32, u32)>,
+    /// Groups that have some.
+    groups: Vec<u32>,
 }
 
 /// What [`PunchPlan::punch`] did.
@@ -664,57 +666,72 @@ struct GroupPlan {
 pub enum Punched {
     /// No checkpoint has passed the plan yet: try later.
     TooEarly,
-    /// This many pages were given back. Where pages were allocated or freed since the plan, nothing was.
+    /// This many pages were given back.
     Pages(u64),
 }
 
-/// Runs punched while the bitmap page is latched.
+/// Runs of extents punched while the bitmap page is latched.
 const PUNCH_BATCH: usize = 8;
 
-/// Notes the extents of a tablespace that are wholly free, for [`PunchPlan::punch`]. `None` if there are none.
+/// Notes the extents of a tablespace that are wholly free, for [`PunchPlan::punch`], in place of those noted before. `None` if there
+/// are none.
 ///
 /// # Errors
 /// The pool's.
-pub fn plan_punch(pool: &BufferPool, space: SpaceId) -> Result<Option<PunchPlan>> {
-    if space == SpaceId::MEMORY {
+pub fn plan_punch(pool: &BufferPool, id: SpaceId) -> Result<Option<PunchPlan>> {
+    if id == SpaceId::MEMORY {
         return Ok(None);
     }
-    let page_size = pool.page_size();
-    // The file may end within the last of them.
-    let file_extents = file_pages(pool, space)?.div_ceil(u64::from(EXTENT_PAGES));
-    let extents_per_group = word_count(page_size) as u64;
+    let space = pool.spaces().get(id)?;
+    space.begin_plan();
+    let groups = plan_groups(pool, &space);
+    if groups.as_ref().map_or(true, Vec::is_empty) {
+        space.end_plan();
+        return groups.map(|_| None);
+    }
+    let lsn = pool.log().end_lsn();
+    Ok(Some(PunchPlan { space, lsn, groups: groups? }))
+}
+
+/// The groups that have wholly free extents, which are in the plan now.
+fn plan_groups(pool: &BufferPool, space: &Space) -> Result<Vec<u32>> {
+    let (id, page_size) = (space.id(), pool.page_size());
+    let file_extents = file_extents(pool, id)?;
     let mut groups = Vec::new();
     let (mut group, mut group_count) = (0, 1);
     while group < group_count {
-        let bitmap = shared_bitmap(pool, space, group)?;
+        let bitmap = shared_bitmap(pool, id, group)?;
         if group == 0 {
-            group_count = group_count_in(&bitmap, space)?;
+            group_count = group_count_in(&bitmap, id)?;
         }
-        let in_file = file_extents.saturating_sub(u64::from(group) * extents_per_group).min(extents_per_group);
-        let mut runs: Vec<(u32, u32)> = Vec::new();
-        for w in (0..in_file as u32).filter(|&w| word_is_free(&bitmap, w as usize)) {
-            match runs.last_mut() {
-                Some((first, n)) if *first + *n == w => *n += 1,
-                _ => runs.push((w, 1)),
-            }
+        let first = group * word_count(page_size) as u32;
+        let mut some = false;
+        for w in (0..words_in_file(page_size, file_extents, group)).filter(|&w| word_is_free(&bitmap, w as usize)) {
+            space.plan_extent(first + w);
+            some = true;
         }
-        if !runs.is_empty() {
-            groups.push(GroupPlan { group, bitmap_lsn: page_lsn(&bitmap), runs });
+        if some {
+            groups.push(group);
         }
         group += 1;
     }
-    let lsn = pool.log().end_lsn();
-    Ok((!groups.is_empty()).then_some(PunchPlan { space, lsn, groups }))
+    Ok(groups)
+}
+
+/// Extents of the file; it may end within the last of them.
+fn file_extents(pool: &BufferPool, space: SpaceId) -> Result<u64> {
+    Ok(file_pages(pool, space)?.div_ceil(u64::from(EXTENT_PAGES)))
+}
+
+/// Words of a group's bitmap page whose extents are in a file of so many.
+fn words_in_file(page_size: usize, file_extents: u64, group: u32) -> u32 {
+    let words = word_count(page_size) as u64;
+    file_extents.saturating_sub(u64::from(group) * words).min(words) as u32
 }
 
 impl PunchPlan {
-    /// Pages that it would give back.
-    pub fn pages(&self) -> u64 {
-        self.groups.iter().flat_map(|g| &g.runs).map(|&(_, n)| u64::from(n * EXTENT_PAGES)).sum()
-    }
-
-    /// Gives the extents back to the file system, if a checkpoint has passed the plan (recovery, also of a backup being made,
-    /// then has nothing to redo on them) and nobody has used them since. They get room on the device again when they are allocated, before anything
+    /// Gives the extents that nobody has used since back to the file system, if a checkpoint has passed the plan (recovery, also of a
+    /// backup being made, then has nothing to redo on them). They get room on the device again when they are allocated, before anything
     /// is changed.
     ///
     /// # Errors
@@ -723,24 +740,38 @@ impl PunchPlan {
         if pool.log().redo_start() < self.lsn {
             return Ok(Punched::TooEarly);
         }
-        let space = pool.spaces().get(self.space)?;
+        let punched = self.punch_groups(pool);
+        self.space.end_plan();
+        punched.map(Punched::Pages)
+    }
+
+    fn punch_groups(&self, pool: &BufferPool) -> Result<u64> {
+        let page_size = pool.page_size();
+        // One that was dropped is not opened.
+        pool.spaces().get(self.space.id())?;
+        let file_extents = file_extents(pool, self.space.id())?;
         let mut pages = 0;
-        for g in &self.groups {
-            let id = PageId::new(self.space, bitmap_page(pool.page_size(), g.group));
-            for batch in g.runs.chunks(PUNCH_BATCH) {
+        for &group in &self.groups {
+            let id = PageId::new(self.space.id(), bitmap_page(page_size, group));
+            let first = group * word_count(page_size) as u32;
+            let end = first + words_in_file(page_size, file_extents, group);
+            let mut at = first;
+            while at < end {
                 // Nobody allocates here while the bitmap page is latched.
-                let bitmap = pool.fix_exclusive(id)?;
-                if page_lsn(&bitmap) != g.bitmap_lsn {
-                    break;
-                }
-                for &(first, n) in batch {
-                    let page = g.group * group_pages(pool.page_size()) + first * EXTENT_PAGES;
-                    space.punch(PageNo(page), n * EXTENT_PAGES)?;
-                    pages += u64::from(n * EXTENT_PAGES);
+                let _bitmap = pool.fix_exclusive(id)?;
+                for _ in 0..PUNCH_BATCH {
+                    let planned = |extent: &u32| self.space.is_planned(*extent);
+                    let Some(from) = (at..end).find(planned) else {
+                        at = end;
+                        break;
+                    };
+                    at = (from..end).find(|extent| !planned(extent)).unwrap_or(end);
+                    self.space.punch(PageNo(from * EXTENT_PAGES), (at - from) * EXTENT_PAGES)?;
+                    pages += u64::from((at - from) * EXTENT_PAGES);
                 }
             }
         }
-        Ok(Punched::Pages(pages))
+        Ok(pages)
     }
 }
 

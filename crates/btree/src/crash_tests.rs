@@ -297,7 +297,8 @@ fn free_extents_go_back_to_the_file_system() {
     let plan = alloc::plan_punch(&pool, SPACE).unwrap().unwrap();
     let again = build(&pool, 52);
     pool.checkpoint_now().unwrap();
-    assert_eq!(plan.punch(&pool).unwrap(), alloc::Punched::Pages(0), "the plan is outdated");
+    let alloc::Punched::Pages(rest) = plan.punch(&pool).unwrap() else { panic!("the checkpoint has passed the plan") };
+    assert!(rest < pages / 2, "{rest} of {pages} pages: what has been used since is kept");
     for tree in [kept, again] {
         assert_eq!(check_whole(&pool, tree).entries, 20_000);
     }

@@ -13,6 +13,8 @@ const RETRY: Duration = Duration::from_secs(10);
 const GATHER: Duration = Duration::from_millis(10);
 /// Time between looks whether a checkpoint has made space ready to be given back.
 const CHECKPOINT_LOOK: Duration = Duration::from_secs(2);
+/// Time between looks whether deleted rows have left much space: what is taken again until then need not be given back.
+const EMPTIED_LOOK: Duration = Duration::from_secs(20);
 
 #[derive(Default)]
 struct State {
@@ -77,9 +79,10 @@ fn run(shared: &Shared, catalog: &Catalog, report: &Reporter) {
             let mut state = shared.state.lock();
             let idle = !state.work;
             while !state.work && !state.stop {
-                if !catalog.awaits_checkpoint() {
-                    shared.changed.wait(&mut state);
-                } else if shared.changed.wait_for(&mut state, CHECKPOINT_LOOK).timed_out() {
+                let planned = catalog.awaits_checkpoint();
+                let look = if planned { CHECKPOINT_LOOK } else { EMPTIED_LOOK };
+                let timed_out = shared.changed.wait_for(&mut state, look).timed_out();
+                if timed_out && (planned || catalog.has_emptied()) {
                     break;
                 }
             }

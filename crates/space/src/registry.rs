@@ -9,7 +9,7 @@ use crate::suspects::Suspects;
 use crate::Uuid;
 use myriad_base::{Error, Lsn, Result, SpaceId};
 use myriad_io::Io;
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Component, Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, Ordering};
@@ -89,6 +89,7 @@ impl SpaceRegistry {
             suspects: Suspects::default(),
             missed: Missed::default(),
             names: Names::default(),
+            emptied: Mutex::default(),
         };
         SpaceRegistry { shared: Arc::new(shared), shards: Default::default(), resolver: RwLock::new(None) }
     }
@@ -343,6 +344,16 @@ impl SpaceRegistry {
     /// The tablespace, if it is in memory.
     pub fn get_known(&self, id: SpaceId) -> Option<Arc<Space>> {
         self.shard(id).read().known.get(&id).cloned()
+    }
+
+    /// Whether [`SpaceRegistry::take_emptied`] has any to tell of.
+    pub fn has_emptied(&self) -> bool {
+        !self.shared.emptied.lock().is_empty()
+    }
+
+    /// Tablespaces in which many extents have become wholly free since this was last asked.
+    pub fn take_emptied(&self) -> BTreeSet<SpaceId> {
+        std::mem::take(&mut self.shared.emptied.lock())
     }
 
     /// Entries of the clock of open files, and ranges of dropped ids.

@@ -10,6 +10,7 @@ use crate::Uuid;
 use myriad_base::{Error, Lsn, PageNo, Result, SpaceId};
 use myriad_io::{AlignedBuf, File, Io, OpenMode, Syncs};
 use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{fence, AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
@@ -33,7 +34,13 @@ pub(crate) struct Shared {
     pub(crate) suspects: Suspects,
     pub(crate) missed: Missed,
     pub(crate) names: Names,
+    /// Tablespaces in which many extents have become free, see [`Space::extent_emptied`].
+    pub(crate) emptied: Mutex<BTreeSet<SpaceId>>,
 }
+
+/// So many extents of a tablespace have to become free before anybody looks which can be given back: what is taken again soon need
+/// not be.
+const EMPTIED_MANY: u32 = 16;
 
 impl Shared {
     /// Does what opens a file; closes others first where the process, or the machine, may open no more.
@@ -79,6 +86,11 @@ pub struct Space {
     full_for: AtomicU32,
     /// See [`Space::spare_from`].
     spare_from: AtomicU32,
+    /// Extents that became free since many were told of.
+    emptied: AtomicU32,
+    /// See [`Space::plan_extent`]; while `has_planned`.
+    planned: Mutex<BTreeSet<u32>>,
+    has_planned: AtomicBool,
     /// Used since the hand of the open-file cache passed by.
     pub(crate) used: AtomicBool,
     /// Has an entry in the clock of open files; under the clock's latch.
@@ -100,6 +112,9 @@ impl Space {
             pages: AtomicU32::new(0),
             full_for: AtomicU32::new(0),
             spare_from: AtomicU32::new(0),
+            emptied: AtomicU32::new(0),
+            planned: Mutex::default(),
+            has_planned: AtomicBool::new(false),
             used: AtomicBool::new(false),
             in_clock: AtomicBool::new(false),
         }
@@ -514,6 +529,44 @@ impl Space {
         if self.spare_from.load(Ordering::Relaxed) > group {
             self.spare_from.fetch_min(group, Ordering::AcqRel);
         }
+    }
+
+    /// Notes that an extent has become wholly free. When many have, [`crate::SpaceRegistry::take_emptied`] tells of it.
+    pub fn extent_emptied(&self) {
+        if self.emptied.fetch_add(1, Ordering::Relaxed) + 1 >= EMPTIED_MANY {
+            self.emptied.store(0, Ordering::Relaxed);
+            self.shared.emptied.lock().insert(self.id);
+        }
+    }
+
+    /// A new plan of what is to be given back: none so far.
+    pub fn begin_plan(&self) {
+        self.planned.lock().clear();
+        self.has_planned.store(true, Ordering::Release);
+    }
+
+    /// An extent, by its number, that is to be given back. As for [`Space::extent_used`] and [`Space::is_planned`] its bitmap page is
+    /// latched.
+    pub fn plan_extent(&self, extent: u32) {
+        self.planned.lock().insert(extent);
+    }
+
+    /// A page of the extent has been taken: it is in no plan any more, whatever becomes of the page.
+    pub fn extent_used(&self, extent: u32) {
+        if self.has_planned.load(Ordering::Acquire) {
+            self.planned.lock().remove(&extent);
+        }
+    }
+
+    /// Whether the extent is to be given back and was not used since that was planned.
+    pub fn is_planned(&self, extent: u32) -> bool {
+        self.planned.lock().contains(&extent)
+    }
+
+    /// The plan was carried out, or given up.
+    pub fn end_plan(&self) {
+        self.has_planned.store(false, Ordering::Release);
+        *self.planned.lock() = BTreeSet::new();
     }
 
     /// Gives the room of `count` pages back to the file system; they read as zero afterwards where it can do that.

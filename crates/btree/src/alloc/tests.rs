@@ -266,6 +266,33 @@ fn the_files_end_goes_back_to_the_file_system() {
     assert_eq!(check_whole(&pool, tree).entries, full.unwrap());
 }
 
+/// Of a plan what has been used since stays, also where it is free again; the rest of the same group goes.
+#[test]
+fn extents_used_since_the_plan_are_kept() {
+    let sim = SimIo::new(11);
+    let pool = create(&sim, &quiet(FRAMES));
+    let fill_and_destroy = |rows: u64| {
+        let tree = Tree::create(&pool, SPACE).unwrap();
+        for i in 0..rows {
+            put(&pool, tree, &mix(i).to_be_bytes(), &[7; 1300]).unwrap();
+        }
+        let used = pages_in_use(&pool, SPACE).unwrap();
+        while tree.destroy(&pool, 100).unwrap() == RemoveProgress::More {}
+        used
+    };
+    fill_and_destroy(2_000);
+    let whole = plan_punch(&pool, SPACE).unwrap().unwrap();
+    pool.checkpoint_now().unwrap();
+    let Punched::Pages(all) = whole.punch(&pool).unwrap() else { panic!("the checkpoint has passed the plan") };
+    let plan = plan_punch(&pool, SPACE).unwrap().unwrap();
+    let used = fill_and_destroy(400).div_ceil(64) * 64;
+    pool.checkpoint_now().unwrap();
+    let Punched::Pages(some) = plan.punch(&pool).unwrap() else { panic!("the checkpoint has passed the plan") };
+    assert!(some > 0 && some + 2 * used >= all && some + used / 2 <= all, "{some} of {all}, {used} used since");
+    // A plan is carried out once.
+    assert_eq!(plan.punch(&pool).unwrap(), Punched::Pages(0));
+}
+
 /// The disk has no room, or fails, at any of the calls that ask for some: an error at most, nothing lost, and all goes on.
 #[test]
 fn growth_fails_at_any_call() {

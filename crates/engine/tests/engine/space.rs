@@ -1,7 +1,7 @@
 //! Room in tablespaces' files and on the disk.
 
 use super::*;
-use myriad_io::{CallKind, Fault};
+use myriad_io::{CallKind, Fault, OpenMode};
 
 #[test]
 fn rows_fit_where_others_were_on_a_full_disk() {
@@ -53,6 +53,56 @@ fn one_tablespaces_trouble_keeps_no_others_holes() {
     assert!(io.calls(CallKind::Punch) >= 3, "{} calls", io.calls(CallKind::Punch));
     assert_eq!(settle(), Some(Ok(false)));
     assert_eq!(rows(&engine, "f/stays").len(), 10);
+}
+
+/// What DELETE leaves of a table goes back to the file system when purge has removed the rows, beside others who take and free pages of the
+/// same file all the time; a crash finds the rest whole, and the holes are used again.
+#[test]
+fn deleted_rows_leave_their_room_to_the_file_system() {
+    let io = SimIo::new(14);
+    let config = || EngineConfig { page_size: 4096, ..sim_config() };
+    let engine = open_sim(&io, config()).unwrap();
+    ["d/t", "d/u"].iter().for_each(|name| engine.create_table(name, &spec()).unwrap());
+    let key = |i: u32| i.to_be_bytes();
+    let insert = |engine: &Arc<Engine>, name: &str, keys: std::ops::Range<u32>| {
+        let (table, mut session) = (engine.open_table(name).unwrap(), engine.session());
+        keys.for_each(|i| session.insert(&table, &key(i), &[i as u8; 1000]).unwrap());
+        session.commit().unwrap();
+    };
+    let remove = |engine: &Arc<Engine>, name: &str, keys: std::ops::Range<u32>| {
+        let (table, mut session) = (engine.open_table(name).unwrap(), engine.session());
+        keys.for_each(|i| assert!(session.remove(&table, &key(i)).unwrap()));
+        session.commit().unwrap();
+    };
+    insert(&engine, "d/t", 0..8_000);
+    insert(&engine, "d/u", 0..10);
+    engine.checkpoint_now().unwrap();
+    // Extents of 64 pages that hold nothing.
+    let holes = || {
+        let folder = Path::new("/data/#myriad");
+        let name = io.list_dir(folder).unwrap().into_iter().find(|f| f.starts_with("d.")).expect("file");
+        let file = io.open(&folder.join(name), OpenMode::READ).unwrap();
+        let mut bytes = vec![0; file.len().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes.chunks_exact(64 * 4096).filter(|extent| extent.iter().all(|&b| b == 0)).count()
+    };
+    let before = holes();
+    remove(&engine, "d/t", 500..7_500);
+    // A queue: each round takes pages and frees others.
+    for round in 0..40 {
+        insert(&engine, "d/u", 10 + round * 20..30 + round * 20);
+        remove(&engine, "d/u", round * 20..20 + round * 20);
+        (0..40).for_each(|_| _ = engine.background_step().unwrap());
+        engine.checkpoint_now().unwrap();
+    }
+    let given_back = holes() - before;
+    assert!(given_back > 20, "{given_back} extents of 7 million bytes");
+    for seed in 0..3 {
+        let again = open_sim(&io.crash(seed), config()).unwrap();
+        assert_eq!((rows(&again, "d/t").len(), rows(&again, "d/u").len()), (1_000, 10));
+        insert(&again, "d/t", 500..7_500);
+        assert_eq!(rows(&again, "d/t").len(), 8_000);
+    }
 }
 
 /// The files of a dropped database share their syncs, in the background and at the start after a crash; one that cannot be
