@@ -190,9 +190,18 @@ void myriad_warn_of_options(THD *thd, const HA_CREATE_INFO &create_info) {
     warn("DATA DIRECTORY is ignored: the table moves to where the others are");
 }
 
+/* UNINSTALL leaves an engine that is default_storage_engine in use, for new tables too; but no name is looked for in it
+   any more, so that a table would be there, and nobody find it, until the next start. */
+static int check_installed(const handlerton *engine) {
+  if (hton2plugin[engine->slot]->state == PLUGIN_IS_READY) return 0;
+  my_error(ER_UNKNOWN_STORAGE_ENGINE, MYF(0), "MYRIAD");
+  return HA_ERR_UNSUPPORTED;
+}
+
 int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info) {
   THD *thd = ha_thd();
-  int error = check_refused(form);
+  int error = check_installed(ht);
+  if (!error) error = check_refused(form);
   if (!error) error = check_options(thd, *create_info);
   if (!error) error = check_partitions(form->part_info);
   if (!error) error = check_unknown_options(thd);

@@ -44,6 +44,24 @@ def test_without_the_engine(_where):
         expect("again", rows(c, "SELECT COUNT(*) FROM e.t"), ((0,),))
 
 
+def test_uninstalled_as_the_default(_where):
+    """The server keeps it for new tables, as the default, but asks it for none: they are refused, not made where nobody finds them."""
+    with server.Server("MYRIAD") as other:
+        c = other.connect()
+        rows(c, "CREATE DATABASE d")
+        rows(c, "CREATE TABLE d.t (a INT PRIMARY KEY)")
+        rows(c, "INSERT INTO d.t VALUES (1)")
+        rows(c, "UNINSTALL SONAME 'ha_myriad'")
+        for text in ("CREATE TABLE d.u (a INT)", "CREATE TEMPORARY TABLE d.u (a INT)", "CREATE TABLE d.u AS SELECT 1",
+                     "CREATE TABLE d.u (a INT) PARTITION BY HASH (a) PARTITIONS 2"):
+            expect(text, code_of(c, text), 1286)
+        rows(c, "CREATE TABLE d.i (a INT) ENGINE=InnoDB")
+        other.restart()
+        c = other.connect(database="d")
+        expect("rows", rows(c, "SELECT * FROM t"), ((1,),))
+        expect("tables", rows(c, "SHOW TABLES"), (("i",), ("t",)))
+
+
 class Opened:
     """Tells which files of a folder are opened."""
 

@@ -358,6 +358,13 @@ impl Engine {
         }
     }
 
+    /// One of the [`Engine::metrics`]; `None` if there is none of this name.
+    pub fn metric(&self, wanted: &str) -> Option<u64> {
+        let mut found = None;
+        self.metrics(&mut |name, value, _| found = found.or((name == wanted).then_some(value)));
+        found
+    }
+
     /// Counters and gauges: `visit(name, value, is a gauge)`.
     pub fn metrics(&self, visit: &mut dyn FnMut(&str, u64, bool)) {
         let (log, pool) = (self.pool().log().stats(), self.pool().stats());

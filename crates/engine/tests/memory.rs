@@ -54,16 +54,6 @@ fn work(engine: &Engine) {
     while engine.background_step().unwrap() {}
 }
 
-fn metric(engine: &Engine, wanted: &str) -> u64 {
-    let mut found = None;
-    engine.metrics(&mut |name, value, _| {
-        if name == wanted {
-            found = Some(value);
-        }
-    });
-    found.unwrap()
-}
-
 #[test]
 fn transactions_work_as_for_other_tables() {
     let engine = open_with(&SimIo::new(1), 64 << 20);
@@ -119,10 +109,10 @@ fn leaves_are_merged_when_others_have_ended() {
     }
     a.rollback().unwrap();
     work(&engine);
-    let bytes = metric(&engine, "memory_tables_bytes");
+    let bytes = engine.metric("memory_tables_bytes").unwrap();
     b.commit().unwrap();
     work(&engine);
-    let left = metric(&engine, "memory_tables_bytes");
+    let left = engine.metric("memory_tables_bytes").unwrap();
     assert!(left * 4 < bytes, "{left} of {bytes}");
     assert_eq!(committed(&engine, &table), 100);
     table.check(&mut |finding| panic!("{finding}")).unwrap();
@@ -138,15 +128,15 @@ fn rows_stay_out_of_log_and_files() {
     let mut logged = Vec::new();
     for name in ["d/m", "d/t"] {
         let table = engine.open_table(name).unwrap();
-        let before = metric(&engine, "log_bytes");
+        let before = engine.metric("log_bytes").unwrap();
         let mut session = engine.session();
         for i in 0..500u32 {
             session.insert(&table, &i.to_be_bytes(), &[7; 500]).unwrap();
         }
-        let syncs = metric(&engine, "log_syncs");
+        let syncs = engine.metric("log_syncs").unwrap();
         session.commit().unwrap();
-        assert_eq!(metric(&engine, "log_syncs") > syncs, name == "d/t", "a commit of {name} waits for the log");
-        logged.push(metric(&engine, "log_bytes") - before);
+        assert_eq!(engine.metric("log_syncs").unwrap() > syncs, name == "d/t", "a commit of {name} waits for the log");
+        logged.push(engine.metric("log_bytes").unwrap() - before);
     }
     assert!(logged[0] < 500 * 60, "undo records only: {} bytes", logged[0]);
     assert!(logged[1] > 500 * 500);
@@ -155,9 +145,9 @@ fn rows_stay_out_of_log_and_files() {
     let mut session = engine.session();
     session.insert(&lasting, b"x", b"x").unwrap();
     session.insert(&memory, b"x", b"x").unwrap();
-    let syncs = metric(&engine, "log_syncs");
+    let syncs = engine.metric("log_syncs").unwrap();
     session.commit().unwrap();
-    assert!(metric(&engine, "log_syncs") > syncs);
+    assert!(engine.metric("log_syncs").unwrap() > syncs);
 }
 
 #[test]
@@ -278,7 +268,11 @@ fn full_memory_is_an_error_and_deletions_make_room() {
         }
         work(&engine);
         assert_eq!(committed(&engine, &table), 0);
-        assert!(metric(&engine, "memory_tables_bytes") < 20 << 12, "{}", metric(&engine, "memory_tables_bytes"));
+        assert!(
+            engine.metric("memory_tables_bytes").unwrap() < 20 << 12,
+            "{}",
+            engine.metric("memory_tables_bytes").unwrap()
+        );
     }
     // Other tables have not noticed.
     let lasting = engine.open_table("d/t").unwrap();
@@ -365,7 +359,7 @@ fn a_rollback_without_room_leaves_frames_to_other_tables() {
     assert!(between.len() as u32 > n / 2, "{n} rows, {} between them", between.len());
     let limit_bytes = (2 << 20) / 16 * 14;
     assert_eq!(shortens.rollback(), Err(Error::MemoryFull { limit_bytes }));
-    assert_eq!(metric(&engine, "memory_tables_bytes"), limit_bytes);
+    assert_eq!(engine.metric("memory_tables_bytes").unwrap(), limit_bytes);
     let mut session = engine.session();
     for i in 0..500u32 {
         session.insert(&lasting, &i.to_be_bytes(), &[1; 2000]).unwrap();
@@ -397,7 +391,7 @@ fn definitions_change_as_for_other_tables() {
     }
     session.commit().unwrap();
     drop(table);
-    let used = metric(&engine, "memory_tables_bytes");
+    let used = engine.metric("memory_tables_bytes").unwrap();
     engine.rename_table("d/m", "e/n").unwrap();
     let table = engine.open_table("e/n").unwrap();
     assert_eq!(committed(&engine, &table), 500);
@@ -406,7 +400,7 @@ fn definitions_change_as_for_other_tables() {
     let table = engine.open_table("e/n").unwrap();
     assert_eq!(committed(&engine, &table), 0);
     work(&engine);
-    assert!(metric(&engine, "memory_tables_bytes") < used / 4);
+    assert!(engine.metric("memory_tables_bytes").unwrap() < used / 4);
     session.insert(&table, b"k", b"v").unwrap();
     session.commit().unwrap();
     engine.create_table("e/t", &spec(false)).unwrap();
@@ -439,7 +433,7 @@ fn long_values_go_with_their_table() {
             session.commit().unwrap();
         }
     };
-    let used = || metric(&engine, "memory_tables_bytes");
+    let used = || engine.metric("memory_tables_bytes").unwrap();
     work(&engine);
     let before = used();
     for drop in [false, true] {
@@ -475,7 +469,7 @@ fn survive_pressure_of_other_tables() {
         }
     }
     session.commit().unwrap();
-    assert!(metric(&engine, "pages_evicted") > 1000);
+    assert!(engine.metric("pages_evicted").unwrap() > 1000);
     for (i, (key, value)) in rows(&mut session, &memory).into_iter().enumerate() {
         assert_eq!((key, value), ((i as u32).to_be_bytes().to_vec(), (i as u32).to_le_bytes().to_vec()));
     }

@@ -1,6 +1,5 @@
 //! Copies of databases.
 
-use super::full_log::metric;
 use super::*;
 
 fn names(engine: &Arc<Engine>, db: &str) -> Vec<String> {
@@ -208,8 +207,8 @@ fn a_dropped_database_leaves_the_definitions_of_others_cached() {
         engine.create_table(table, &spec()).unwrap();
         engine.open_table(table).unwrap();
     }
-    assert_eq!(metric(&engine, "definitions_cached"), 4);
+    assert_eq!(engine.metric("definitions_cached").unwrap(), 4);
     assert_eq!(engine.drop_database("tenant").unwrap(), 2);
-    assert_eq!(metric(&engine, "definitions_cached"), 2);
+    assert_eq!(engine.metric("definitions_cached").unwrap(), 2);
     assert!(matches!(engine.open_table("tenant/t"), Err(Error::NoSuchTable { .. })));
 }

@@ -5,16 +5,6 @@ use super::*;
 /// The file of the tablespace of database `d`.
 const FILE: &str = "/d.";
 
-pub(crate) fn metric(engine: &Engine, wanted: &str) -> u64 {
-    let mut found = 0;
-    engine.metrics(&mut |name, value, _| {
-        if name == wanted {
-            found = value;
-        }
-    });
-    found
-}
-
 type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// A disk after a crash with a log so full that nobody may append, because no page of `d` could be written; its rows.
@@ -39,7 +29,7 @@ fn crashed() -> (SimIo, Rows) {
                 committed.lock().unwrap().push((key.to_vec(), value));
             }
         });
-        while metric(&engine, "log_age_bytes") < metric(&engine, "log_capacity_bytes") {
+        while engine.metric("log_age_bytes").unwrap() < engine.metric("log_capacity_bytes").unwrap() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let rows = committed.lock().unwrap().clone();
@@ -79,7 +69,7 @@ fn transactions_end_in_a_full_log() {
                 session.commit().unwrap();
             }
         });
-        while metric(&engine, "log_age_bytes") < metric(&engine, "log_capacity_bytes") {
+        while engine.metric("log_age_bytes").unwrap() < engine.metric("log_capacity_bytes").unwrap() {
             std::thread::sleep(Duration::from_millis(1));
         }
         let begun = std::time::Instant::now();
@@ -95,7 +85,7 @@ fn transactions_end_in_a_full_log() {
             }
         });
         let took = begun.elapsed();
-        let full = metric(&engine, "log_age_bytes") >= metric(&engine, "log_capacity_bytes");
+        let full = engine.metric("log_age_bytes").unwrap() >= engine.metric("log_capacity_bytes").unwrap();
         let crashed = io.crash(1);
         done.store(true, Ordering::Release);
         io.clear_faults();
@@ -133,8 +123,8 @@ fn what_is_decided_commits_when_the_pool_has_room_again() {
             assert_eq!(full, Some(Err(Error::BufferPoolExhausted)));
         });
         let mut end = 0;
-        while metric(&engine, "buffer_pool_free_waits") == 0 || metric(&engine, "log_age_bytes") != end {
-            end = metric(&engine, "log_age_bytes");
+        while engine.metric("buffer_pool_free_waits").unwrap() == 0 || engine.metric("log_age_bytes").unwrap() != end {
+            end = engine.metric("log_age_bytes").unwrap();
             std::thread::sleep(Duration::from_secs(1));
         }
         let committing = scope.spawn(|| {
@@ -186,7 +176,7 @@ fn a_start_makes_room_in_a_full_log() {
     for config in [EngineConfig { buffer_pool_bytes: 2 << 20, ..threads.clone() }, threads, sim_config()] {
         let io = io.crash(1);
         let engine = open_sim(&io, config).unwrap();
-        assert!(metric(&engine, "log_age_bytes") < metric(&engine, "log_capacity_bytes") / 2);
+        assert!(engine.metric("log_age_bytes").unwrap() < engine.metric("log_capacity_bytes").unwrap() / 2);
         check_rows(&engine, &expected);
         engine.create_table("d/another", &spec()).unwrap();
         fill(&engine, "d/another", 100);
@@ -270,15 +260,15 @@ fn a_killed_read_does_not_wait_for_a_frame() {
     io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
     let kills = [writer.kill_handle(), reader.kill_handle()];
     let done = AtomicBool::new(false);
-    let waits = || metric(&engine, "buffer_pool_free_waits");
+    let waits = || engine.metric("buffer_pool_free_waits").unwrap();
     std::thread::scope(|scope| {
         let writing = scope.spawn(|| {
             let mut more = (0u32..).take_while(|_| !done.load(Ordering::Acquire));
             more.try_for_each(|i| insert(&mut writer, &written, i))
         });
         let mut end = 0;
-        while waits() == 0 || metric(&engine, "log_age_bytes") != end {
-            end = metric(&engine, "log_age_bytes");
+        while waits() == 0 || engine.metric("log_age_bytes").unwrap() != end {
+            end = engine.metric("log_age_bytes").unwrap();
             std::thread::sleep(Duration::from_millis(300));
         }
         let before = waits();

@@ -842,9 +842,7 @@ fn long_values_go_with_their_table() {
         assert_eq!(pages(), empty, "after TRUNCATE; promotion at {promote_bytes}");
         run(&|engine| {
             fill(engine);
-            let mut promotions = 0;
-            engine.metrics(&mut |name, value, _| promotions += if name == "promotions" { value } else { 0 });
-            assert_eq!(promotions > 0, promote_bytes < 1 << 30);
+            assert_eq!(engine.metric("promotions").unwrap() > 0, promote_bytes < 1 << 30);
         });
         assert!(pages() > empty + 50);
         run(&|engine| engine.truncate_table("d/t", 1).unwrap());
@@ -862,11 +860,7 @@ fn long_values_go_with_their_table() {
 #[test]
 fn a_promoted_table_is_a_table_like_any_other() {
     let config = || EngineConfig { page_size: 4096, promote_bytes: 64 << 10, ..sim_config() };
-    let promotions = |engine: &Arc<Engine>| {
-        let mut found = None;
-        engine.metrics(&mut |name, value, _| found = found.or((name == "promotions").then_some(value)));
-        found.unwrap()
-    };
+    let promotions = |engine: &Arc<Engine>| engine.metric("promotions").unwrap();
     let mut io = SimIo::new(3);
     let mut engine = open_sim(&io, config()).unwrap();
     for name in ["d/a", "d/b", "d/c"] {

@@ -419,9 +419,7 @@ impl World {
     }
 
     pub(crate) fn metric(&self, wanted: &str) -> u64 {
-        let mut found = None;
-        self.engine().metrics(&mut |name, value, _| found = found.or((name == wanted).then_some(value)));
-        found.expect("a metric")
+        self.engine().metric(wanted).expect("a metric")
     }
 
     /// Does all background work. It has an end: a seed that does not come to it fails, and so is told.
