@@ -64,7 +64,7 @@ private:
   }
 
   myriad_status read_rows() {
-    const myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, false, true, SIZE_MAX};
+    const myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, false, true, SIZE_MAX, SIZE_MAX};
     myriad_cursor *opened = nullptr;
     myriad_status status = myriad_cursor_open(m_session.get(), m_opened, 0, &options, &opened);
     const std::unique_ptr<myriad_cursor, Deleter> cursor(opened);

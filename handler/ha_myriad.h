@@ -208,6 +208,8 @@ private:
   void name_indexes();
   void make_template();
   size_t tail_bytes();
+  size_t value_bytes();
+  void prepare_cursor();
   void note_tail(bool wanted);
   void note_handler();
   bool by_keyread() const;

@@ -241,6 +241,14 @@ size_t ha_myriad::tail_bytes() {
   return m_template.more_tails ? 1 : SIZE_MAX;
 }
 
+/* How much of a row without overflow pages is copied. Where a value that the statement reads may be in its tail,
+   deliver_tailed() reads the rest, see tail_bytes(). */
+size_t ha_myriad::value_bytes() {
+  if (m_lock != MYRIAD_LOCK_NONE) return SIZE_MAX;
+  make_template();
+  return m_template.tails && m_session->isolation < MYRIAD_REPEATABLE_READ ? SIZE_MAX : m_template.bytes;
+}
+
 void ha_myriad::note_tail(bool wanted) {
   const unsigned before = m_tails_in_vain;
   m_tails_in_vain = wanted ? 0 : std::min(before + 1, TAILS_IN_VAIN_MAX);
@@ -260,6 +268,7 @@ myriad_cursor_options ha_myriad::cursor_options() {
   options.semi_consistent = m_try_semi_consistent && m_cursor_index == 0 && m_lock == MYRIAD_LOCK_X;
   options.record_only = false;
   options.full_scan = m_full_scan;
+  options.value_bytes = m_cursor_index == 0 ? value_bytes() : SIZE_MAX;
   options.tail_bytes = m_cursor_index == 0 ? tail_bytes() : SIZE_MAX;
   return options;
 }
@@ -268,6 +277,11 @@ void ha_myriad::set_cursor_options() {
   if (!m_cursor) return;
   const myriad_cursor_options options = cursor_options();
   myriad_cursor_set_options(m_cursor, &options);
+}
+
+/* Before it moves: rows that it has copied already may lack columns that the statement reads now. */
+inline void ha_myriad::prepare_cursor() {
+  if (!m_template.valid) set_cursor_options();
 }
 
 void ha_myriad::remember(const myriad_row &row) {
@@ -488,6 +502,7 @@ int ha_myriad::seek(uchar *record, myriad_seek how, const uchar *key, size_t key
   m_exact = how == MYRIAD_SEEK_EXACT || how == MYRIAD_SEEK_EXACT_UNIQUE || how == MYRIAD_SEEK_EXACT_LAST;
   m_unique_hit = m_have_last = false;
   m_rows_asked = m_rows_wanted = 0;
+  prepare_cursor();
   myriad_status status = myriad_cursor_seek(m_cursor, how, key, key_length, &row);
   return deliver(record, status, &row, forward);
 }
@@ -495,6 +510,7 @@ int ha_myriad::seek(uchar *record, myriad_seek how, const uchar *key, size_t key
 int ha_myriad::step(uchar *record, bool forward) {
   myriad_row row;
   m_have_last = false;
+  prepare_cursor();
   myriad_status status = forward ? myriad_cursor_next(m_cursor, &row) : myriad_cursor_prev(m_cursor, &row);
   return deliver(record, status, &row, forward);
 }

@@ -442,6 +442,7 @@ typedef struct {
   bool semi_consistent;     /* at READ COMMITTED: return the last committed version of a locked row, see was_semi_consistent */
   bool record_only;         /* of what is found lock the entries alone, not the gaps before them */
   bool full_scan;           /* hint: pages come in cold, read ahead */
+  size_t value_bytes;       /* without lock: of a value that is all in its index page the first so many bytes, and maybe more */
   size_t tail_bytes;        /* without lock: of a value that has a head in its index page that, and the pages of so many bytes
                                behind it, see myriad_op */
 } myriad_cursor_options;

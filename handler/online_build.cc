@@ -73,7 +73,7 @@ int OnlineBuild::read_row(const myriad_row &row) {
 /* One pass over the rows for all that is built. */
 int OnlineBuild::read_rows(ulonglong rows) try {
   myriad_cursor *opened = nullptr;
-  const myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, false, true, SIZE_MAX};
+  const myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, false, true, SIZE_MAX, SIZE_MAX};
   myriad_status status = myriad_cursor_open(m_before.get(), m_table, 0, &options, &opened);
   const std::unique_ptr<myriad_cursor, Deleter> cursor(opened);
   myriad_row row;

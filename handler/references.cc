@@ -328,7 +328,9 @@ bool References::key_of(const Link &link, const uchar *record, Buffer *out) cons
 }
 
 /* As InnoDB, and for the same reason: who adds a row beside needs the parent, which is locked. */
-static myriad_cursor_options lock_found(myriad_lock lock) { return {lock, MYRIAD_WAIT, false, true, false, SIZE_MAX}; }
+static myriad_cursor_options lock_found(myriad_lock lock) {
+  return {lock, MYRIAD_WAIT, false, true, false, SIZE_MAX, SIZE_MAX};
+}
 
 /* Whether the entry is that of the row with this clustered key. */
 static bool is_row(const Link &link, const myriad_row &row, const Buffer &clustered_key) {

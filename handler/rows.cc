@@ -401,9 +401,9 @@ bool TablePlan::pack_split_row(const uchar *record, Buffer *out) const {
 
 bool TablePlan::lacks_tail(const Template &what, const myriad_row &row, size_t *wanted) const {
   if (row.value_len < 5 || !has_tail(row)) return false;
-  const size_t head = uint4korr(row.value + 1);
   /* What is no row is told where it is unpacked. */
-  if (head < 5 || head > row.value_len) return false;
+  const size_t head = std::min<size_t>(uint4korr(row.value + 1), row.value_len);
+  if (head < 5) return false;
   const uchar layout = *row.value & uchar(~SPLIT);
   const uchar *nulls = row.value + 5, *end = row.value + head;
   AnyRow lengths({nulls, end, end, end, true});
@@ -506,6 +506,21 @@ bool TablePlan::same_row(const uchar *a, const uchar *b) const {
   return true;
 }
 
+size_t TablePlan::bytes_up_to(const std::vector<Action> &actions) const {
+  /* Rows of older layouts have them elsewhere. */
+  if (!m_old_layouts.empty()) return SIZE_MAX;
+  size_t bytes = 1 + 4 + m_null_bytes;
+  for (const Action &action : actions) {
+    if (!action.step) {
+      bytes += action.length;
+      continue;
+    }
+    if (action.step->kind == StepKind::Blob) return SIZE_MAX;
+    bytes += action.step->length_bytes + action.step->length;
+  }
+  return bytes;
+}
+
 void TablePlan::make_template(const TABLE *table, bool all, Template *out, const IndexPlan *also) const {
   out->valid = true;
   out->actions.clear();
@@ -540,6 +555,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out, const
     out->more_tails = false;
   }
   out->actions.resize(end);
+  out->bytes = bytes_up_to(out->actions);
   for (uint i = 0; i < table->s->fields; i++) {
     const Field *field = table->field[i];
     if (field->vcol_info && field->null_ptr && !needed(i))
@@ -617,8 +633,9 @@ bool TablePlan::unpack_other_row(const Template &what, const myriad_row &row, uc
   RowBytes bytes{row.value + 1, end, end, end, bool(*row.value & SPLIT)};
   if (bytes.split) {
     if (row.value_len < 5) return false;
-    size_t head = uint4korr(row.value + 1);
-    if (head < 5 || head > row.value_len) return false;
+    /* Of the head, too, no more may have been read than the columns that are needed. */
+    const size_t head = std::min<size_t>(uint4korr(row.value + 1), row.value_len);
+    if (head < 5) return false;
     bytes.at += 4;
     bytes.end = bytes.tail = row.value + head;
   }

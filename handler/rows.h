@@ -117,6 +117,7 @@ struct Template {
   bool blobs = false;
   bool tails = false;              /* columns whose values may be in a row's tail */
   bool more_tails = false;         /* others come behind all of these */
+  size_t bytes = SIZE_MAX;         /* the most of a row, or of its head, up to the last column */
   const uchar *defaults = nullptr; /* of the table: an image of its default values */
   std::vector<Action> actions;
   std::vector<KeyAction> key_actions;
@@ -170,6 +171,8 @@ public:
    * them). */
   bool same_row(const uchar *a, const uchar *b) const;
 
+  /* The most bytes that a row, or its head, has up to the end of these columns. */
+  size_t bytes_up_to(const std::vector<Action> &) const;
   /* For the columns that the statement reads and those of the index `also`, or for all. */
   void make_template(const TABLE *table, bool all, Template *out, const IndexPlan *also = nullptr) const;
   /* Fills the needed columns of the record. Blob bytes go to `blobs`. False: the bytes are no row of this table. */

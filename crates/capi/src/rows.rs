@@ -213,6 +213,7 @@ fn options(o: &CCursorOptions) -> CursorOptions {
         semi_consistent: o.semi_consistent,
         record_only: o.record_only,
         full_scan: o.full_scan,
+        value_bytes: o.value_bytes,
         tail_bytes: o.tail_bytes,
     }
 }

@@ -264,6 +264,7 @@ pub struct CCursorOptions {
     pub semi_consistent: bool,
     pub record_only: bool,
     pub full_scan: bool,
+    pub value_bytes: usize,
     pub tail_bytes: usize,
 }
 

@@ -20,6 +20,8 @@ pub struct CursorOptions {
     pub record_only: bool,
     /// The whole index will be read: pages come in cold, with read-ahead.
     pub full_scan: bool,
+    /// Without a lock: of a value that is all in its index page the first so many bytes are read, and maybe more. All by default.
+    pub value_bytes: usize,
     /// Without a lock: of a value that has a head in its index page that is read, and the pages of so many bytes behind it, see
     /// [`crate::Op::head_len`]. All by default.
     pub tail_bytes: usize,
@@ -33,6 +35,7 @@ impl Default for CursorOptions {
             semi_consistent: false,
             record_only: false,
             full_scan: false,
+            value_bytes: usize::MAX,
             tail_bytes: usize::MAX,
         }
     }
@@ -47,6 +50,7 @@ impl CursorOptions {
             semi_consistent: self.semi_consistent,
             record_only: self.record_only,
             full_scan: self.full_scan,
+            value_bytes: self.value_bytes,
             tail_bytes: self.tail_bytes,
         }
     }

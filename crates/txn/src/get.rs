@@ -228,7 +228,7 @@ impl Trx {
         };
         let Some(version) = version else { return Ok(false) };
         out.begin(key);
-        self.locks.until_killed(|| version.read_into(&self.sys, page, tail_bytes, &mut out.bytes))?;
+        self.locks.until_killed(|| version.read_into(&self.sys, page, (usize::MAX, tail_bytes), &mut out.bytes))?;
         Ok(true)
     }
 

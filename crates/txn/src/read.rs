@@ -85,11 +85,18 @@ impl Version<'_> {
         overflow::read_overflow(sys.pool(), leaf, o.first, o.chain_len(), enough, out)
     }
 
-    /// As [`Version::payload_into`]; of a payload with a head no more than that and the pages of the next `tail_bytes`.
+    /// As [`Version::payload_into`]; of a payload that is all in the entry no more than its first `value_bytes`, of one with a
+    /// head no more than that and the pages of the next `tail_bytes`.
     #[inline]
-    pub fn read_into(&self, sys: &TrxSystem, leaf: PageId, tail_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
+    pub fn read_into(
+        &self,
+        sys: &TrxSystem,
+        leaf: PageId,
+        (value_bytes, tail_bytes): (usize, usize),
+        out: &mut Vec<u8>,
+    ) -> Result<()> {
         if self.flags & value::OVERFLOW == 0 {
-            out.extend_from_slice(self.body);
+            out.extend_from_slice(&self.body[..self.body.len().min(value_bytes)]);
             return Ok(());
         }
         self.overflow_into(sys, leaf, tail_bytes, out)

@@ -14,6 +14,8 @@ pub(super) const BATCH_ROWS_MAX: usize = 64;
 pub(super) const BATCH_GROWTH: usize = 4;
 /// Bytes at which a batch ends early.
 const BATCH_BYTES_MAX: usize = 128 << 10;
+/// Bytes that are copied with what is read of a value: to leave them out costs as much.
+const BYTES_COPIED_IN_VAIN: usize = 128;
 
 /// How far a look at a leaf has come.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -82,7 +84,7 @@ impl Cursor {
         let from = self.buffer.len();
         self.buffer.extend_from_slice(&self.position.key);
         let key_end = self.buffer.len();
-        version.read_into(&trx.sys, page, self.options.tail_bytes, &mut self.buffer)?;
+        version.read_into(&trx.sys, page, self.bytes_read(), &mut self.buffer)?;
         self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
         Ok(())
     }
@@ -164,7 +166,7 @@ impl Cursor {
                 let from = self.buffer.len();
                 stored.key().append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
-                version.read_into(&trx.sys, page, self.options.tail_bytes, &mut self.buffer)?;
+                version.read_into(&trx.sys, page, self.bytes_read(), &mut self.buffer)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
             }
             if *fresh && self.is_full(limit) {
@@ -172,6 +174,12 @@ impl Cursor {
                 return Ok(LeafRead::More);
             }
         }
+    }
+
+    /// Of a payload that is all in its entry, and of the tail of another.
+    #[inline]
+    fn bytes_read(&self) -> (usize, usize) {
+        (self.options.value_bytes, self.options.tail_bytes)
     }
 
     #[inline]
@@ -184,6 +192,8 @@ impl Cursor {
     #[inline(never)]
     fn copy_seen(&mut self, trx: &Trx, entries: &Entries<'_>, slot: usize, direction: Direction, n: usize) -> usize {
         let (own, all_see) = (trx.id(), trx.sys.commits().low_limit());
+        let value_bytes = self.options.value_bytes;
+        let copied_whole = value_bytes.saturating_add(BYTES_COPIED_IN_VAIN);
         let (buffer, rows) = (&mut self.buffer, &mut self.rows);
         for i in 0..n {
             let stored = entries.at(if direction == Direction::Forward { slot + i } else { slot - 1 - i });
@@ -195,8 +205,15 @@ impl Cursor {
                 continue;
             }
             let from = buffer.len();
-            let key_end = from + stored.append_to(buffer);
-            rows.push(Row { key: from + 4..key_end, value: buffer.len() - entry.body.len()..buffer.len() });
+            if entry.body.len() <= copied_whole {
+                let key_end = from + stored.append_to(buffer);
+                rows.push(Row { key: from + 4..key_end, value: buffer.len() - entry.body.len()..buffer.len() });
+            } else {
+                stored.key().append_to(buffer);
+                let key_end = buffer.len();
+                buffer.extend_from_slice(&entry.body[..value_bytes]);
+                rows.push(Row { key: from + 4..key_end, value: key_end..buffer.len() });
+            }
             if buffer.len() > BATCH_BYTES_MAX {
                 return i + 1;
             }

@@ -60,6 +60,8 @@ pub struct CursorOptions {
     pub record_only: bool,
     /// All of the index will be read.
     pub full_scan: bool,
+    /// Without locks: of a payload that is all in the entry its first so many bytes are read, and maybe more.
+    pub value_bytes: usize,
     /// Without locks: of a payload with a head in the entry that is read, and the pages of so many bytes behind it, see
     /// [`crate::Op::head_len`].
     pub tail_bytes: usize,
@@ -73,6 +75,7 @@ impl CursorOptions {
         semi_consistent: false,
         record_only: false,
         full_scan: false,
+        value_bytes: usize::MAX,
         tail_bytes: usize::MAX,
     };
 }
@@ -229,9 +232,9 @@ impl Cursor {
         }
     }
 
-    /// Changes how the following rows are read.
+    /// Changes how the following rows are read: those, too, that have been copied already, if too little of them has.
     pub fn set_options(&mut self, options: CursorOptions) {
-        if options.lock != self.options.lock {
+        if options.lock != self.options.lock || options.value_bytes > self.options.value_bytes {
             self.leave_batch();
         }
         self.options = options;

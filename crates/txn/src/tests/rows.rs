@@ -185,6 +185,48 @@ fn a_dead_key_comes_back() {
     assert_eq!(rig.get(&mut old, b"k"), Some(b"three".to_vec()));
 }
 
+/// Of values that are all in their leaf a cursor copies as much as is wanted, of their older versions, too; when more is wanted
+/// than of the rows that it has copied already, it reads these again.
+#[test]
+fn values_are_copied_as_far_as_they_are_wanted() {
+    let rig = Rig::small();
+    let payload = |i: u64, first: u8| [vec![first; 20], vec![i as u8; if i % 5 == 0 { 30 } else { 700 }]].concat();
+    let mut a = rig.trx();
+    for i in 0..100 {
+        rig.insert(&mut a, &key(i), &payload(i, 1)).unwrap();
+    }
+    rig.insert(&mut a, &key(100), &[vec![1; 20], vec![2; 40_000]].concat()).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    let mut old = rig.trx();
+    old.open_snapshot();
+    for i in (0..100).step_by(3) {
+        rig.update(&mut a, &key(i), &payload(i, 9)).unwrap();
+    }
+    a.commit(Durability::Configured).unwrap();
+    for forward in [true, false] {
+        let few = CursorOptions { value_bytes: 20, ..plain() };
+        let mut cursor = Cursor::new(rig.rows, few);
+        let mut found = cursor.seek(&mut old, if forward { Seek::First } else { Seek::Last }, &[]).unwrap();
+        let mut short = 0;
+        for n in 0..=100 {
+            let i = if forward { n } else { 100 - n };
+            assert!(found && cursor.key() == key(i), "row {i}");
+            let whole = if i < 100 { payload(i, 1) } else { [vec![1; 20], vec![2; 40_000]].concat() };
+            let value = cursor.value();
+            assert!(value.len() >= 20 && whole.starts_with(value), "row {i}");
+            short += usize::from(value.len() < whole.len());
+            assert!(!(50..60).contains(&n) || value == whole, "row {i} was copied before all was wanted");
+            match n {
+                49 => cursor.set_options(plain()),
+                59 => cursor.set_options(few),
+                _ => {}
+            }
+            found = if forward { cursor.next(&mut old) } else { cursor.prev(&mut old) }.unwrap();
+        }
+        assert!(!found && short > 50, "{short} of the rows are short");
+    }
+}
+
 /// What is in front of the overflow pages can be read alone, and changed without writing these again.
 #[test]
 fn updates_of_a_head_keep_the_overflow_pages() {
