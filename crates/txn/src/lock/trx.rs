@@ -43,6 +43,9 @@ pub struct TrxLocks {
     counted: AtomicUsize,
     /// Whether there is anything to release: an id or a lock.
     used: AtomicBool,
+    /// Locks that have joined or left runs, on top of [`Held::count`], wrapping: most locks of a scan do. Written by the
+    /// transaction's own thread alone, without the mutex of `held`.
+    joined: AtomicUsize,
     held: Mutex<Held>,
 }
 
@@ -60,7 +63,7 @@ struct Held {
     spans: Spans,
     /// Where others learn of them.
     scanners: SmallVec<[(ListNo, Arc<Scanner>); 2]>,
-    /// Number of its locks.
+    /// Number of its locks but those of [`TrxLocks::joined`], wrapping.
     count: usize,
     /// Indexes in which it has, had or wants locks, by their places in [`super::LockTable`]'s counters.
     indexes: SmallVec<[u16; 4]>,
@@ -69,7 +72,7 @@ struct Held {
 impl Held {
     fn add(&mut self, hash: u64) {
         self.groups.push(group_of(hash));
-        self.count += 1;
+        self.count = self.count.wrapping_add(1);
     }
 
     /// What its locks take in memory, counted in groups.
@@ -104,6 +107,7 @@ impl TrxLocks {
             scans: AtomicU32::new(0),
             counted: AtomicUsize::new(0),
             used: AtomicBool::new(false),
+            joined: AtomicUsize::new(0),
             held: Mutex::new(Held::default()),
         })
     }
@@ -195,7 +199,7 @@ impl TrxLocks {
 
     /// Number of locks held. Locks that moved from a removed entry to its successor count twice.
     pub fn locks_held(&self) -> usize {
-        self.held.lock().count
+        self.held.lock().count.wrapping_add(self.joined.load(Ordering::Relaxed))
     }
 
     /// Wall-clock microseconds at which the present wait began; 0 if there is none.
@@ -302,7 +306,7 @@ impl TrxLocks {
         if !held.spans.add(key, mode) {
             return None;
         }
-        held.count += 1;
+        held.count = held.count.wrapping_add(1);
         Some(self.count(&held))
     }
 
@@ -332,13 +336,17 @@ impl TrxLocks {
 
     /// A lock was added to a run, which is remembered. The caller holds its shard's mutex and is the transaction's own.
     pub(super) fn note_joined(&self) {
-        self.held.lock().count += 1;
+        self.add_joined(1);
     }
 
     /// A lock has left a run, but is not its last. The caller holds its shard's mutex and is the transaction's own.
     pub(super) fn note_left(&self) {
         self.forget_exclusive();
-        self.held.lock().count -= 1;
+        self.add_joined(usize::MAX);
+    }
+
+    fn add_joined(&self, more: usize) {
+        self.joined.store(self.joined.load(Ordering::Relaxed).wrapping_add(more), Ordering::Relaxed);
     }
 
     /// A run was set apart: remembers its other locks. Not while they are being released, all of a group together. The caller
@@ -360,7 +368,7 @@ impl TrxLocks {
         // It may have had nothing but the request that it waits with.
         self.used.store(true, Ordering::Relaxed);
         if joins() {
-            held.count += 1;
+            held.count = held.count.wrapping_add(1);
         } else {
             held.add(hash);
         }
@@ -397,7 +405,7 @@ impl TrxLocks {
         let mut held = self.held.lock();
         if let Some(at) = held.groups.iter().rposition(|&g| g == group_of(hash)) {
             held.groups.remove(at);
-            held.count -= 1;
+            held.count = held.count.wrapping_sub(1);
         }
     }
 
@@ -406,7 +414,7 @@ impl TrxLocks {
     pub(super) fn take_groups(&self) -> Vec<u64> {
         self.forget_exclusive();
         let mut held = self.held.lock();
-        held.count -= held.spans.release_reads();
+        held.count = held.count.wrapping_sub(held.spans.release_reads());
         std::mem::take(&mut held.groups)
     }
 
@@ -415,7 +423,7 @@ impl TrxLocks {
     pub(super) fn give_back_groups(&self, groups: Vec<u64>, locks: usize) -> usize {
         let mut held = self.held.lock();
         held.groups.extend(groups);
-        held.count -= locks;
+        held.count = held.count.wrapping_sub(locks);
         let before = self.counted.load(Ordering::Relaxed);
         let now = before.min(held.size());
         self.counted.store(now, Ordering::Relaxed);
@@ -433,6 +441,7 @@ impl TrxLocks {
         held.id = 0;
         held.closing = true;
         held.count = 0;
+        self.joined.store(0, Ordering::Relaxed);
         let spans = std::mem::take(&mut held.spans);
         let groups = std::mem::take(&mut held.groups);
         drop(held);
