@@ -190,7 +190,8 @@ fn a_dead_key_comes_back() {
 #[test]
 fn values_are_copied_as_far_as_they_are_wanted() {
     let rig = Rig::small();
-    let payload = |i: u64, first: u8| [vec![first; 20], vec![i as u8; if i % 5 == 0 { 30 } else { 700 }]].concat();
+    let payload =
+        |i: u64, first: u8| [vec![first; 20], vec![i as u8; if i.is_multiple_of(5) { 30 } else { 700 }]].concat();
     let mut a = rig.trx();
     for i in 0..100 {
         rig.insert(&mut a, &key(i), &payload(i, 1)).unwrap();
