@@ -76,11 +76,13 @@ def install_db(datadir):
     """Creates the system tables in `datadir` (which must not hold any)."""
     done = subprocess.run(
         [tool("mariadb-install-db"), "--no-defaults", f"--datadir={datadir}", "--skip-test-db",
+         "--force",             # also where the host's name cannot be looked up
          "--auth-root-authentication-method=normal"] + run_as_root(),
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode:
-        last = done.stdout.strip().splitlines()[-3:]
-        raise ServerError(f"mariadb-install-db failed in {datadir}: {' '.join(last)}")
+        # General advice and addresses come last.
+        said = re.split("The latest information|The problem could be", done.stdout)[0].strip().splitlines()[-4:]
+        raise ServerError(f"mariadb-install-db failed in {datadir}: {' '.join(said)}")
 
 
 def fresh_datadir(datadir):

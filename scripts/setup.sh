@@ -100,7 +100,8 @@ while read -r candidate; do
 done < <(comm -12 <(printf '%s\n' "${with_source[@]}" | sort) <(printf '%s\n' "${with_binary[@]}" | sort) | sort -rV)
 [ -n "$v" ] || fail "no version of mariadb has both packages and source (see build/apt.log)"
 
-echo "setup: installing MariaDB $v"
+was=$(installed_version mariadb-server-core)
+echo "setup: installing MariaDB $v${was:+ in place of $was}"
 wanted=(); for p in "${server_packages[@]}"; do wanted+=("$p=$v"); done
 # The packaged service must not start: Myriad runs servers of its own.
 policy=
