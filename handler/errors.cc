@@ -47,9 +47,9 @@ static void log_full_disk() {
 
 int myriad_error_noted(myriad_status status, THD *thd) {
   int error = myriad_error(status);
-  /* The server's own messages for these name neither tablespace nor page. */
+  /* The server's own messages for these name neither tablespace nor page, nor the variable that sets a limit. */
   if (thd && (status == MYRIAD_ERR_CORRUPT || status == MYRIAD_ERR_DISK_FULL || status == MYRIAD_ERR_MEMORY_FULL ||
-              status == MYRIAD_ERR_NOT_SUPPORTED)) {
+              status == MYRIAD_ERR_LOCK_TABLE_FULL || status == MYRIAD_ERR_NOT_SUPPORTED)) {
     /* Strict mode would make this warning the statement's error, in place of the server's own number. */
     const bool strict = thd->abort_on_warning;
     thd->abort_on_warning = false;

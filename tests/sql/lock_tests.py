@@ -2,6 +2,7 @@
 """Locks, waits, KILL and deadlocks of several clients, and what INFORMATION_SCHEMA tells of them.
 Usage: lock_tests.py [NAME...]"""
 import os
+import re
 import sys
 import threading
 import time
@@ -109,12 +110,37 @@ def test_many_locks(where):
     expect("locks shown", rows(other, shown + "LOCKS"), ((100000,),))
     expect("a warning", rows(other, "SHOW WARNINGS")[0][:2], ("Warning", 1105))
     expect("waits shown", rows(other, shown + "LOCK_WAITS"), ((0,),))
+    expect("memory shown", 1_000_000 < status(c, "row_locks_bytes") <= status(c, "row_locks_bytes_max") == 1_400_000, True)
     expect("too many", code_of(c, "SELECT COUNT(*) FROM many FOR UPDATE"), 1206)
+    expect("the limit is named", rows(c, "SHOW WARNINGS")[0],
+           ("Warning", 1105, "MYRIAD: row locks are limited to 1400000 bytes (myriad_row_locks_size)"))
     expect("rolled back whole", (rows(c, "SELECT * FROM few"), rows(other, shown + "TRX WHERE TRX_LOCKS_HELD > 0")), ((), ((0,),)))
     for sql in ("UPDATE many SET a = a + 1 WHERE a < 1600", "DELETE FROM many WHERE a < 1600"):
         expect(sql, code_of(c, sql), 0)
     rows(c, "DROP TABLE many")
     rows(c, "SET GLOBAL myriad_row_locks_size = DEFAULT")
+
+
+def test_waits_in_the_status(where):
+    """SHOW ENGINE MYRIAD STATUS tells who waits for whose row lock, the longest first, and how many more do."""
+    c = database(where)
+    rows(c, "CREATE TABLE w (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO w VALUES (1,1)")
+    rows(c, "BEGIN")
+    rows(c, "UPDATE w SET b=2 WHERE a=1")
+    waiting = [where.connect(database="d") for _ in range(12)]
+    threads = [threading.Thread(target=rows, args=(w, "UPDATE w SET b=b+1 WHERE a=1")) for w in waiting]
+    for number, thread in enumerate(threads):
+        thread.start()
+        first_answer(lambda n=number: status(c, "lock_waits_now") > n)
+    text = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]
+    rows(c, "COMMIT")
+    for thread in threads:
+        thread.join()
+    waits = re.findall(r"^Transaction \d+, thread (\d+), waits \d+\.\d s for transaction \d+, thread (\d+): "
+                       r"X,REC_NOT_GAP on table d/w index PRIMARY key 80000001$", text, re.M)
+    expect("waits", [(int(who), int(whom)) for who, whom in waits][0], (waiting[0].thread_id(), c.thread_id()))
+    expect("first ones", (len(waits), "\n2 more wait\n" in text), (10, True))
 
 
 def test_kill_check(where):
@@ -262,8 +288,9 @@ def test_deadlock(where):
     rows(one, "COMMIT")
     rows(two, "COMMIT")
     expect("the other one's changes", sorted(rows(c, "SELECT b FROM k")), [(11,), (12,)])
-    told = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2].count("X,REC_NOT_GAP on table d/k index PRIMARY key ")
-    expect("waits told with the index's name", told, 2)
+    text = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]
+    expect("waits told with the index's name", text.count("X,REC_NOT_GAP on table d/k index PRIMARY key "), 2)
+    expect("threads", set(map(int, re.findall(r"  transaction \d+, thread (\d+), waits", text))), {one.thread_id(), two.thread_id()})
     with open(where.log) as log:
         text = log.read().split("[Note] MYRIAD: a deadlock:", 1)[1]
     expect("in the error log", text.count("X,REC_NOT_GAP on table d/k index PRIMARY key "), 2)

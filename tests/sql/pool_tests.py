@@ -176,6 +176,7 @@ def test_memory_restart(_where):
             rows(c, "INSERT INTO old SELECT seq, seq FROM seq_1_to_100")
             rows(c, f"INSERT INTO t VALUES ({int(crash)}, 'stays')")
             expect("memory is used", status(c, "memory_tables_bytes") > 100_000, True)
+            expect("shown", "In-memory tables: 0 of" in rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2], False)
             rows(c, "BEGIN")
             rows(c, "UPDATE m SET v='lost'")
             rows(c, "INSERT INTO t VALUES (100, 'lost')")

@@ -14,6 +14,8 @@ use std::time::Duration;
 
 /// Waits within the engine that SHOW ENGINE STATUS lists.
 const WAITS_SHOWN: Duration = Duration::from_secs(1);
+/// Waits for row locks that it lists.
+const LOCK_WAITS_SHOWN: usize = 10;
 
 fn state_name(info: &myriad_txn::TrxInfo) -> &'static str {
     match info.state {
@@ -229,6 +231,7 @@ impl Engine {
             s.changes_buffered,
             s.merges
         );
+        line!(out, "In-memory tables: {} of {} bytes", s.memory_pages * s.page_size, s.memory_pages_max * s.page_size);
         line!(out, "Mini-transactions {}", s.mtrs);
     }
 
@@ -297,6 +300,8 @@ impl Engine {
             s.wait_us_max as f64 / 1e6
         );
         line!(out, "Deadlocks {}, timeouts {}", s.deadlocks, s.timeouts);
+        line!(out, "Memory {} of {} bytes", s.memory_bytes, s.memory_bytes_max);
+        self.status_lock_waits(out);
         match self.trx_system().locks().last_deadlock() {
             Some(deadlock) => {
                 let ago = self.clock().wall_us().saturating_sub(deadlock.wall_us) as f64 / 1e6;
@@ -307,20 +312,57 @@ impl Engine {
         }
     }
 
+    /// Who waits for a row lock, the longest first.
+    fn status_lock_waits(&self, out: &mut String) {
+        let mut waits = Vec::new();
+        self.trx_system().locks().list_waits(1, &mut |wait| {
+            waits.push(wait.clone());
+            true
+        });
+        let transactions: HashMap<u64, TrxInfo> = self.transactions().into_iter().map(|t| (t.trx_id, t)).collect();
+        let now = self.clock().wall_us();
+        let since = |wait: &myriad_txn::LockInfo| {
+            let start = transactions.get(&wait.trx_id).map(|t| t.wait_start_wall_us);
+            start.filter(|&us| us > 0).unwrap_or(now)
+        };
+        waits.sort_by_key(since);
+        for wait in waits.iter().take(LOCK_WAITS_SHOWN) {
+            let blocker = wait.blockers.first().copied().unwrap_or(0);
+            let thread = transactions.get(&blocker).map_or(0, |t| t.thread_id);
+            line!(
+                out,
+                "Transaction {}, thread {}, waits {:.1} s for transaction {blocker}, thread {thread}: {}",
+                wait.trx_id,
+                wait.thread_id,
+                now.saturating_sub(since(wait)) as f64 / 1e6,
+                self.describe_lock(wait)
+            );
+        }
+        if waits.len() > LOCK_WAITS_SHOWN {
+            line!(out, "{} more wait", waits.len() - LOCK_WAITS_SHOWN);
+        }
+    }
+
+    /// Mode and place of a lock.
+    fn describe_lock(&self, lock: &myriad_txn::LockInfo) -> String {
+        let row = lock_row(self.shares().of_index(lock.index).as_ref(), lock);
+        let index = row.index_name.unwrap_or_else(|| row.index_no.to_string());
+        let key: String = row.key.iter().take(32).map(|b| format!("{b:02x}")).collect();
+        let table = if row.table.is_empty() { "(closed)" } else { &row.table };
+        format!("{} on table {table} index {index} key {key}", row.mode)
+    }
+
     /// Lines that say who waited for whom, and who gave way.
     pub(crate) fn describe_deadlock(&self, deadlock: &myriad_txn::DeadlockInfo) -> String {
         let mut out = String::new();
         for wait in &deadlock.waits {
             let blocker = wait.blockers.first().copied().unwrap_or(0);
-            let row = lock_row(self.shares().of_index(wait.index).as_ref(), wait);
-            let index = row.index_name.unwrap_or_else(|| row.index_no.to_string());
-            let key: String = row.key.iter().take(32).map(|b| format!("{b:02x}")).collect();
             line!(
                 &mut out,
-                "  transaction {} waits for transaction {blocker}: {} on table {} index {index} key {key}",
-                row.trx_id,
-                row.mode,
-                if row.table.is_empty() { "(closed)" } else { &row.table }
+                "  transaction {}, thread {}, waits for transaction {blocker}: {}",
+                wait.trx_id,
+                wait.thread_id,
+                self.describe_lock(wait)
             );
         }
         line!(&mut out, "  transaction {} was rolled back", deadlock.victim);
@@ -425,6 +467,8 @@ impl Engine {
             ("undo_pages", purge.undo_pages),
             ("lock_waits_now", locks.waiting_now),
             ("lock_wait_us_max", locks.wait_us_max),
+            ("row_locks_bytes", locks.memory_bytes),
+            ("row_locks_bytes_max", locks.memory_bytes_max),
             ("definitions_cached", self.catalog().cache_usage().0 as u64),
             ("open_files", self.parts.spaces.open_files() as u64),
             ("tablespace_check_running", u64::from(check.state == "RUNNING" || check.state == "WAITING")),
@@ -505,7 +549,7 @@ impl Engine {
         };
         let locks = self.trx_system().locks();
         if waits_only {
-            locks.list_waits(&mut show);
+            locks.list_waits(usize::MAX, &mut show);
         } else {
             locks.list(&mut show);
         }

@@ -371,6 +371,7 @@ impl Trx {
     pub fn set_owner(&mut self, thd: usize, thread_id: u64) {
         self.thd = thd;
         self.locks.set_thd(thd);
+        self.locks.set_thread_id(thread_id);
         self.shared.thread_id.store(thread_id, Ordering::Relaxed);
     }
 
@@ -625,6 +626,7 @@ impl Trx {
     fn hand_over(&mut self, to: impl FnOnce(&TrxSystem, Work)) {
         let fresh = TrxLocks::new();
         fresh.set_thd(self.thd);
+        fresh.set_thread_id(self.shared.thread_id.load(Ordering::Relaxed));
         *self.shared.locks.lock() = Arc::clone(&fresh);
         let locks = std::mem::replace(&mut self.locks, fresh);
         self.sys.locks().disown(&locks);
@@ -799,6 +801,7 @@ impl Trx {
         }
         let Some(work) = self.sys.reattach(xid) else { return false };
         work.locks.set_thd(self.thd);
+        work.locks.set_thread_id(self.shared.thread_id.load(Ordering::Relaxed));
         *self.shared.locks.lock() = Arc::clone(&work.locks);
         self.locks = work.locks;
         self.shared.undo_records.store(work.log.records, Ordering::Relaxed);

@@ -90,6 +90,7 @@ impl LockTable {
             let ShownKey { index, supremum, ref bytes, .. } = queue.key;
             waits.push(LockInfo {
                 trx_id: n.trx.shown_id(),
+                thread_id: n.trx.thread_id(),
                 mode: queue.locks[position].mode,
                 granted: false,
                 index,

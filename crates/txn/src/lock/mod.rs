@@ -108,6 +108,8 @@ pub enum Inheritance {
 pub struct LockInfo {
     /// The transaction; for one without an id, a large number that stays the same while it lives.
     pub trx_id: u64,
+    /// Its connection; 0 if it has none.
+    pub thread_id: u64,
     /// Its mode.
     pub mode: LockMode,
     /// Whether it is granted; else its transaction waits.
@@ -151,4 +153,8 @@ pub struct LockStats {
     pub deadlocks: u64,
     /// Waits that ended by timeout.
     pub timeouts: u64,
+    /// What the locks take of memory, as it is counted, and what they may take.
+    pub memory_bytes: u64,
+    /// See `memory_bytes`.
+    pub memory_bytes_max: u64,
 }

@@ -234,11 +234,21 @@ impl LockTable {
         for no in (0..2 * LISTS as u32).map(ListNo) {
             let scanners = self.scanners.list(no).scanners.read().clone();
             for scanner in &scanners {
-                let (trx_id, mut infos, mut above) = (scanner.trx.shown_id(), Vec::new(), Vec::new());
+                let (trx_id, thread_id) = (scanner.trx.shown_id(), scanner.trx.thread_id());
+                let (mut infos, mut above) = (Vec::new(), Vec::new());
                 while let Some(mode) = scanner.trx.next_span(&mut above, |mode, key| {
                     let index = LockKey::entry(key).index();
                     let (key, blockers) = (key.to_vec(), Vec::new());
-                    infos.push(LockInfo { trx_id, mode, granted: true, index, key, supremum: false, blockers });
+                    infos.push(LockInfo {
+                        trx_id,
+                        thread_id,
+                        mode,
+                        granted: true,
+                        index,
+                        key,
+                        supremum: false,
+                        blockers,
+                    });
                 }) {
                     // The spans of all lists are seen at each.
                     let infos = infos.drain(..).filter(|info| ListNo::of(info.index, mode.strength) == no);

@@ -473,6 +473,7 @@ impl LockTable {
     /// calls that are on their way when this returns.
     pub fn disown(&self, trx: &TrxLocks) {
         trx.set_thd(0);
+        trx.set_thread_id(0);
         for no in 0..SHARDS {
             drop(self.lock_shard(no));
         }
@@ -548,14 +549,15 @@ impl LockTable {
     /// All locks and requests, shard by shard (not one moment's picture of the whole), until `f` gives false. `f` is called
     /// without any mutex.
     pub fn list(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
-        if self.each_shard(f, |queues, infos| queues.each(|queue| self.add_infos(queue, false, infos))) {
+        if self.each_shard(f, |queues, infos| queues.each(|queue| self.add_infos(queue, false, usize::MAX, infos))) {
             self.list_spans(f);
         }
     }
 
-    /// As [`LockTable::list`], the requests that wait alone.
-    pub fn list_waits(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
-        self.each_shard(f, |queues, infos| queues.each_apart(|queue| self.add_infos(queue, true, infos)));
+    /// As [`LockTable::list`], the requests that wait alone, each with the first `blockers_max` of those it waits for: where
+    /// very many wait for one row, all of them are very many.
+    pub fn list_waits(&self, blockers_max: usize, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        self.each_shard(f, |queues, infos| queues.each_apart(|queue| self.add_infos(queue, true, blockers_max, infos)));
     }
 
     /// Whether `f` has always given true.
@@ -571,7 +573,7 @@ impl LockTable {
         })
     }
 
-    fn add_infos(&self, queue: &Queue, waiting_only: bool, infos: &mut Vec<LockInfo>) {
+    fn add_infos(&self, queue: &Queue, waiting_only: bool, blockers_max: usize, infos: &mut Vec<LockInfo>) {
         for (at, l) in queue.locks.iter().enumerate().filter(|(_, l)| l.waiting || !waiting_only) {
             let mut blockers = Vec::new();
             if l.waiting {
@@ -580,12 +582,13 @@ impl LockTable {
                     if !blockers.contains(&id) {
                         blockers.push(id);
                     }
-                    true
+                    blockers.len() < blockers_max
                 });
             }
             let ShownKey { index, supremum, ref bytes, .. } = queue.key;
             infos.push(LockInfo {
                 trx_id: l.trx.shown_id(),
+                thread_id: l.trx.thread_id(),
                 mode: l.mode,
                 granted: !l.waiting,
                 index,
@@ -606,6 +609,8 @@ impl LockTable {
             waiting_now: t.waiting_now.load(Ordering::Relaxed),
             deadlocks: t.deadlocks.load(Ordering::Relaxed),
             timeouts: t.timeouts.load(Ordering::Relaxed),
+            memory_bytes: self.counted.load(Ordering::Relaxed).max(0) as u64 * GROUP_BYTES,
+            memory_bytes_max: (self.counted_max.load(Ordering::Relaxed) as u64).saturating_mul(GROUP_BYTES),
         }
     }
 

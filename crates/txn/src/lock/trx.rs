@@ -26,6 +26,7 @@ pub struct TrxLocks {
     /// Number of the last search for deadlocks that came by; used under the detection mutex only.
     pub(super) visited: AtomicU64,
     thd: AtomicUsize,
+    thread_id: AtomicU64,
     /// Picks where it is counted; those made one after the other get different ones.
     pub(super) stripe: usize,
     trx_id: AtomicU64,
@@ -98,6 +99,7 @@ impl TrxLocks {
             wait_start_us: AtomicU64::new(0),
             visited: AtomicU64::new(0),
             thd: AtomicUsize::new(0),
+            thread_id: AtomicU64::new(0),
             stripe: NEXT_STRIPE.fetch_add(1, Ordering::Relaxed),
             trx_id: AtomicU64::new(0),
             undo_records: AtomicU64::new(0),
@@ -169,6 +171,15 @@ impl TrxLocks {
     /// The session's thd pointer for [`super::CommitOrder`]; 0 if it has none.
     pub fn set_thd(&self, thd: usize) {
         self.thd.store(thd, Ordering::Relaxed);
+    }
+
+    /// Whose it is, for reports.
+    pub fn set_thread_id(&self, thread_id: u64) {
+        self.thread_id.store(thread_id, Ordering::Relaxed);
+    }
+
+    pub(super) fn thread_id(&self) -> u64 {
+        self.thread_id.load(Ordering::Relaxed)
     }
 
     pub(super) fn thd(&self) -> usize {

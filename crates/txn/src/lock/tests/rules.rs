@@ -587,7 +587,7 @@ fn the_list_names_blockers() {
             rows.len() < most
         };
         if waits_only {
-            table.list_waits(&mut add);
+            table.list_waits(usize::MAX, &mut add);
         } else {
             table.list(&mut add);
         }
