@@ -98,7 +98,7 @@ impl BufferPool {
         }
         let count = config.frames();
         if count >= u32::MAX as usize / 2 {
-            return Err(Error::invalid(format!("a buffer pool of {count} pages")));
+            return Err(Error::invalid(format!("a buffer pool of {count} pages is too large")));
         }
         let frames = Frames::new(count, config.bytes_max / size, size)?;
         let shards = make_shards(count, config.instances);

@@ -247,9 +247,15 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
     let spaces = Arc::new(SpaceRegistry::new(Arc::clone(io), dir, format.page_size, config.max_open_files));
     // The pool is the only cache of pages; with the system's on top each would be in memory twice.
     spaces.set_direct(true);
+    let memory = myriad_io::memory_bytes();
+    if config.buffer_pool_bytes > memory {
+        let pool = config.buffer_pool_bytes;
+        let text = format!("a buffer pool of {pool} bytes is more than the machine's memory, {memory} bytes");
+        (config.report)(Level::Warning, &text);
+    }
     let pool_config = PoolConfig {
         bytes: usize::try_from(config.buffer_pool_bytes).unwrap_or(usize::MAX),
-        bytes_max: usize::try_from(myriad_io::memory_bytes()).unwrap_or(usize::MAX),
+        bytes_max: usize::try_from(memory).unwrap_or(usize::MAX),
         instances: config.buffer_pool_instances,
         page_size: format.page_size,
         page_cleaners: config.page_cleaners,

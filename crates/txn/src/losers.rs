@@ -10,6 +10,7 @@ use crate::undo::record::LogState;
 use myriad_base::{Error, Result, SpaceId, TrxId};
 use myriad_buffer::Level;
 use parking_lot::{Condvar, Mutex};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,8 @@ use std::time::Duration;
 const PORTION_RECORDS: u64 = 32;
 const IDLE_WAIT: Duration = Duration::from_millis(200);
 const RETRY: Duration = Duration::from_secs(10);
+/// Time between two lines of the error log that tell how far a long rollback is, or purge before a shutdown.
+pub(crate) const TELL_EVERY: Duration = Duration::from_secs(10);
 
 #[derive(Default)]
 struct Lists {
@@ -31,6 +34,8 @@ pub(crate) struct Losers {
     lists: Mutex<Lists>,
     /// One has left `working`.
     ended: Condvar,
+    /// Of those found at the start how many are left.
+    found: AtomicUsize,
 }
 
 impl Losers {
@@ -38,8 +43,20 @@ impl Losers {
         self.lists.lock().waiting.push(work);
     }
 
+    /// The waiting ones are those found at the start.
+    pub fn note_found(&self) -> usize {
+        let found = self.waiting();
+        self.found.store(found, Ordering::Relaxed);
+        found
+    }
+
     pub fn waiting(&self) -> usize {
         self.lists.lock().waiting.len()
+    }
+
+    /// Undo records left of those that wait.
+    fn records_waiting(&self) -> u64 {
+        self.lists.lock().waiting.iter().map(|w| w.log.records).sum()
     }
 
     /// All of them, for reports.
@@ -121,6 +138,17 @@ impl TrxSystem {
         Ok(())
     }
 
+    /// Tells, once the background threads have ended, what the next start goes on with.
+    pub(crate) fn tell_of_losers(&self) {
+        let losers = self.losers.waiting();
+        if losers > 0 {
+            let changes = self.losers.records_waiting();
+            let text =
+                format!("{losers} transactions are left to roll back ({changes} changes): the next start goes on");
+            self.report(Level::Info, &text);
+        }
+    }
+
     /// Rolls back the unfinished transactions found at start whose newest change is in this tablespace; how many. For the
     /// catalog's own transactions, which nobody may have to wait for.
     ///
@@ -152,12 +180,21 @@ impl TrxSystem {
 
     /// Rolls back what is noted as being rolled back. With `may_stop` the end of background work interrupts it.
     fn roll_back_taken(&self, mut work: Work, may_stop: bool) -> Result<()> {
-        let trx = work.log.trx;
+        let (trx, records, begin) = (work.log.trx, work.log.records, self.clock().now());
         let undone = self.undo_in_portions(&mut work, may_stop);
         match undone.and_then(|()| self.write_state(&work.log, LogState::Committed)) {
             Ok(_) => {
                 self.finish_undone(work.log, &work.locks);
                 self.losers.end(trx, None);
+                let took = self.clock().now().saturating_sub(begin);
+                if took >= TELL_EVERY {
+                    let seconds = took.as_secs_f64();
+                    let text = format!("transaction {trx} is rolled back, {records} changes in {seconds:.1} s");
+                    self.report(Level::Info, &text);
+                }
+                if work.recovered && work.xid.is_none() && self.losers.found.fetch_sub(1, Ordering::Relaxed) == 1 {
+                    self.report(Level::Info, "all unfinished transactions are rolled back");
+                }
                 Ok(())
             }
             Err(e) => {
@@ -172,6 +209,7 @@ impl TrxSystem {
     }
 
     fn undo_in_portions(&self, work: &mut Work, may_stop: bool) -> Result<()> {
+        let mut told = self.clock().now();
         loop {
             let keep = work.log.records.saturating_sub(PORTION_RECORDS);
             self.rollback_log(&mut work.log, keep, &mut |_| {})?;
@@ -181,6 +219,12 @@ impl TrxSystem {
             }
             if may_stop && self.purge.stopping() {
                 return Err(Error::ShuttingDown);
+            }
+            let now = self.clock().now();
+            if now.saturating_sub(told) >= TELL_EVERY {
+                told = now;
+                let text = format!("rollback of transaction {}: {} changes left", work.log.trx, work.log.records);
+                self.report(Level::Info, &text);
             }
         }
     }

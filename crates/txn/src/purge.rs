@@ -9,6 +9,7 @@
 use crate::buffered;
 use crate::commit_table::ANCIENT;
 use crate::gap::Edge;
+use crate::losers::TELL_EVERY;
 use crate::rollback::{index_of, is_unavailable, LeftOver};
 use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
 use crate::undo::page::{self, undo_page};
@@ -219,12 +220,23 @@ impl TrxSystem {
                 self.report(Level::Error, "a background thread of the transaction system has panicked");
             }
         }
+        self.tell_of_losers();
         purged
     }
 
     fn purge_all(&self) -> Result<()> {
         let rolled_back = self.rollback_losers();
-        while self.purge_step()? {}
+        let mut told = self.clock().now();
+        while self.purge_step()? {
+            let now = self.clock().now();
+            if now.saturating_sub(told) >= TELL_EVERY {
+                told = now;
+                let s = self.purge_stats();
+                let text =
+                    format!("purge before the shutdown: {} transactions, {} undo pages left", s.history, s.undo_pages);
+                self.report(Level::Info, &text);
+            }
+        }
         rolled_back
     }
 

@@ -257,7 +257,7 @@ impl TrxSystem {
                 self.losers.add(work);
             }
         }
-        let (losers, prepared) = (self.losers.waiting(), self.prepared.len());
+        let (losers, prepared) = (self.losers.note_found(), self.prepared.len());
         if losers + prepared > 0 {
             let text = format!("{losers} unfinished transactions to roll back, {prepared} prepared ones kept");
             (self.config.reporter)(Level::Info, &text);

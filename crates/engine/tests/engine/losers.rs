@@ -59,6 +59,28 @@ fn what_cannot_be_rolled_back_yet_stays_locked_and_is_rolled_back_later() {
     assert_eq!((found.len(), found.iter().any(|r| r.0 == b"uncommitted")), (20, false));
 }
 
+/// The error log tells of what is left to roll back at a stop, and when nothing is.
+#[test]
+fn rollback_after_a_crash_is_told_to_its_end() {
+    let (io, path) = away(25);
+    let run = |mode| {
+        let (config, notes) = told(Level::Info);
+        let engine = open_sim(&io, config).unwrap();
+        settle(&engine);
+        engine.close(mode).unwrap();
+        let notes = notes.lock().unwrap();
+        let count = |part: &str| notes.iter().filter(|n| n.contains(part)).count();
+        (
+            count("1 transactions are left to roll back (2 changes)"),
+            count("all unfinished transactions are rolled back"),
+        )
+    };
+    assert_eq!(run(CloseMode::Clean), (1, 0));
+    io.rename(Path::new(FILE), Path::new(&path)).unwrap();
+    assert_eq!(run(CloseMode::Clean), (0, 1));
+    assert_eq!(run(CloseMode::Clean), (0, 0));
+}
+
 #[test]
 fn a_file_that_comes_back_needs_no_restart() {
     let (io, path) = away(22);

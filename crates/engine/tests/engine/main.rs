@@ -503,6 +503,19 @@ fn a_full_disk_is_an_error_that_passes() {
 }
 
 #[test]
+fn a_pool_larger_than_the_machine_s_memory_is_told() {
+    for more in [0, 1 << 26] {
+        let (config, warnings) = told(Level::Warning);
+        let buffer_pool_bytes = (myriad_io::memory_bytes() & !0xffff) + more;
+        let config = EngineConfig { buffer_pool_bytes, page_size: 65536, ..config };
+        let engine = open_sim(&SimIo::new(1), config).unwrap();
+        let text = warnings.lock().unwrap().concat();
+        assert_eq!(text.contains("more than the machine's memory"), more > 0, "{text}");
+        engine.close(CloseMode::Clean).unwrap();
+    }
+}
+
+#[test]
 fn a_deadlock_ends_at_once_and_is_told() {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open_with(config(dir.path()), None).unwrap();
