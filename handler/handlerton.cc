@@ -7,11 +7,28 @@
 #include "options.h"
 #include "status.h"
 #include "variables.h"
+#include <atomic>
+#include <string.h>
 
 handlerton *myriad_hton;
 myriad_engine *myriad_core;
 
+/* Of systemd's library, with which the server is linked where it knows systemd; the plugin is built without it. */
+extern "C" int sd_notifyf(int unset_environment, const char *format, ...) __attribute__((weak));
+
+/* While systemd waits for the start or the stop. */
+static std::atomic<bool> is_waited_for{false};
+
+/* Each line of progress asks systemd for more time, as InnoDB's do: else it kills a start or stop that takes longer
+   than TimeoutStartSec or TimeoutStopSec. Where that can take long there is a line each ten seconds at least. */
+static void ask_for_time(const char *text) {
+  constexpr unsigned SECONDS = 60;
+  if (is_waited_for && sd_notifyf)
+    sd_notifyf(0, "STATUS=MYRIAD: %.*s\nEXTEND_TIMEOUT_USEC=%u\n", int(strcspn(text, "\n")), text, SECONDS * 1000000);
+}
+
 void myriad_report(myriad_log_level level, const char *text) {
+  ask_for_time(text);
   switch (level) {
   case MYRIAD_LOG_ERROR: sql_print_error("MYRIAD: %s", text); break;
   case MYRIAD_LOG_WARNING: sql_print_warning("MYRIAD: %s", text); break;
@@ -34,6 +51,8 @@ int stop_engine(const char *why) {
   myriad_engine *core = myriad_core;
   myriad_core = nullptr;
   sql_print_information("MYRIAD: stopping (%s, myriad_fast_shutdown=%lu)", why, myriad_fast_shutdown);
+  is_waited_for = true;
+  ask_for_time("stopping");
   myriad_status status = myriad_engine_close(core, uint32_t(myriad_fast_shutdown));
   if (status == MYRIAD_OK) {
     sql_print_information("MYRIAD: stopped");
@@ -86,7 +105,9 @@ int init(void *arg) {
   myriad_config config;
   myriad_fill_config(&config);
   ulonglong begin_ns = my_interval_timer();
+  is_waited_for = true;
   myriad_status status = myriad_engine_open(&config, &myriad_core);
+  is_waited_for = false;
   if (status != MYRIAD_OK) {
     sql_print_error("MYRIAD: cannot start: %s", myriad_last_error());
     warn_of_server_without_engine();

@@ -3,6 +3,7 @@
 Usage: plugin_tests.py [NAME...]"""
 import ctypes
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -60,6 +61,38 @@ def test_uninstalled_as_the_default(_where):
         c = other.connect(database="d")
         expect("rows", rows(c, "SELECT * FROM t"), ((1,),))
         expect("tables", rows(c, "SHOW TABLES"), (("i",), ("t",)))
+
+
+def test_systemd_is_asked_for_time(where):
+    """systemd would end a start or a stop that takes longer than its unit allows."""
+    c = database(where)
+    rows(c, "CREATE TABLE t (a INT PRIMARY KEY)")
+    where.kill()
+    path = os.path.join(where.folder, "notify")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as told:
+        told.bind(path)
+        told.setblocking(False)
+
+        def asked():
+            texts = []
+            while True:
+                try:
+                    texts.append(told.recv(4096).decode())
+                except BlockingIOError:
+                    return [text for text in texts if "STATUS=MYRIAD: " in text and "\nEXTEND_TIMEOUT_USEC=60000000\n" in text]
+        os.environ["NOTIFY_SOCKET"] = path
+        try:
+            where.start()
+        finally:
+            del os.environ["NOTIFY_SOCKET"]
+        expect("start", any("bytes of log" in text for text in asked()), True)
+        c = where.connect(database="d")
+        rows(c, "SET GLOBAL myriad_max_open_files=1000000")
+        expect("meanwhile", asked(), [])
+        rows(c, "CREATE TABLE larger (a INT PRIMARY KEY, b VARCHAR(200)) TABLESPACE_PER='TABLE'")
+        where.stop()
+        expect("stop", len(asked()) > 0, True)
+    where.start()
 
 
 class Opened:
