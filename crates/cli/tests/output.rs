@@ -34,3 +34,12 @@ fn a_benchmark_of_nothing_is_refused() {
         assert!(!dir.exists(), "{arguments:?}");
     }
 }
+
+/// A path that is mistyped is not clean.
+#[test]
+fn a_folder_without_tablespaces_is_no_clean_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (code, text) = run(&["check-tablespaces"], folder.path(), Stdio::null());
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("no tablespace files under"), "{text}");
+}

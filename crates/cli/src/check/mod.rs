@@ -113,6 +113,9 @@ pub fn run(args: &CheckArgs) -> Result<bool, String> {
     let start = Instant::now();
     let mut report = Report::default();
     let files = find_files(&args.dir, args.format, &mut report)?;
+    if files.is_empty() && report.findings.is_empty() {
+        return Err(format!("no tablespace files under {}", args.dir.display()));
+    }
     let options = head_options(args, files.len() as u64)?;
     let bar = progress(files.len() as u64, args.json);
     let found = Mutex::new((report, Vec::<Claim>::with_capacity(files.len()), Vec::new()));
