@@ -66,7 +66,7 @@ def main():
             break
         time.sleep(0.1)
     status = process.wait()
-    if stopping and status == 0:
+    if status == 0:             # after Ctrl-C, or a client's SHUTDOWN
         print("stopped cleanly")
         return 0
     with open(log, errors="replace") as f:
