@@ -686,16 +686,33 @@ int ha_myriad::get_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
   return 0;
 }
 
-/* Also called for each statement that changes the table. */
+/* What the statement does to the table's rows, as the server's bits of events; 0 where it asks for another reason, or
+   under LOCK TABLES, which lets a statement use what has been locked alone. */
+static uint8 changes_of(THD *thd, const TABLE *table) {
+  const TABLE_LIST *named = table->pos_in_table_list;
+  if (!named || thd->locked_tables_mode || thd_sql_command(thd) == SQLCOM_LOCK_TABLES) return 0;
+  return named->trg_event_map | named->slave_fk_event_map;
+}
+
+static bool changes_child(uint8 events, const ForeignKey &key) {
+  return (events & trg2bit(TRG_EVENT_DELETE) && key.on_delete >= MYRIAD_CASCADE) ||
+         (events & trg2bit(TRG_EVENT_UPDATE) && key.on_update >= MYRIAD_CASCADE);
+}
+
+/* Also called for each statement that changes the table: the server then takes locks on all children that are listed,
+   in a time that grows with the square of their number. Those that are only looked into are left out, as the few that a
+   row concerns are locked when it is changed. */
 int ha_myriad::get_parent_foreign_key_list(THD *thd, List<FOREIGN_KEY_INFO> *list) {
   if (int error = load_references()) return report(error);
   if (!m_references) return 0;
   const bool alters = !altered_table(thd).empty();
+  const uint8 events = changes_of(thd, table);
   /* By name: under LOCK TABLES it depends on the order of a child's foreign keys what the statement may do. */
   std::vector<const ForeignKey *> keys;
   for (const Link &link : m_references->children()) {
     /* What has no index to refer to yet is not in the way of an ALTER that may make one. */
     if (alters && find_index(table, *m_plan, link.key.parent_columns, nullptr, {}) >= MAX_KEY) continue;
+    if (events && !changes_child(events, link.key)) continue;
     keys.push_back(&link.key);
   }
   std::stable_sort(keys.begin(), keys.end(), [](const ForeignKey *a, const ForeignKey *b) {

@@ -651,6 +651,36 @@ def test_crash_in_copy_of_parent(_where):
             expect(f"{what}: files", [f for f in os.listdir(os.path.join(where.datadir, "d")) if f != "db.opt"], [])
 
 
+def test_children_not_concerned(where):
+    """A statement that changes a parent takes locks of the children alone that it looks into or changes."""
+    c, other = database(where), where.connect(database="d")
+    rows(c, "CREATE TABLE p (id INT PRIMARY KEY, v INT)")
+    rows(c, "INSERT INTO p VALUES (1, 1), (2, 2)")
+    rows(c, "CREATE TABLE looked_into (p INT, FOREIGN KEY (p) REFERENCES p (id))")
+    rows(c, "CREATE TABLE deleted (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)")
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY)")
+    rows(c, "CREATE TRIGGER of_t AFTER INSERT ON t FOR EACH ROW UPDATE p SET v = NEW.id WHERE id = 1")
+    rows(other, "SET lock_wait_timeout = 1")
+    for child in ("looked_into", "deleted"):
+        rows(c, f"LOCK TABLES {child} WRITE")
+        expect("insert", code_of(other, f"INSERT INTO p VALUES ({len(child)}, 3)"), 0)
+        expect("update of another column", code_of(other, "UPDATE p SET v = v + 1"), 0)
+        expect("by a trigger", code_of(other, f"INSERT INTO t VALUES ({len(child)})"), 0)
+        expect("upsert", code_of(other, "INSERT INTO p VALUES (1, 3) ON DUPLICATE KEY UPDATE v = 4"), 0)
+        expect("update of the key", code_of(other, "UPDATE p SET id = 5 WHERE id = 2"), 1205)
+        expect("delete", code_of(other, "DELETE FROM p WHERE id = 2"), 1205)
+        expect("replace", code_of(other, "REPLACE INTO p VALUES (2, 7)"), 1205)
+        rows(c, "UNLOCK TABLES")
+    rows(c, "LOCK TABLES p WRITE")
+    expect("LOCK TABLES has all children", code_of(other, "INSERT INTO looked_into VALUES (1)"), 1205)
+    rows(c, "INSERT INTO p VALUES (20, 1)")
+    rows(c, "UPDATE p SET id = 21 WHERE id = 20")
+    rows(c, "DELETE FROM p WHERE id = 21")
+    rows(c, "UNLOCK TABLES")
+    rows(other, "INSERT INTO looked_into VALUES (1)")
+    expect("refused", code_of(c, "DELETE FROM p WHERE id = 1"), 1451)
+
+
 def test_many_children(where):
     """A connection keeps more children open than it may always, as long as all together keep few for the server."""
     c = database(where)
