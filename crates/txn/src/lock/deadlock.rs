@@ -13,10 +13,11 @@
 //! that close a cycle together, the last to search sees all edges.
 
 use super::park::{WaitCell, WaitState};
-use super::queue::ShownKey;
+use super::queue::{Lock, ShownKey};
 use super::table::{shard_no, ShardGuard};
-use super::{DeadlockInfo, DeadlockListener, LockInfo, LockTable, TrxLocks, Victim};
+use super::{DeadlockInfo, DeadlockListener, Extent, LockInfo, LockTable, TrxLocks, Victim};
 use smallvec::SmallVec;
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -27,6 +28,21 @@ struct Node {
     word: u64,
     /// By which node it was reached; the start points to itself.
     from: usize,
+}
+
+/// A search from one transaction.
+struct Search {
+    /// Its number, which marks whom it has reached.
+    number: u64,
+    nodes: Vec<Node>,
+    /// Queues (hashes of their keys) that have nothing more to tell: whoever somebody waits for there has been reached.
+    done: HashSet<u64>,
+}
+
+#[cfg(test)]
+std::thread_local! {
+    /// How many granted locks this thread's searches have looked at.
+    pub(super) static HOLDERS_LOOKED_AT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 impl LockTable {
@@ -113,12 +129,14 @@ impl LockTable {
     }
 
     /// The shortest cycle through `start`, which comes first; its wait is `word`.
-    fn find_cycle(&self, start: &Arc<TrxLocks>, word: u64, search: u64) -> Option<Vec<Node>> {
-        let mut nodes = vec![Node { trx: Arc::clone(start), word, from: 0 }];
-        start.visited.store(search, Ordering::Relaxed);
+    fn find_cycle(&self, start: &Arc<TrxLocks>, word: u64, number: u64) -> Option<Vec<Node>> {
+        let nodes = vec![Node { trx: Arc::clone(start), word, from: 0 }];
+        let mut search = Search { number, nodes, done: HashSet::new() };
+        start.visited.store(number, Ordering::Relaxed);
         let mut at = 0;
-        while at < nodes.len() {
-            if self.follow(&mut nodes, at, start, search) {
+        while at < search.nodes.len() {
+            if self.follow(&mut search, at, start) {
+                let mut nodes = search.nodes;
                 let mut cycle = Vec::new();
                 let mut i = at;
                 while i != 0 {
@@ -140,17 +158,25 @@ impl LockTable {
     /// Of those that wait in the same queue for the same mode, further ahead, no edges need be followed: they wait for what
     /// this one waits for, or less, and for locks of this one. That keeps a search linear where many wait for one hot row.
     /// Only where this one is `start`, and they wait for what it holds (an upgrade), they matter.
-    fn follow(&self, nodes: &mut Vec<Node>, at: usize, start: &Arc<TrxLocks>, search: u64) -> bool {
+    ///
+    /// Where all who wait in a queue want the same, and `start` is not among them, what the first one waits for is what all wait for,
+    /// but for the locks that it has there itself, and it has been reached. So the queue is looked at once, which keeps a search linear
+    /// where many hold a lock (on a parent, say) and wait for another. Not so for inserts: whether they wait for a gap
+    /// depends on both transactions (`CommitOrder::is_fixed`).
+    fn follow(&self, search: &mut Search, at: usize, start: &Arc<TrxLocks>) -> bool {
         // Widens the window between the reading of an edge and of its target's edges.
         #[cfg(test)]
         if at > 0 {
             std::thread::yield_now();
         }
-        let trx = Arc::clone(&nodes[at].trx);
-        if trx.wait.word() != nodes[at].word {
+        let trx = Arc::clone(&search.nodes[at].trx);
+        if trx.wait.word() != search.nodes[at].word {
             return false;
         }
         let hash = trx.waiting_on.load(Ordering::Relaxed);
+        if search.done.contains(&hash) {
+            return false;
+        }
         let queues = self.shard(hash);
         let Some(queue) = queues.queue_with_waiters(hash) else { return false };
         let Some(position) = queue.waiting_position(&trx) else { return false };
@@ -159,14 +185,20 @@ impl LockTable {
             && queue.locks.iter().any(|l| !l.waiting && Arc::ptr_eq(&l.trx, start) && mode.conflicts_with(l.mode));
         let mut closed = false;
         queue.each_blocker(&*self.order, &trx, mode, position, |l| {
+            #[cfg(test)]
+            HOLDERS_LOOKED_AT.set(HOLDERS_LOOKED_AT.get() + u64::from(!l.waiting));
             closed = Arc::ptr_eq(&l.trx, start);
             let word = l.trx.wait.word();
             let follow = WaitCell::is_waiting(word) && (upgrade || !l.waiting || l.mode != mode);
-            if !closed && l.trx.visited.swap(search, Ordering::Relaxed) != search && follow {
-                nodes.push(Node { trx: Arc::clone(&l.trx), word, from: at });
+            if !closed && l.trx.visited.swap(search.number, Ordering::Relaxed) != search.number && follow {
+                search.nodes.push(Node { trx: Arc::clone(&l.trx), word, from: at });
             }
             !closed
         });
+        let alike = |l: &Lock| !l.waiting || l.mode == mode && !Arc::ptr_eq(&l.trx, start);
+        if mode.extent != Extent::InsertIntention && queue.locks.iter().all(alike) {
+            search.done.insert(hash);
+        }
         closed
     }
 }

@@ -1,5 +1,6 @@
 //! Conflicts, queue order, upgrades, deadlocks, time-outs, kills, implicit locks, inheritance, listing.
 
+use super::super::deadlock::HOLDERS_LOOKED_AT;
 use super::*;
 use myriad_base::Error;
 
@@ -152,6 +153,44 @@ fn rings_are_deadlocks_at_once() {
             done(&table, &[]);
         }
     }
+}
+
+#[test]
+fn a_search_looks_at_the_holders_of_a_lock_once() {
+    let table = table();
+    const EACH: u64 = 40;
+    let last = trx(1);
+    assert!(try_lock(&table, &last, 3, LockMode::X_RECORD));
+    let groups = [1u64, 2].map(|n| (0..EACH).map(|i| trx(n * 100 + i)).collect::<Vec<_>>());
+    for (key, group) in [(1, &groups[0]), (2, &groups[1])] {
+        assert!(group.iter().all(|t| try_lock(&table, t, key, LockMode::S_RECORD)));
+    }
+    let mut sleeping = Vec::new();
+    for (key, group) in [(2, &groups[1]), (1, &groups[0])] {
+        for t in group {
+            let token = queue(&table, t, key + 1, LockMode::X_RECORD);
+            sleeping.push(sleeper(&table, t, token));
+            until_waiting(t);
+        }
+    }
+    let first = trx(2);
+    let token = queue(&table, &first, 1, LockMode::X_RECORD);
+    let before = HOLDERS_LOOKED_AT.get();
+    assert_eq!(table.wait(&first, token, Duration::from_millis(1)), WaitOutcome::Timeout);
+    // Who holds key 1, who holds key 2, who holds key 3.
+    assert_eq!(HOLDERS_LOOKED_AT.get() - before, 2 * EACH + 1);
+    // And what it leaves out closes no circle: the last one waits for the first group, so all wait for each other.
+    let token = queue(&table, &last, 1, LockMode::X_RECORD);
+    assert_eq!(table.wait(&last, token, LONG), WaitOutcome::Deadlock);
+    table.release_all(&last);
+    table.release_all(&first);
+    for t in groups.iter().flatten() {
+        t.kill();
+    }
+    for thread in sleeping {
+        assert_ne!(thread.join().unwrap(), WaitOutcome::Timeout);
+    }
+    done(&table, &groups.iter().flatten().collect::<Vec<_>>());
 }
 
 #[test]
