@@ -23,6 +23,7 @@ while [ $SECONDS -lt $end ]; do
   $python tests/sql/evolution.py --seconds 300 --seed $RANDOM
   $python tests/isolation/run.py
   $python tests/isolation/histories.py --seconds 60
+  $python tests/isolation/versions.py --seconds 30
   $python tests/isolation/interleavings.py --seconds 120 --seed $RANDOM
   $python tests/replication/run.py
   cargo test --release --workspace -- --ignored

@@ -48,6 +48,7 @@ beside mtr $python tests/mtr/run.py
 beside isolation $python tests/isolation/run.py
 beside interleavings $python tests/isolation/interleavings.py
 beside histories $python tests/isolation/histories.py
+beside versions $python tests/isolation/versions.py
 beside sql $python tests/sql/run.py
 beside sql-server $python tests/sql/server_tests.py
 beside sql-locks $python tests/sql/lock_tests.py
