@@ -511,6 +511,9 @@ impl Trx {
         if self.undo.is_some() {
             return Ok(());
         }
+        if self.ordered.is_some() {
+            return Err(Error::invalid("a change in a transaction that has committed and is not yet durable"));
+        }
         self.start();
         let tail = self.sys.undo.acquire()?;
         match self.sys.new_writer(&self.locks) {
@@ -542,10 +545,14 @@ impl Trx {
     /// Undoes all changes since `savepoint`; locks stay.
     ///
     /// # Errors
-    /// Those of the buffer pool; may be repeated. Until that succeeds the transaction cannot be committed.
+    /// Those of the buffer pool; may be repeated. Until that succeeds the transaction cannot be committed. [`Error::Invalid`] if
+    /// it is prepared: what was promised stays whole.
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         let Some(log) = &mut self.undo else { return Ok(()) };
         if log.records > savepoint.0 {
+            if self.state == TrxState::Prepared {
+                return Err(Error::invalid("a rollback of a part of a transaction that is prepared"));
+            }
             self.changes += 1;
             let shared = &self.shared;
             let mut progress = |left| shared.undo_records.store(left, Ordering::Relaxed);
@@ -766,6 +773,8 @@ impl Trx {
         // What a restart empties need not wait for the log, but a prepared transaction would come back.
         let waits = self.lasting_changes || (self.xid.is_some() && self.comes_back);
         let policy = if waits { self.policy(durability) } else { FlushPolicy::EverySecond };
+        // Those of locking reads since.
+        self.sys.locks().release_all(&self.locks);
         self.become_idle();
         Some((lsn, policy))
     }
@@ -828,9 +837,8 @@ impl Trx {
 
 impl Drop for Trx {
     fn drop(&mut self) {
-        if self.ordered.is_some() {
-            self.become_idle();
-        }
+        // Of a commit whose second half nobody did: visible, and in the log.
+        self.end_ordered(Durability::None);
         self.detach_prepared();
         if let Err(e) = self.rollback() {
             self.sys.report(Level::Warning, &format!("a closed session's rollback goes on in the background: {e}"));

@@ -182,10 +182,34 @@ fn a_prepared_transaction_takes_no_changes() {
     let table = engine.open_table("d/t").unwrap();
     let mut session = engine.session();
     session.insert(&table, b"before", b"1").unwrap();
+    let savepoint = session.savepoint().unwrap();
+    session.insert(&table, b"then", b"1").unwrap();
     session.prepare(b"x").unwrap();
     assert!(matches!(session.insert(&table, b"after", b"1"), Err(Error::Invalid { .. })));
+    assert!(matches!(session.rollback_to(savepoint), Err(Error::Invalid { .. })), "what is promised stays whole");
     session.commit_finish(true).unwrap();
-    assert_eq!(rows(&engine, "d/t").len(), 1);
+    assert_eq!(rows(&engine, "d/t").len(), 2);
+}
+
+#[test]
+fn a_transaction_that_is_visible_takes_no_changes() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    for finished in [true, false] {
+        let (mut session, mut other) = (engine.session(), engine.session());
+        session.insert(&table, &[u8::from(finished)], b"1").unwrap();
+        session.commit_visible().unwrap();
+        assert!(matches!(session.insert(&table, b"after", b"1"), Err(Error::Invalid { .. })));
+        session.find_for_update(&table, &[u8::from(finished)]).unwrap();
+        match finished {
+            true => session.commit_finish(true).unwrap(),
+            false => drop(session),
+        }
+        let freed = other.get(&table, 0, &[u8::from(finished)], false, Lock::Exclusive, Wait::NoWait);
+        assert!(freed.unwrap().is_some(), "a lock outlived its transaction");
+    }
+    assert_eq!(rows(&engine, "d/t").len(), 2);
 }
 
 #[test]
