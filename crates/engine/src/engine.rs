@@ -139,6 +139,7 @@ impl Engine {
     /// # Errors
     /// Those of the pool; the work is tried again by the next call.
     pub fn background_step(&self) -> Result<bool> {
+        self.check_not_closed()?;
         let Parts { trx, catalog, pool, .. } = &self.parts;
         // What fails keeps nothing else from being done: the next call may begin with the same failure.
         let steps = [trx.rollback_losers_step(), trx.purge_step(), catalog.reclaim_step(), pool.step_background()];
@@ -146,7 +147,8 @@ impl Engine {
     }
 
     /// Stops. Sessions should be gone; calls of those that are not fail from now on with [`Error::ShuttingDown`], commits of changes
-    /// included. The folder can be opened again when the last [`Session`], [`crate::Table`] and `Arc` of the engine are gone.
+    /// included, and those that wait for a lock with [`Error::Interrupted`]. The folder can be opened again when the last
+    /// [`Session`], [`crate::Table`] and `Arc` of the engine are gone.
     ///
     /// # Errors
     /// Those of purging and of writing pages and log. The data directory is sound all the same: what was not written
@@ -155,6 +157,7 @@ impl Engine {
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
+        self.parts.trx.kill_waiting();
         // Who switches the log off now is through with it first.
         drop(self.redo_log_switch.lock());
         self.checker.stop();

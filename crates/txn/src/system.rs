@@ -495,11 +495,19 @@ impl TrxSystem {
         self.pool.heed_log(self.pool.log().flush_later(lsn, call))
     }
 
+    fn list_sessions(&self) -> Vec<Arc<TrxShared>> {
+        self.sessions.lock().iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Kills all sessions that wait for a lock: it may not come before the engine stops. Others go on, as the catalog's does.
+    pub fn kill_waiting(&self) {
+        self.list_sessions().iter().filter(|session| session.is_waiting()).for_each(|session| session.kill());
+    }
+
     /// All transactions that have begun, recovered ones included.
     pub fn list_trx(&self, f: &mut dyn FnMut(&TrxInfo)) {
-        let sessions: Vec<_> = self.sessions.lock().iter().filter_map(Weak::upgrade).collect();
-        for s in sessions {
-            if let Some(info) = s.info() {
+        for session in self.list_sessions() {
+            if let Some(info) = session.info() {
                 f(&info);
             }
         }

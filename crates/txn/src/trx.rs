@@ -240,6 +240,14 @@ impl TrxShared {
         }
     }
 
+    pub(crate) fn kill(&self) {
+        self.locks.lock().kill();
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.locks.lock().wait_start_wall_us() != 0
+    }
+
     fn state(&self) -> TrxState {
         match self.state.load(Ordering::Relaxed) {
             1 => TrxState::Active,
@@ -279,7 +287,7 @@ pub struct TrxHandle {
 impl TrxHandle {
     /// Ends the present or next lock wait with [`Error::Interrupted`].
     pub fn kill(&self) {
-        self.shared.locks.lock().kill();
+        self.shared.kill();
     }
 
     /// Forgets earlier kills.

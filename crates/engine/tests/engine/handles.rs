@@ -79,6 +79,7 @@ fn a_closed_engine_takes_nothing_more() {
     // The directory would be taken for one that a crash has ruined.
     assert_eq!(engine.set(Setting::RedoLog(false)), Err(Error::ShuttingDown));
     assert_eq!(engine.checkpoint_now(), Err(Error::ShuttingDown));
+    assert_eq!(engine.background_step(), Err(Error::ShuttingDown));
     assert_eq!(engine.commit_by_xid(b"x"), Err(Error::ShuttingDown));
     assert_eq!(engine.rollback_by_xid(b"x"), Err(Error::ShuttingDown));
     assert!(matches!(engine.backup(Path::new("/backup")), Err(Error::ShuttingDown)));

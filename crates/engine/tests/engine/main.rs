@@ -608,6 +608,19 @@ fn locks_tell_the_name_that_their_index_was_given_last() {
 
 #[test]
 fn a_kill_ends_a_lock_wait() {
+    ends_a_lock_wait(|engine, kill| {
+        let locks = engine.locks();
+        assert!(locks.iter().any(|l| !l.granted && l.table == "d/t" && l.waiting_for_trx_id != 0), "{locks:?}");
+        kill.kill();
+    });
+}
+
+#[test]
+fn a_close_ends_a_lock_wait() {
+    ends_a_lock_wait(|engine, _| engine.close(CloseMode::Clean).unwrap());
+}
+
+fn ends_a_lock_wait(end: impl FnOnce(&Engine, KillHandle)) {
     let dir = tempfile::tempdir().unwrap();
     let engine = Engine::open_with(config(dir.path()), None).unwrap();
     engine.create_table("d/t", &spec()).unwrap();
@@ -626,9 +639,7 @@ fn a_kill_ends_a_lock_wait() {
         while !engine.transactions().iter().any(|t| t.state == "LOCK WAIT") {
             std::thread::yield_now();
         }
-        let locks = engine.locks();
-        assert!(locks.iter().any(|l| !l.granted && l.table == "d/t" && l.waiting_for_trx_id != 0), "{locks:?}");
-        kill.kill();
+        end(engine, kill);
     });
 }
 
