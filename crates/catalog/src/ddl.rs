@@ -97,7 +97,8 @@ impl Catalog {
     pub fn create_table(&self, name: &str, spec: &TableSpec<'_>) -> Result<TableRef> {
         let key = table_key(name)?;
         if spec.indexes.is_empty() || spec.indexes.len() > INDEXES_MAX {
-            return Err(Error::invalid(format!("{} indexes", spec.indexes.len())));
+            let n = spec.indexes.len();
+            return Err(Error::invalid(format!("table {name} with {n} indexes: it can have 1 to {INDEXES_MAX}")));
         }
         check_hash(spec.indexes.iter(), spec.in_memory)?;
         if self.find_table(name)?.is_some() {

@@ -99,8 +99,9 @@ pub const NAME_BYTES_MAX: usize = 1024;
 
 /// Splits `db/table` and appends its key.
 pub fn push_table_key(out: &mut Vec<u8>, name: &str) -> Result<()> {
-    let (db, table) =
-        name.split_once('/').ok_or_else(|| Error::invalid(format!("table name {name} has no database")))?;
+    let (db, table) = name
+        .split_once('/')
+        .ok_or_else(|| Error::invalid(format!("table name {name:?}: it has to be database/table")))?;
     push_database_key(out, db)?;
     check_part(table)?;
     out.extend_from_slice(table.as_bytes());
@@ -118,7 +119,7 @@ pub fn push_database_key(out: &mut Vec<u8>, db: &str) -> Result<()> {
 
 fn check_part(part: &str) -> Result<()> {
     if part.is_empty() || part.bytes().any(|b| b == 0 || b == b'/') {
-        return Err(Error::invalid(format!("name {part:?}")));
+        return Err(Error::invalid(format!("name {part:?}: it must not be empty, nor have a slash or a zero byte")));
     }
     if part.len() > NAME_BYTES_MAX {
         return Err(Error::TooLong { what: "name", len: part.len(), max: NAME_BYTES_MAX });

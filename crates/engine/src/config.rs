@@ -57,7 +57,8 @@ impl DuplicateCheck {
 /// How to open an engine.
 #[derive(Clone)]
 pub struct EngineConfig {
-    /// Files go under `data_dir/#myriad/`. It is created if its parent is there.
+    /// Files go under `data_dir/#myriad/`. It is created if its parent is there. A relative one is taken from the process's folder at
+    /// the open.
     pub data_dir: PathBuf,
     /// Buffer pool in bytes.
     pub buffer_pool_bytes: u64,
@@ -113,7 +114,7 @@ pub struct EngineConfig {
     pub duplicate_check_fadvise: bool,
     /// An index with about so many bytes of leaves in its tablespace's shared tree gets a root of its own.
     pub promote_bytes: u64,
-    /// Error log.
+    /// Error log: gets what is to be told and how grave it is, from any thread, and must not call the engine.
     pub report: Reporter,
     /// CPUs of the engine's own threads, such as `0,2-3`; empty: any. Read by [`myriad_io::CpuList::parse`].
     pub background_cpus: String,

@@ -80,10 +80,14 @@ impl Engine {
     /// # Errors
     /// [`Error::DirectoryLocked`] if another engine has it; [`Error::Format`] if it is of another format;
     /// [`Error::CorruptLog`]; those of reading and writing files.
-    pub fn open_with(config: EngineConfig, io: Option<Arc<dyn Io>>) -> Result<Arc<Engine>> {
+    pub fn open_with(mut config: EngineConfig, io: Option<Arc<dyn Io>>) -> Result<Arc<Engine>> {
         if !format::valid_page_size(config.page_size) {
-            return Err(Error::invalid(format!("page size {}", config.page_size)));
+            let text = format!("page size {}: it has to be a power of two from 4096 to 65536", config.page_size);
+            return Err(Error::invalid(text));
         }
+        // Files are opened later, too, when the program may have gone to another folder.
+        config.data_dir = std::path::absolute(&config.data_dir)
+            .map_err(|e| Error::invalid(format!("the data directory {:?}: {e}", config.data_dir)))?;
         check_log_capacity(config.log_capacity_bytes)?;
         // Every thread of ours is started by this one, here or in `start_background`, or by one that was.
         let _cpus = background_cpus(&config)?;

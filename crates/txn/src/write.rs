@@ -69,7 +69,8 @@ impl<'a> Stored<'a> {
         let page_size = sys.pool().page_size();
         let key_max = myriad_base::limits::key_bytes_max(page_size);
         if key_len > key_max {
-            return Err(Error::TooLong { what: "key", len: key_len, max: key_max });
+            // Without the index id, as the caller counts.
+            return Err(Error::TooLong { what: "key", len: key_len - 4, max: key_max - 4 });
         }
         if key_len + value::HEADER_BYTES + payload.len() <= entry_bytes_max(page_size) {
             return Ok(Stored::Inline(payload));

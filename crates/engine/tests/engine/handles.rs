@@ -222,6 +222,28 @@ fn a_data_directory_is_created_in_a_folder_that_is_there() {
     assert!(open(&io.crash(1), "/data/shop").unwrap().table_exists("d/t").unwrap());
 }
 
+/// The program may go to another folder. The simulated disk does not have the one that it is in.
+#[test]
+fn a_relative_data_directory_is_one_of_the_folder_at_the_open() {
+    let open = |dir: &str| open_sim(&SimIo::new(1), EngineConfig { data_dir: dir.into(), ..sim_config() });
+    let Err(Error::Io { path, .. }) = open("shop") else { panic!("opened in no folder") };
+    assert_eq!(Path::new(&path), std::env::current_dir().unwrap().join("shop"));
+    assert!(matches!(open(""), Err(Error::Invalid { .. })));
+}
+
+#[test]
+fn lengths_of_keys_are_told_as_the_program_counts_them() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    let Err(Error::TooLong { len: 9000, max, .. }) = session.insert(&table, &[1; 9000], b"") else {
+        panic!("not refused")
+    };
+    session.insert(&table, &vec![1; max], b"").unwrap();
+    assert_eq!(session.insert(&table, &vec![2; max + 1], b""), Err(Error::TooLong { what: "key", len: max + 1, max }));
+}
+
 #[test]
 fn a_log_that_no_file_would_hold_or_no_page_fits_is_refused() {
     let io = SimIo::new(1);
