@@ -1,8 +1,4 @@
-//! The short way for Rust programs: one table, one index, a statement a call.
-//!
-//! Each call is a statement at REPEATABLE READ: it begins a transaction where there is none and leaves it open. End it
-//! with [`Session::commit`] or [`Session::rollback`]. A call that fails has changed nothing; with [`Error::Deadlock`] and
-//! [`Error::LockTableFull`] the whole transaction has been rolled back, to be tried again from its beginning.
+//! The short way for Rust programs: one table, one index, a statement a call; see the crate's own page.
 
 use crate::cursor::{Cursor, CursorOptions, Seek};
 use crate::session::{ApplyMode, Isolation, Lock, Op, OpKind, Session, Wait};
@@ -11,12 +7,12 @@ use myriad_base::{Error, Result};
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-/// Longest wait for a lock.
-const LOCK_WAIT: Duration = Duration::from_secs(50);
+/// Longest wait for a lock, unless the program says otherwise.
+pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(50);
 
 impl Session {
     fn statement<R>(&mut self, f: impl FnOnce(&mut Session) -> Result<R>) -> Result<R> {
-        self.statement_begin(Isolation::RepeatableRead, false, LOCK_WAIT);
+        self.statement_begin(Isolation::RepeatableRead, false, self.lock_wait);
         let result = f(self);
         match result {
             Ok(_) => self.statement_end(),
@@ -27,21 +23,27 @@ impl Session {
         result
     }
 
+    /// How long each wait for a lock may be in the calls that are a statement each; 50 seconds if this is not called. Others have it
+    /// from [`Session::statement_begin`].
+    pub fn set_lock_wait(&mut self, lock_wait: Duration) {
+        self.lock_wait = lock_wait;
+    }
+
     fn change(&mut self, table: &Table, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
         let unique_len = if kind == OpKind::Insert { key.len() } else { 0 };
         let op = Op { kind, index_no: 0, key, unique_len, value, head_len: 0 };
         self.statement(|s| s.apply(table, std::iter::once(op), ApplyMode::default()))
     }
 
-    /// Adds a row to the table's clustered index.
+    /// Adds a row to the table's clustered index; rows of a table that has others are added by [`Session::apply`].
     ///
     /// # Errors
-    /// [`myriad_base::Error::DuplicateKey`]; lock waits; those of reading and writing pages.
+    /// [`Error::DuplicateKey`], [`Error::TooLong`]; lock waits; those of reading and writing pages.
     pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
         self.change(table, OpKind::Insert, key, value)
     }
 
-    /// Replaces a row's value; false if there is none of that key.
+    /// Replaces a row's value in the clustered index; false if there is none of that key.
     ///
     /// # Errors
     /// Lock waits; those of reading and writing pages.
@@ -49,7 +51,7 @@ impl Session {
         self.change_existing(table, OpKind::Update, key, value)
     }
 
-    /// Removes a row; false if there is none of that key.
+    /// Removes a row from the clustered index; false if there is none of that key.
     ///
     /// # Errors
     /// Lock waits; those of reading and writing pages.

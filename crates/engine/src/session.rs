@@ -93,11 +93,36 @@ pub struct Row<'a> {
 
 /// One client's way to the engine. Used by one thread at a time. Dropping it rolls back what is active; a prepared
 /// transaction is left to [`Engine::commit_by_xid`].
+///
+/// ```
+/// # use myriad::{Engine, IndexSpec, Result, TableSpec};
+/// # fn main() -> Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let engine = Engine::open(folder.path())?;
+/// # engine.create_table("d/t", &TableSpec { indexes: &[IndexSpec::UNIQUE], ..Default::default() })?;
+/// # let table = engine.open_table("d/t")?;
+/// let mut session = engine.session();
+/// session.insert(&table, b"a", b"1")?;
+/// let savepoint = session.savepoint()?;
+/// session.insert(&table, b"b", b"2")?;
+/// session.rollback_to(savepoint)?;
+/// let (told, hears) = std::sync::mpsc::channel();
+/// match session.commit_later()? {
+///     None => told.send(true).unwrap(),
+///     Some(lsn) => engine.when_durable(lsn, move |durable| told.send(durable).unwrap())?,
+/// }
+/// assert!(hears.recv().unwrap(), "the commit survives a crash from here on");
+/// assert_eq!((session.find(&table, b"a")?.is_some(), session.find(&table, b"b")?.is_some()), (true, false));
+/// # session.commit()
+/// # }
+/// ```
 pub struct Session {
     engine: Arc<Engine>,
     pub(crate) trx: Trx,
     row: RowBuf,
     statement: Savepoint,
+    /// Of the calls that are a statement each.
+    pub(crate) lock_wait: Duration,
     autocommit: bool,
     pub(crate) failed_op: usize,
     /// Tables whose AUTO_INCREMENT counter the transaction has moved.
@@ -134,6 +159,7 @@ impl Session {
             trx,
             row: RowBuf::new(),
             statement,
+            lock_wait: crate::embedded::LOCK_WAIT,
             autocommit: true,
             failed_op: 0,
             counters: SmallVec::new(),
@@ -168,8 +194,9 @@ impl Session {
         }
     }
 
-    /// Begins a statement; begins a transaction where there is none. With `autocommit` the statement's snapshot ends with
-    /// the statement at any isolation level.
+    /// Begins a statement; begins a transaction where there is none. `isolation` holds from here on, also if the transaction began at
+    /// another; no single wait for a lock of the statement is longer than `lock_wait`. With `autocommit` the statement's snapshot ends
+    /// with the statement at any isolation level; the transaction does not.
     pub fn statement_begin(&mut self, isolation: Isolation, autocommit: bool, lock_wait: Duration) {
         if self.trx.isolation() != isolation {
             self.trx.set_isolation(isolation);
@@ -229,10 +256,11 @@ impl Session {
         Ok(self.trx.savepoint())
     }
 
-    /// Undoes all that was done since; locks stay. The savepoint is one of this transaction.
+    /// Undoes all that was done since; locks stay. The savepoint is one of this transaction, and none that came after one that was
+    /// rolled back to: it is not checked.
     ///
     /// # Errors
-    /// Those of reading and writing pages; may be repeated.
+    /// Those of reading and writing pages; may be repeated. [`Error::Invalid`] after [`Session::prepare`].
     pub fn rollback_to(&mut self, savepoint: Savepoint) -> Result<()> {
         self.trx.rollback_to(savepoint)
     }
@@ -260,7 +288,8 @@ impl Session {
         Ok(())
     }
 
-    /// The first half of [`Session::commit`]: visible, in the log, not yet durable. [`Session::commit_finish`] is the other one.
+    /// The first half of [`Session::commit`]: visible, in the log, not yet durable. [`Session::commit_finish`] is the other one, and
+    /// what has to come next: changes are refused with [`Error::Invalid`].
     ///
     /// # Errors
     /// Those of [`Session::commit`].
@@ -300,10 +329,11 @@ impl Session {
         }
     }
 
-    /// First phase: durable, undecided.
+    /// First phase: durable, undecided. `xid`, 255 bytes at most, is what [`Engine::prepared`] lists after a crash: no two prepared
+    /// transactions may have the same, which is not checked. [`Session::commit`] or [`Session::rollback`] decides.
     ///
     /// # Errors
-    /// Those of the log; [`Error::ShuttingDown`].
+    /// Those of the log; [`Error::TooLong`], [`Error::Invalid`] if it is prepared already, [`Error::ShuttingDown`].
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
         self.check_commit()?;
         self.store_counters()?;
