@@ -357,8 +357,9 @@ impl Engine {
     }
 
     /// Calls `call` once, with true when everything up to `lsn` ([`Session::commit_later`]) is durable or with false when it never will
-    /// be: perhaps before this returns, else by a thread of the engine, which it must not keep waiting. It must not call the engine;
-    /// a panic of it ends there.
+    /// be: perhaps before this returns, else by a thread of the engine, which it must not keep waiting. It must not call the engine, nor
+    /// have an `Arc`, [`Session`] or [`crate::Table`] of it: the last of them closes the engine, which waits for that thread. A panic of
+    /// `call` ends there.
     ///
     /// # Errors
     /// Those of the log; the engine is poisoned then, and `call` is not called.

@@ -83,11 +83,12 @@ impl Drop for Leader<'_> {
 impl Log {
     /// As [`Log::flush_to`], but need not wait: `call` is called once, with true when everything before `lsn` is durable or with
     /// false when it never will be. That may be at once or later, by any thread, which must neither be kept waiting nor come back
-    /// to the log. If it panics there, others are told all the same. Waits itself where nobody leads for calls ([`Log::lead_for_calls`]).
+    /// to the log. A panic of it goes no further, at once or later: others are told all the same. Waits itself where nobody leads for calls ([`Log::lead_for_calls`]).
     ///
     /// # Errors
     /// [`myriad_base::Error::Poisoned`]; then `call` is not called.
     pub fn flush_later(&self, lsn: Lsn, call: impl FnOnce(bool) + Send + 'static) -> Result<()> {
+        let call = move |durable| _ = catch_unwind(AssertUnwindSafe(|| call(durable)));
         let at_once = self.durable_lsn() >= lsn || self.is_off() || self.check_poison().is_err();
         assert!(at_once || lsn <= self.end_lsn(), "what has not been appended cannot be flushed");
         if at_once || !self.calls.begin() {
@@ -96,7 +97,7 @@ impl Log {
             return Ok(());
         }
         self.counters.flush_waits.fetch_add(1, Ordering::Relaxed);
-        self.leave_call(lsn, move |durable| _ = catch_unwind(AssertUnwindSafe(|| call(durable))));
+        self.leave_call(lsn, call);
         Ok(())
     }
 

@@ -70,8 +70,9 @@ fn calls_come_once_all_is_durable() {
     });
     assert_eq!(led, Ok(()));
     let end = append(&log, b"after the leader's end").end;
-    log.flush_later(Lsn(end), |durable| assert!(durable)).unwrap();
-    assert_eq!(log.durable_lsn(), Lsn(end));
+    let (say, hear) = mpsc::channel();
+    log.flush_later(Lsn(end), move |durable| say.send(durable).unwrap()).unwrap();
+    assert_eq!((hear.try_recv(), log.durable_lsn()), (Ok(true), Lsn(end)));
 }
 
 #[test]
@@ -85,8 +86,10 @@ fn a_call_hears_of_a_failed_sync() {
         log.flush_later(Lsn(append(&log, b"a").end), move |durable| say.send(durable).unwrap()).unwrap();
         assert_eq!(hear.recv_timeout(LONG), Ok(false));
         let end = log.end_lsn();
-        let refused = log.flush_later(end, |_| panic!("not called"));
+        let (say, hear) = mpsc::channel();
+        let refused = log.flush_later(end, move |durable| say.send(durable).unwrap());
         assert!(matches!(refused, Err(Error::Poisoned { .. })), "{refused:?}");
+        assert!(hear.try_recv().is_err(), "it was called");
     });
     assert!(matches!(led, Err(Error::Poisoned { .. })), "{led:?}");
 }
@@ -132,6 +135,7 @@ fn a_call_that_panics_keeps_nobody_from_being_told() {
         log.flush_to(Lsn(append(&log, b"after it").end)).unwrap();
     });
     assert_eq!(led, Ok(()));
+    log.flush_later(log.durable_lsn(), |_| panic!("another's own, at once")).unwrap();
 }
 
 /// It is told to stop while one is about to leave its call. Without a leader the lead on a full log would be handed to and fro.
