@@ -51,7 +51,6 @@ public:
   uint8 table_cache_type() override { return HA_CACHE_TBL_NOCACHE; }
   const key_map *keys_to_use_for_scanning() override { return &key_map_full; }
 
-  /* handler.cc of the shim: life cycle, scans, changes */
   int open(const char *name, int mode, uint test_if_locked) override;
   int close() override;
   handler *clone(const char *name, MEM_ROOT *mem_root) override;

@@ -99,7 +99,8 @@ def test_thread_pool(_where):
         # While it waits for the log, others come as far as that: they share its sync.
         rows(c, "CREATE TABLE l (id INT PRIMARY KEY AUTO_INCREMENT)")
         commits, syncs = status(c, "commits"), status(c, "log_syncs")
-        threads = [threading.Thread(target=lambda w=w: [rows(w, "INSERT INTO l VALUES ()") for _ in range(50)]) for w in waiters]
+        waiters += [srv.connect(database="d", autocommit=True) for _ in range(12)]
+        threads = [threading.Thread(target=lambda w=w: [rows(w, "INSERT INTO l VALUES ()") for _ in range(25)]) for w in waiters]
         for thread in threads:
             thread.start()
         for thread in threads:
