@@ -8,21 +8,14 @@ write, SERIALIZABLE ones what they read, and a snapshot or a READ COMMITTED stat
 reads what was rolled back or is half done, misses what was acknowledged before he began, or finds a snapshot changed; each index
 tells the same as the rows; and after a SIGKILL what was acknowledged is there, the rest wholly or not at all.
 
-    histories.py [--seconds N] [--seed N] [CASE...]     each case, or these
+    histories.py [--seconds N] [--seed N] [--engine InnoDB] [CASE...]     each case, or these
 """
-import argparse
 import collections
 import graphlib
-import os
-import random
-import sys
-import threading
 import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
-import server  # noqa: E402
-from server import pymysql  # noqa: E402
+import random_runs
+from random_runs import EXPECTED, GONE, Disturber, code_of, pymysql, server
 
 # Keys of lists; bytes of padding at most; MiB of the pool; page size; table options; who else is there.
 Case = collections.namedtuple("Case", "keys pad pool page options clients kill ddl weak", defaults=[40, 300, 8, 16384, "", 10, False, False, False])
@@ -39,10 +32,6 @@ CASES = {
 }
 LEVELS = {"serializable": "SERIALIZABLE", "snapshot": "REPEATABLE READ", "statements": "READ COMMITTED", "auto": "REPEATABLE READ"}
 WRITING = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ"]
-ENOUGH = 100    # transactions that say something
-# Deadlock, lock wait timeouts, a definition that has changed, KILL, a duplicate.
-EXPECTED = {1213, 1205, 1412, 1146, 1317, 1062, 3572}
-GONE = {0, 2003, 2006, 2013}
 STEP = 7
 ALTERS = ["t ADD INDEX x (pad(10), last)", "t DROP INDEX x", "t FORCE", "s ADD COLUMN c INT DEFAULT 5", "s DROP COLUMN c", "s FORCE",
           "t MODIFY grp INT NULL", "t MODIFY grp INT NOT NULL", "t ADD UNIQUE u (id, last)", "t DROP INDEX u"]
@@ -62,30 +51,9 @@ class Trx:
         return f"{self.number} ({self.kind}, {self.level})"
 
 
-class Run:
-    """A case's server, its clients and what they did."""
-
-    def __init__(self, case, seed):
-        self.case, self.seed = case, seed
-        self.history, self.problems, self.latch, self.stop = [], [], threading.Lock(), threading.Event()
-        self.numbers = iter(range(1, 1 << 60))
-        options = [f"--loose-myriad-page-size={case.page}", "--loose-myriad-lock-wait-timeout=3", "--loose-myriad-log-capacity=64M"]
-        self.server = server.Server("MYRIAD", pool_mib=case.pool, options=options)
-
-    def connect(self):
-        return self.server.connect(database="h", autocommit=True)
-
-    def fresh(self):
-        with self.latch:
-            return next(self.numbers)
-
-    def note(self, trx):
-        with self.latch:
-            self.history.append(trx)
-
-    def outcomes(self):
-        with self.latch:
-            return collections.Counter(trx.outcome for trx in self.history)
+class Run(random_runs.Run):
+    def __init__(self, case, seed, engine):
+        super().__init__(case, seed, engine, ["--loose-myriad-lock-wait-timeout=3"])
 
     def setup(self):
         self.server.start()
@@ -93,68 +61,22 @@ class Run:
         with self.connect() as c:
             cursor = c.cursor()
             cursor.execute(f"""CREATE TABLE t (id INT PRIMARY KEY, last INT NOT NULL, grp INT NOT NULL, lst TEXT NOT NULL, pad VARCHAR(2000) NOT NULL,
-                               KEY last (last), KEY grp (grp, last), KEY lst (lst(30))) {self.case.options}""")
-            cursor.execute(f"CREATE TABLE s (k INT PRIMARY KEY, grp INT NOT NULL, pad VARCHAR(2000) NOT NULL, KEY grp (grp)) {self.case.options}")
+                               KEY last (last), KEY grp (grp, last), KEY lst (lst(30))) {self.table_options}""")
+            cursor.execute(f"CREATE TABLE s (k INT PRIMARY KEY, grp INT NOT NULL, pad VARCHAR(2000) NOT NULL, KEY grp (grp)) {self.table_options}")
             cursor.executemany("INSERT INTO t VALUES (%s, 0, %s, '', REPEAT('x', %s))",
                                [(i * STEP, i % 5, i * 97 % (self.case.pad + 1)) for i in range(self.case.keys)])
 
     def work(self, seconds):
-        threads = [Client(self, no) for no in range(self.case.clients)] + ([Definitions(self)] if self.case.ddl else [])
-        for thread in threads:
-            thread.start()
-        chosen, begin = random.Random(self.seed), time.monotonic()
-        # A busy machine gets more time.
-        while time.monotonic() < begin + (seconds if self.outcomes()["committed"] > ENOUGH else 10 * seconds):
-            time.sleep(1)
-            if self.case.kill and chosen.random() < 0.3:
-                self.server.kill()
-                self.server.start()
-        self.stop.set()
-        for thread in threads:
-            thread.join(60)
+        threads = [Client(self, no) for no in range(self.case.clients)] + ([Disturber(self, self.alter, 0.25)] if self.case.ddl else [])
+        super().work(threads, seconds, self.case.kill)
         if self.case.kill:
-            self.server.kill()
-            self.server.start()
+            self.crash()
+
+    def alter(self, cursor, chosen):
+        cursor.execute(f"SET STATEMENT lock_wait_timeout=2 FOR ALTER TABLE {chosen.choice(ALTERS)}")
 
 
-class Definitions(threading.Thread):
-    """Changes definitions meanwhile."""
-
-    def __init__(self, run):
-        super().__init__(daemon=True)
-        self.run_of, self.random = run, random.Random(run.seed)
-
-    def run(self):
-        connection = None
-        while not self.run_of.stop.is_set():
-            try:
-                connection = connection or self.run_of.connect()
-                connection.cursor().execute(f"SET STATEMENT lock_wait_timeout=2 FOR ALTER TABLE {self.random.choice(ALTERS)}")
-            except (pymysql.err.Error, OSError) as problem:
-                code = problem.args[0] if isinstance(problem, pymysql.err.Error) else 0
-                if code in GONE:
-                    connection = None
-                # Not there, there already.
-                elif code not in EXPECTED | {1060, 1061, 1091}:
-                    self.run_of.problems.append(f"ALTER TABLE: {problem}")
-            time.sleep(self.random.random() / 2)
-
-
-class Client(threading.Thread):
-    def __init__(self, run, number):
-        super().__init__(daemon=True)
-        self.of, self.random, self.connection = run, random.Random(run.seed * 1000 + number), None
-
-    def run(self):
-        while not self.of.stop.is_set():
-            try:
-                self.connection = self.connection or self.of.connect()
-                self.cursor = self.connection.cursor()
-                self.transaction()
-            except (pymysql.err.Error, OSError):
-                self.connection = None
-                time.sleep(0.05)
-
+class Client(random_runs.Client):
     def sql(self, text, args=None):
         self.cursor.execute(text, args)
         return self.cursor.fetchall()
@@ -279,7 +201,7 @@ class Client(threading.Thread):
                 self.sql("COMMIT")
             trx.outcome, trx.acknowledged = "committed", time.monotonic()
         except (pymysql.err.Error, OSError) as problem:
-            code = problem.args[0] if isinstance(problem, pymysql.err.Error) else 0
+            code = code_of(problem)
             if trx.outcome != "unknown" or code not in GONE:
                 trx.outcome = "rolled back"
             self.of.note(trx)
@@ -401,32 +323,5 @@ class Verdict:
             self.problems.append("a cycle: " + "; ".join(steps))
 
 
-def history(name, seconds, seed):
-    run = Run(CASES[name], seed)
-    try:
-        run.setup()
-        run.work(seconds)
-        Verdict(run).judge()
-    finally:
-        run.server.close()
-    found = run.outcomes()
-    good = bool(run.problems) == run.case.weak and found["committed"] > ENOUGH
-    print(f"{'ok  ' if good else 'FAIL'} {name}: seed {seed}, {dict(found)}", flush=True)
-    if not good:
-        print("".join(f"    {problem[:1000]}\n" for problem in run.problems[:20]) or "    nothing was found", flush=True)
-    return good
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("cases", nargs="*", help="of " + ", ".join(CASES))
-    parser.add_argument("--seconds", type=float, default=4, help="of each")
-    parser.add_argument("--seed", type=int, default=int(time.time()))
-    args = parser.parse_args()
-    results = [history(name, args.seconds, args.seed) for name in args.cases or CASES]
-    print(f"{sum(results)} passed, {len(results) - sum(results)} failed")
-    return 0 if all(results) else 1
-
-
 if __name__ == "__main__":
-    server.main_guard(main)
+    server.main_guard(lambda: random_runs.main(__doc__, CASES, Run, Verdict))
