@@ -63,7 +63,8 @@ impl Tree {
         let mut mtr = Mtr::start(pool)?;
         let Some(parent) = self.at_level::<ExclusivePage<'_>>(pool, Target::At(at), 1)? else { return Ok(0) };
         let (first, end) = covered_children(&parent, at, lo, hi);
-        let end = end.min(first + BATCH);
+        // A mini-transaction holds them all, and few frames may be left beside in-memory tables.
+        let end = end.min(first + BATCH.min(pool.frames_left() / 4).max(2));
         if end < first + 2 {
             return Ok(0);
         }

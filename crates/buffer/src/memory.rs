@@ -94,6 +94,11 @@ impl BufferPool {
         }
     }
 
+    /// Frames that in-memory tables leave to other pages.
+    pub fn frames_left(&self) -> usize {
+        self.frames().len().saturating_sub(self.memory.held())
+    }
+
     /// The pages that in-memory tables hold, in bytes.
     pub fn memory_tables_bytes(&self) -> usize {
         self.memory.held() * self.page_size()
