@@ -71,6 +71,21 @@ check_result_t ha_myriad::check_entry(const myriad_row &entry, check_result_t (*
   return result;
 }
 
+/* What the answer means for the scan: an error that ends it, `failed` where there is no answer, or whether the entry is
+   passed over. */
+int ha_myriad::ask(const myriad_row &entry, check_result_t (*check)(void *), int failed, bool *skip) {
+  switch (check_entry(entry, check)) {
+  case CHECK_POS: return 0;
+  case CHECK_NEG:
+    *skip = m_passed_over = true;
+    unlock_row();
+    return 0;
+  case CHECK_OUT_OF_RANGE: return HA_ERR_END_OF_FILE;
+  case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
+  default: return failed;
+  }
+}
+
 /* Whether the row in the record has the values of the entry of m_index. Not asked of virtual columns, which are
    computed later. */
 bool ha_myriad::has_entry(const uchar *record, const Buffer &entry) {
@@ -113,29 +128,9 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   }
   m_pk.assign(pk, pk_length);
   m_from_entry = true;
-  if (condition) {
-    switch (check_entry(row, handler_index_cond_check)) {
-    case CHECK_POS: break;
-    case CHECK_NEG:
-      *skip = m_passed_over = true;
-      unlock_row();
-      return 0;
-    case CHECK_OUT_OF_RANGE: return HA_ERR_END_OF_FILE;
-    case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
-    default: return HA_ERR_INTERNAL_ERROR;
-    }
-  }
-  if (filter) {
-    switch (check_entry(row, handler_rowid_filter_check)) {
-    case CHECK_POS: break;
-    case CHECK_NEG:
-      *skip = m_passed_over = true;
-      unlock_row();
-      return 0;
-    case CHECK_ABORTED_BY_USER: return HA_ERR_ABORTED_BY_USER;
-    default: return HA_ERR_END_OF_FILE;
-    }
-  }
+  int error = condition ? ask(row, handler_index_cond_check, HA_ERR_INTERNAL_ERROR, skip) : 0;
+  if (!error && !*skip && filter) error = ask(row, handler_rowid_filter_check, HA_ERR_END_OF_FILE, skip);
+  if (error || *skip) return error;
   if (covering && m_lock != MYRIAD_LOCK_X) return 0;
   const bool may_differ = entries_may_differ();
   if (may_differ) m_entry.assign(row.key, row.key_len);
@@ -153,7 +148,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   }
   if (status != MYRIAD_OK) return fail(status);
   if (covering) return 0;
-  int error = deliver_clustered(record, whole);
+  error = deliver_clustered(record, whole);
   *skip = !error && may_differ && !has_entry(record, m_entry);
   return error;
 }

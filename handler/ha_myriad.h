@@ -215,6 +215,7 @@ private:
   bool for_positions_alone() const;
   bool range_ends_on_prefix() const;
   check_result_t check_entry(const myriad_row &entry, check_result_t (*check)(void *));
+  int ask(const myriad_row &entry, check_result_t (*check)(void *), int failed, bool *skip);
 
   int seek(uchar *record, myriad_seek how, const uchar *key, size_t key_length);
   int step(uchar *record, bool forward);

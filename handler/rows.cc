@@ -555,7 +555,6 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out, const
     out->more_tails = false;
   }
   out->actions.resize(end);
-  out->bytes = bytes_up_to(out->actions);
   for (uint i = 0; i < table->s->fields; i++) {
     const Field *field = table->field[i];
     if (field->vcol_info && field->null_ptr && !needed(i))

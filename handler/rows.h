@@ -117,7 +117,6 @@ struct Template {
   bool blobs = false;
   bool tails = false;              /* columns whose values may be in a row's tail */
   bool more_tails = false;         /* others come behind all of these */
-  size_t bytes = SIZE_MAX;         /* the most of a row, or of its head, up to the last column */
   const uchar *defaults = nullptr; /* of the table: an image of its default values */
   std::vector<Action> actions;
   std::vector<KeyAction> key_actions;

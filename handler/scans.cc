@@ -54,7 +54,8 @@ size_t ha_myriad::tail_bytes() {
 size_t ha_myriad::value_bytes() {
   if (m_lock != MYRIAD_LOCK_NONE) return SIZE_MAX;
   make_template();
-  return m_template.tails && m_session->isolation < MYRIAD_REPEATABLE_READ ? SIZE_MAX : m_template.bytes;
+  if (m_template.tails && m_session->isolation < MYRIAD_REPEATABLE_READ) return SIZE_MAX;
+  return m_plan->bytes_up_to(m_template.actions);
 }
 
 void ha_myriad::note_tail(bool wanted) {
