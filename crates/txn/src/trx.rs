@@ -378,8 +378,7 @@ impl Trx {
     /// For reports and [`crate::CommitOrder`].
     pub fn set_owner(&mut self, thd: usize, thread_id: u64) {
         self.thd = thd;
-        self.locks.set_thd(thd);
-        self.locks.set_thread_id(thread_id);
+        self.locks.set_owner(thd, thread_id);
         self.shared.thread_id.store(thread_id, Ordering::Relaxed);
     }
 
@@ -640,8 +639,7 @@ impl Trx {
     /// Gives the transaction, locks included, to the system; this object goes on with new ones.
     fn hand_over(&mut self, to: impl FnOnce(&TrxSystem, Work)) {
         let fresh = TrxLocks::new();
-        fresh.set_thd(self.thd);
-        fresh.set_thread_id(self.shared.thread_id.load(Ordering::Relaxed));
+        fresh.set_owner(self.thd, self.shared.thread_id.load(Ordering::Relaxed));
         *self.shared.locks.lock() = Arc::clone(&fresh);
         let locks = std::mem::replace(&mut self.locks, fresh);
         self.sys.locks().disown(&locks);
@@ -817,8 +815,7 @@ impl Trx {
             return false;
         }
         let Some(work) = self.sys.reattach(xid) else { return false };
-        work.locks.set_thd(self.thd);
-        work.locks.set_thread_id(self.shared.thread_id.load(Ordering::Relaxed));
+        work.locks.set_owner(self.thd, self.shared.thread_id.load(Ordering::Relaxed));
         *self.shared.locks.lock() = Arc::clone(&work.locks);
         self.locks = work.locks;
         self.shared.undo_records.store(work.log.records, Ordering::Relaxed);

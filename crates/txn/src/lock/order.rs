@@ -1,6 +1,6 @@
 //! What the sessions' owner knows about the order in which transactions will commit.
 
-/// Asked and told by the lock table. The numbers are those of [`super::TrxLocks::set_thd`]; 0 is nobody's.
+/// Asked and told by the lock table. The numbers are those of [`super::TrxLocks::set_owner`]; 0 is nobody's.
 ///
 /// A parallel replica has fixed the order of commits before its transactions run. Then a lock must not keep the earlier one
 /// of two waiting for the later one, which itself waits for the earlier one's commit where no lock table sees it.

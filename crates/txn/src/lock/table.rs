@@ -472,8 +472,7 @@ impl LockTable {
     /// The transaction outlives the session it began in: its owner is asked and told nothing about it any more, not even by
     /// calls that are on their way when this returns.
     pub fn disown(&self, trx: &TrxLocks) {
-        trx.set_thd(0);
-        trx.set_thread_id(0);
+        trx.set_owner(0, 0);
         for no in 0..SHARDS {
             drop(self.lock_shard(no));
         }

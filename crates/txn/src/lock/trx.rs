@@ -168,13 +168,9 @@ impl TrxLocks {
         self.undo_records.load(Ordering::Relaxed).saturating_add(self.locks_held() as u64)
     }
 
-    /// The session's thd pointer for [`super::CommitOrder`]; 0 if it has none.
-    pub fn set_thd(&self, thd: usize) {
+    /// Whose it is: the session's thd pointer for [`super::CommitOrder`], and its connection for reports; 0 if it has none.
+    pub fn set_owner(&self, thd: usize, thread_id: u64) {
         self.thd.store(thd, Ordering::Relaxed);
-    }
-
-    /// Whose it is, for reports.
-    pub fn set_thread_id(&self, thread_id: u64) {
         self.thread_id.store(thread_id, Ordering::Relaxed);
     }
 

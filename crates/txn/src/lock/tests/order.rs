@@ -39,7 +39,7 @@ fn noted(notes: Notes) -> (Arc<Notes>, Arc<LockTable>) {
 /// A transaction whose id is its thd.
 fn owned(thd: usize) -> Arc<TrxLocks> {
     let t = trx(thd as u64);
-    t.set_thd(thd);
+    t.set_owner(thd, 0);
     t
 }
 
@@ -331,7 +331,7 @@ fn a_parallel_replica_never_stalls() {
         killed: Default::default(),
         workers: std::array::from_fn(|n| {
             let t = TrxLocks::new();
-            t.set_thd(n + 1);
+            t.set_owner(n + 1, 0);
             t
         }),
         ended: Mutex::new(0),
