@@ -50,15 +50,29 @@ impl Default for Reader {
 
 impl Reader {
     fn advance(&self, at: u64) {
-        self.at.store(at, Ordering::Release);
-        // Taken, so that nobody is between his look and his sleep.
-        drop(self.patience.lock());
+        // Under the latch, so that nobody is between his look and his sleep.
+        let _patience = self.patience.lock();
+        if !self.is_lost() {
+            self.at.store(at, Ordering::Release);
+        }
         self.moved.notify_all();
     }
 
+    /// A checkpoint gives up what was not copied. The copy is still being made, for nothing, until whoever makes it knows: another
+    /// one that began before would be taken for it.
+    fn lose(&self) {
+        let _patience = self.patience.lock();
+        self.lost.store(true, Ordering::Release);
+        self.at.store(NOBODY, Ordering::Release);
+    }
+
+    fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
+    }
+
     fn end(&self) {
-        self.from.store(NOBODY, Ordering::Release);
         self.advance(NOBODY);
+        self.from.store(NOBODY, Ordering::Release);
     }
 }
 
@@ -138,7 +152,7 @@ impl LogCopy {
         let padded = (end - start).next_multiple_of(BLOCK) as usize;
         let read = log.file().file.read_at(&mut self.buffer[..padded], RING_START + start % self.source_capacity)?;
         self.buffer[read..padded].fill(0);
-        if log.reader.lost.load(Ordering::Acquire) {
+        if log.reader.is_lost() {
             return Err(Error::invalid(
                 "the log was overwritten before it was copied: the copy is slower than the log grows \
                  (see myriad_log_capacity)",
@@ -244,7 +258,11 @@ impl Log {
     /// given up for good.
     pub fn redo_start(&self) -> Lsn {
         let (checkpoint, _) = self.last_checkpoint();
-        Lsn(checkpoint.0.min(self.reader.from.load(Ordering::Acquire)))
+        let copied_from = self.reader.from.load(Ordering::Acquire);
+        if self.reader.is_lost() {
+            return checkpoint;
+        }
+        Lsn(checkpoint.0.min(copied_from))
     }
 
     /// The header's latch, once what a checkpoint at `lsn` gives up has been copied, or has been waited for long enough.
@@ -259,8 +277,7 @@ impl Log {
             let mut patience = self.reader.patience.lock();
             if begun.elapsed() >= *patience {
                 drop(patience);
-                self.reader.lost.store(true, Ordering::Release);
-                self.reader.end();
+                self.reader.lose();
                 return header;
             }
             drop(header);

@@ -99,6 +99,35 @@ fn a_copy_that_is_too_slow_fails_and_the_log_goes_on() {
 }
 
 #[test]
+fn none_takes_the_place_of_a_copy_that_has_failed_before_that_is_known() {
+    let config = config(256 << 10, 64 << 10);
+    let io = disk(1, config);
+    let (log, _) = open(&io, config);
+    let mut failed = begin(&io, &log, Duration::ZERO);
+    let laps = |log: &crate::Log| {
+        for _ in 0..60 {
+            append(log, &[1; 10_000]);
+            log.checkpoint(log.end_lsn(), &[]).unwrap();
+        }
+        log.end_lsn()
+    };
+    // Nothing is kept for it any more.
+    assert_eq!(laps(&log), log.redo_start());
+    io.create_dir(Path::new("/e/#myriad")).unwrap();
+    let begin_second = || LogCopy::begin(&log, &dyn_io(&io), Path::new("/e"), Duration::ZERO);
+    assert!(matches!(begin_second(), Err(Error::Invalid { .. })), "it would have been taken for the first one");
+    io.remove_file(Path::new("/e/#myriad/redo.log")).unwrap();
+    assert!(matches!(failed.advance(&log), Err(Error::Invalid { .. })));
+    failed.give_up(&log);
+    let mut second = begin_second().unwrap();
+    append(&log, b"whole");
+    log.flush_to(log.end_lsn()).unwrap();
+    while second.advance(&log).unwrap() {}
+    second.finish(&log, log.end_lsn()).unwrap();
+    assert_eq!(laps(&log), log.redo_start());
+}
+
+#[test]
 fn no_ring_of_zeros_is_written_where_there_is_no_fallocate() {
     let config = config(256 << 10, 64 << 10);
     let io = disk(1, config);
