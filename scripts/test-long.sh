@@ -15,6 +15,7 @@ while [ $SECONDS -lt $end ]; do
   for pool in 8 64 256; do
     $python tests/crash/run.py --loops 20 --seconds 4 --pool-mib $pool
     $python tests/crash/run.py --loops 10 --seconds 4 --pool-mib $pool --binlog
+    $python tests/crash/run.py --loops 10 --seconds 8 --pool-mib $pool --administration
     $python tests/crash/run.py --loops 10 --seconds 4 --pool-mib $pool --option=--thread-handling=pool-of-threads
   done
   $python tests/crash/larger.py --loops 20

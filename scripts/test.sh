@@ -70,6 +70,7 @@ beside spider $python tests/spider/run.py
 beside crash $python tests/crash/run.py --loops "${CRASH_LOOPS:-8}"
 beside crash-larger $python tests/crash/larger.py --loops "${CRASH_LOOPS:-4}"
 beside crash-redo-log $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --switch-redo-log
+beside crash-administration $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --administration
 beside crash-thread-pool $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --option=--thread-handling=pool-of-threads
 beside crash-binlog $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --binlog
 beside crash-two-engines $python tests/crash/two_engines.py

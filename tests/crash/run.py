@@ -7,6 +7,8 @@ killed once more while it recovers), and everything is checked:
   - every secondary index agrees with its table, and CHECK TABLE finds nothing;
   - prepared XA transactions are back with their locks, and can be committed and rolled back;
   - a table under DDL is as it was before or as it should be after, and no half-made table is left;
+  - with --administration: log and pool change their sizes, databases are copied and dropped, space is given back meanwhile, and
+    a backup that was whole before the kill can be verified and prepared;
   - with --switch-redo-log: all of this after a part of the work was done without the log;
   - with --binlog: a fresh replica that reads the whole binary log ends with the same rows.
 The record is in this process's memory. XA is left out with --binlog, where the server itself logs an XA PREPARE before
@@ -15,6 +17,8 @@ the engine has it.
 import argparse
 import os
 import random
+import shutil
+import subprocess
 import sys
 import threading
 import time
@@ -336,6 +340,79 @@ class Definitions(Client):
         return problems
 
 
+class Administration(Client):
+    """Settings that move the engine's files and memory while the others work: the log larger and smaller, the pool, copies and
+    drops of databases, space given back, backups. No row of the others may notice, and a backup that is whole can be used."""
+
+    def __init__(self, run, number):
+        super().__init__(run, number)
+        self.sequence, self.whole = 0, None
+
+    def round(self):
+        self.sequence += 1
+        self.random.choice([self.settings, self.settings, self.clone, self.leave_space, self.backup])()
+
+    def may_fail(self, text, codes):
+        """Runs a statement that may be refused in one of these ways."""
+        try:
+            self.sql(text)
+            return True
+        except pymysql.err.MySQLError as problem:
+            if problem.args[0] not in codes:
+                raise
+            return False
+
+    def settings(self):
+        choice, mib = self.random.choice, 1 << 20
+        name, value = choice([("log_capacity", choice([4, 5, 16, 64]) * mib), ("log_capacity", choice([4, 8, 32]) * mib),
+                              ("buffer_pool_size", choice([6, 8, 16, 48]) * mib), ("change_buffer_max_size", choice([0, 25])),
+                              ("max_open_files", choice([10, 2000]))])
+        # Too much of the pool is in use, or the log grows faster than it is copied.
+        self.may_fail(f"SET GLOBAL myriad_{name}={value}", {1231, 1296, 3, 1030})
+
+    def clone(self):
+        self.sql("DROP DATABASE IF EXISTS copied")
+        self.may_fail("SELECT myriad_clone_database('crash', 'copied')", {1296, 1105, 1050, 1030})
+
+    def leave_space(self):
+        """Tables whose room goes back to the file system."""
+        self.sql("CREATE DATABASE IF NOT EXISTS space")
+        name = f"space.t{self.random.randrange(3)}"
+        self.sql(f"CREATE TABLE IF NOT EXISTS {name} (id INT PRIMARY KEY, v TEXT)")
+        self.sql(f"REPLACE INTO {name} SELECT seq, REPEAT('v', 1000) FROM seq_1_to_8000")
+        self.sql(self.random.choice([f"DROP TABLE {name}", f"DELETE FROM {name}", f"DELETE FROM {name} WHERE id > 4000"]))
+
+    def backup(self):
+        folder = os.path.join(self.run_state.server.folder, f"backup{self.sequence}-{self.random.randrange(10**9)}")
+        if self.whole:
+            shutil.rmtree(self.whole)
+            self.whole = None
+        os.mkdir(folder)
+        self.sql(f"SET GLOBAL myriad_backup_dir='{folder}'")
+        stages = ["START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT", "END"]
+        # The last one completes the copy; the copy of the log may have been too slow.
+        done = all(self.may_fail(f"BACKUP STAGE {stage}", {1296, 4148, 1030, 1205}) for stage in stages)
+        self.sql("SET GLOBAL myriad_backup_dir=''")
+        if done:
+            self.whole = folder
+        else:
+            self.may_fail("BACKUP STAGE END", {1296, 4148, 4145, 4146, 4147, 1030})
+            shutil.rmtree(folder)
+
+    def check(self, _):
+        folder, self.whole = self.whole, None
+        if not folder:
+            return []
+        tool = os.path.join(os.path.dirname(os.path.dirname(HERE)), "build", "myriad")
+        problems = []
+        for step in ["verify", "prepare", "verify"]:
+            done = subprocess.run([tool, step, folder], capture_output=True, text=True, timeout=300)
+            if done.returncode:
+                problems.append(f"{step} of a whole backup: {done.returncode} {done.stdout[-300:]} {done.stderr[-300:]}")
+        shutil.rmtree(folder)
+        return problems
+
+
 class Run:
     """One server's life through all loops."""
 
@@ -346,6 +423,7 @@ class Run:
         self.server = server.Server(args.engine, options=options, pool_mib=args.pool_mib, binlog=args.binlog,
                                     tcp=args.binlog, keep=args.keep)
         kinds = [Transfers] * 3 + [Rows] * 3 + [Definitions] + ([] if args.binlog else [Prepared])
+        kinds += [Administration] if args.administration else []
         self.clients = [kind(self, i + 1) for i, kind in enumerate(kinds)]
 
     def setup(self):
@@ -418,7 +496,7 @@ class Run:
                 problems += client.check(ledger)
             elif isinstance(client, Rows):
                 problems += client.check(content)
-            elif isinstance(client, Definitions):
+            elif isinstance(client, (Definitions, Administration)):
                 problems += client.check(cursor)
         wrong = rows(f"""SELECT id, balance, {START_BALANCE}
             - (SELECT COALESCE(SUM(amount),0) FROM ledger FORCE INDEX (a) WHERE a=accounts.id)
@@ -519,6 +597,8 @@ def main():
     parser.add_argument("--binlog", action="store_true")
     parser.add_argument("--switch-redo-log", action="store_true",
                         help="switch myriad_redo_log off and on again in each loop, a moment before the kill")
+    parser.add_argument("--administration", action="store_true",
+                        help="beside it change the sizes of log and pool, copy and drop databases, give space back, make backups")
     parser.add_argument("--pool-mib", type=int, default=16)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--option", action="append", default=[], help="one more option of the server")

@@ -7,7 +7,7 @@ use myriad::*;
 /// The database that copies of others become.
 const CLONE: &str = "d";
 
-struct AsItIs;
+pub(crate) struct AsItIs;
 
 impl Judge for AsItIs {
     fn table(&mut self, _: &str, _: Option<&[u8]>) -> Result<Verdict> {

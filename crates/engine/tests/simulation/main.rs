@@ -18,6 +18,7 @@ mod rebuild;
 mod rows;
 mod settings;
 mod steps;
+mod threads;
 mod unlogged;
 mod world;
 

@@ -16,8 +16,11 @@ impl World {
         if self.random.one_in(2) {
             self.inject();
         }
+        if self.random.one_in(3) {
+            self.power_off_within(3_000);
+        }
         for _ in 0..steps {
-            if matches!(self.step(), End::Crash) {
+            if matches!(self.step(), End::Crash) || self.io.is_off() {
                 return;
             }
         }
@@ -51,9 +54,19 @@ impl World {
         self.compare();
     }
 
-    /// Takes back what [`World::inject`] did.
+    /// Cuts the power at one of the next calls that change the disk, whatever the engine is about then.
+    pub(crate) fn power_off_within(&mut self, calls: u64) {
+        let range = 1 + self.random.below(calls);
+        let nth = self.random.below(range);
+        say!(self, "power off at call {nth}");
+        self.io.power_off_after(nth);
+        self.faulty = true;
+    }
+
+    /// Takes back what [`World::inject`] did, and [`World::power_off_within`] if the power is still on.
     pub(crate) fn heal(&mut self) {
         self.io.clear_faults();
+        self.io.power_off_after(u64::MAX);
         self.io.set_capacity(None);
         (self.faulty, self.full) = (false, false);
     }
@@ -124,13 +137,15 @@ impl World {
         }
     }
 
-    /// A clean restart makes it as large as it was.
+    /// Larger or smaller. A clean restart makes it as large as it was.
     pub(crate) fn resize_log(&mut self) -> End {
-        let bytes = self.log_bytes() + self.random.below(1 << 20);
+        let bytes = (2 << 20) + self.random.below(self.log_bytes());
         say!(self, "a log of {bytes} bytes");
         match self.engine().set(Setting::LogCapacityBytes(bytes)) {
             // The log is off, or a backup is made.
             Ok(()) | Err(Error::NotSupported { .. }) => End::Fine,
+            // What cannot be read keeps the checkpoint back.
+            Err(Error::Invalid { .. }) if self.faulty => End::Fine,
             Err(e) => self.trouble("resize", e),
         }
     }

@@ -175,13 +175,16 @@ impl World {
             if self.random.one_in(4) {
                 self.inject();
             }
+            if self.random.one_in(3) {
+                self.power_off_within(300);
+            }
             let config = self.config(self.crashes);
             match Engine::open_with(config, Some(Arc::new(self.io.clone()))) {
                 Ok(engine) => {
                     assert!(!self.surely_off, "opened after a crash without the log");
                     self.backup = None;
                     // The fault may have stopped it when it was open.
-                    if self.faulty && engine.flush_log().is_err() {
+                    if self.faulty && (engine.flush_log().is_err() || self.io.is_off()) {
                         say!(self, "stopped at its start");
                         drop(engine);
                         self.lose_power();
