@@ -189,6 +189,13 @@ impl Machine {
                 let engine = &engine;
                 scope.spawn(move || this.client(engine, client));
             }
+            // Of what waits for a device that is gone nothing is to be learned.
+            scope.spawn(|| {
+                while !this.io.is_off() {
+                    std::thread::sleep(Duration::from_millis(20));
+                }
+                engine.poison("the power has failed");
+            });
             scope.spawn(|| while this.set(&engine, &mut settings).is_some() {});
             scope.spawn(|| while this.define(&engine, &mut definitions).is_some() {});
             scope.spawn(|| while this.back_up(&engine, &mut backups).is_some() {});
