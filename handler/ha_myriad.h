@@ -323,6 +323,7 @@ private:
   bool m_try_semi_consistent = false;
   bool m_locked_externally = false;
   bool m_frm_shown = false;
+  bool m_is_clone = false; /* made by the server for one statement */
   void show_frm_while_locked(THD *thd);
   void hide_frm(THD *thd);
 

@@ -141,6 +141,7 @@ handler *ha_myriad::clone(const char *name, MEM_ROOT *mem_root) {
   const std::string own = myriad_is_temporary_path(name) ? name : "./" + m_name;
   auto *copy = static_cast<ha_myriad *>(handler::clone(own.c_str(), mem_root));
   if (!copy) return nullptr;
+  copy->m_is_clone = true;
   copy->m_lock = m_lock;
   copy->m_stored_lock = m_stored_lock;
   copy->m_skip_locked = m_skip_locked;

@@ -25,7 +25,8 @@ static bool write_frm(const char *table_path, const std::string &image) {
 
 void ha_myriad::show_frm_while_locked(THD *thd) {
   bool locks_tables = thd_sql_command(thd) == SQLCOM_LOCK_TABLES || thd->locked_tables_mode == LTM_LOCK_TABLES;
-  if (!locks_tables || m_frm_shown || table->s->tmp_table || table->s->partition_info_str) return;
+  /* A clone would take the file away at its statement's end. */
+  if (!locks_tables || m_is_clone || m_frm_shown || table->s->tmp_table || table->s->partition_info_str) return;
   std::string image;
   if (!myriad_read_frm(m_name.c_str(), &image)) return;
   m_frm_shown = write_frm(table->s->normalized_path.str, image);

@@ -785,6 +785,28 @@ def test_lock_tables_killed(_where):
         expect("no folder", os.path.exists(os.path.join(where.datadir, "lk")), False)
 
 
+def test_lock_tables_and_clones(where):
+    """A locked table's .frm file stays while the server clones its handler for a statement: without it DROP TABLE waits for ever."""
+    c = template(where)
+    rows(c, "CREATE DATABASE lk")
+    rows(c, "CREATE TABLE lk.t (a INT, b TEXT, UNIQUE (b))")
+    rows(c, "LOCK TABLES lk.t WRITE")
+    for statement in ("INSERT INTO lk.t VALUES (1, 'a'), (2, 'b')", "REPLACE INTO lk.t VALUES (1, 'a')",
+                      "INSERT INTO lk.t VALUES (1, 'a') ON DUPLICATE KEY UPDATE a = 5", "UPDATE lk.t SET b = CONCAT(b, 'x')"):
+        rows(c, statement)
+        expect(statement, sorted(os.listdir(os.path.join(where.datadir, "lk"))), ["db.opt", "t.frm"])
+    rows(c, "DROP TABLE lk.t")
+    rows(c, "UNLOCK TABLES")
+    rows(c, "CREATE SEQUENCE lk.s")
+    rows(c, "LOCK TABLES lk.s WRITE")
+    expect("a sequence", rows(c, "SELECT NEXTVAL(lk.s)"), ((1,),))
+    expect("its file", sorted(os.listdir(os.path.join(where.datadir, "lk"))), ["db.opt", "s.frm"])
+    rows(c, "DROP SEQUENCE lk.s")
+    rows(c, "UNLOCK TABLES")
+    expect("no file", os.listdir(os.path.join(where.datadir, "lk")), ["db.opt"])
+    rows(c, "DROP DATABASE lk")
+
+
 def test_names(where):
     """Any character and 64 of them, in all statements that take a name."""
     c = template(where)
