@@ -47,15 +47,20 @@ int check_refused(TABLE *form) {
   return 0;
 }
 
-/* The server looks for a .frm file at each DROP, RENAME and ALTER; a name that the file system refuses makes those
- * fail. */
-int check_name(const std::string &name) {
-  std::string file = name.substr(name.rfind(FN_LIBCHAR) + 1);
-  if (myriad_is_partition(name) || file.size() + strlen(reg_ext) <= NAME_MAX) return 0;
+int refuse_name(const std::string &name, uint code) {
   char table[NAME_LEN + 1];
-  filename_to_tablename(file.c_str(), table, sizeof table, true);
-  my_error(ER_TOO_LONG_IDENT, MYF(0), table);
+  filename_to_tablename(name.substr(name.rfind(FN_LIBCHAR) + 1).c_str(), table, sizeof table, true);
+  my_error(code, MYF(0), table);
   return HA_ERR_UNSUPPORTED;
+}
+
+/* The server looks for a .frm file at each DROP, RENAME and ALTER; a name that the file system refuses makes those
+   fail. With `#mysql50#` in front a name is taken as it is: a table with one like a partition's would be found by
+   nobody. */
+int check_name(const std::string &name, bool is_partition) {
+  if (myriad_is_partition(name)) return is_partition ? 0 : refuse_name(name, ER_WRONG_TABLE_NAME);
+  return name.size() - name.rfind(FN_LIBCHAR) - 1 + strlen(reg_ext) <= NAME_MAX ? 0
+                                                                                : refuse_name(name, ER_TOO_LONG_IDENT);
 }
 
 bool alters_partitions(THD *thd, ulonglong how) {
@@ -205,7 +210,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   if (!error) error = check_options(thd, *create_info);
   if (!error) error = check_partitions(form->part_info);
   if (!error) error = check_unknown_options(thd);
-  if (!error) error = check_name(myriad_name(path));
+  if (!error) error = check_name(myriad_name(path), form->part_info);
   if (!error && !has_folder(path)) {
     my_error(ER_BAD_DB_ERROR, MYF(0), form->s->db.str);
     error = HA_ERR_UNSUPPORTED;
@@ -300,6 +305,9 @@ int ha_myriad::rename_table(const char *from, const char *to) {
   if (replaced.empty() && is_copy) replaced = myriad_replaced_in_recovery();
   const bool replaces = !replaced.empty() && replaced != new_name;
   const std::string own = replaces ? replaced : old_name;
+  const bool becomes_partition = alters_partitions(ha_thd(), ALTER_PARTITION_EXCHANGE | ALTER_PARTITION_CONVERT_IN);
+  if (renames(ha_thd()) && !becomes_partition && myriad_is_partition(new_name) && !myriad_is_partition(old_name))
+    return refuse_name(new_name, ER_WRONG_TABLE_NAME);
   if (renames(ha_thd()) && (replaces || !myriad::is_stand_in(old_name)) && !myriad::is_stand_in(new_name))
     if (int error = myriad::check_new_name(ha_thd(), old_name, new_name)) return error;
   if (myriad_is_partition(old_name) && !myriad_is_partition(new_name) &&
@@ -375,7 +383,7 @@ int ha_myriad::discover_check_version() {
 /* The catalog's definition wins over a .frm file that a crash left; a table that was a partition has no image yet. */
 int ha_myriad::adopt_definition() {
   if (myriad_is_temporary(m_name) || table->s->partition_info_str || myriad_is_partition(m_name) ||
-      m_name.find("#sql") != std::string::npos)
+      myriad::is_stand_in(m_name))
     return 0;
   /* The other end of a foreign key, see Relative::open(). */
   const bool as_relative = table->s->tmp_table;

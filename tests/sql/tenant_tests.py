@@ -841,6 +841,23 @@ def test_names(where):
         rows(c, f"DROP DATABASE {quoted}")
 
 
+def test_names_as_they_are(where):
+    """After #mysql50# a name is a file's: one like a partition's is refused, as the table would be found by nobody, others are
+    listed."""
+    c = template(where)
+    rows(c, "CREATE DATABASE raw")
+    rows(c, "CREATE TABLE raw.t (a INT PRIMARY KEY)")
+    like_a_partition = "raw.`#mysql50#a#P#b`"
+    for statement in (f"CREATE TABLE {like_a_partition} (a INT)", f"CREATE TABLE {like_a_partition} LIKE raw.t",
+                      f"RENAME TABLE raw.t TO {like_a_partition}", f"ALTER TABLE raw.t RENAME {like_a_partition}",
+                      f"ALTER TABLE raw.t RENAME {like_a_partition}, ADD b INT, ALGORITHM=COPY"):
+        expect(statement, code_of(c, statement) in (1103, 1025), True)
+    rows(c, "CREATE TABLE raw.`#mysql50#a#sqlb` (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO raw.`#mysql50#a#sqlb` VALUES (1)")
+    expect("listed", [name for (name,) in rows(c, "SHOW TABLES FROM raw")], ["#mysql50#a#sqlb", "t"])
+    rows(c, "DROP DATABASE raw")
+
+
 def upgrade_name(where, in_use):
     old, new = "`#mysql50#a-b`", "`a-b`"
     upgrade = f"ALTER DATABASE {old} UPGRADE DATA DIRECTORY NAME"
