@@ -485,7 +485,32 @@ bool ha_myriad::may_rebuild(const TABLE *altered) {
   return !::has_long_unique(table);
 }
 
+/* Why a table that cannot be altered in place has to be copied, for the error of who asked for more; nullptr where the
+   statement itself tells. */
+const char *ha_myriad::reason_to_copy(const TABLE *altered, const Alter_inplace_info *info) const {
+  const alter_table_operations flags = info->handler_flags;
+  if (info->ignore) return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_IGNORE);
+  if (flags & ALTER_ADD_FOREIGN_KEY && myriad::checks_foreign_keys(ha_thd()))
+    return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_FK_CHECK);
+  if (flags & ALTER_COLUMN_NOT_NULLABLE && !ha_thd()->is_strict_mode())
+    return "NULLs become default values where sql_mode is not strict";
+  if (flags & ALTER_DROP_PK_INDEX && altered->s->primary_key >= MAX_KEY)
+    return my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_NOPK);
+  if (flags & (ALTER_ADD_SYSTEM_VERSIONING | ALTER_DROP_SYSTEM_VERSIONING))
+    return "system versioning is added or dropped";
+  if (!table->found_next_number_field != !altered->found_next_number_field)
+    return "an AUTO_INCREMENT column is added or dropped";
+  return nullptr;
+}
+
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
+  const enum_alter_inplace_result answer = how_to_alter(altered, info);
+  if (answer == HA_ALTER_INPLACE_NOT_SUPPORTED && !info->unsupported_reason)
+    info->unsupported_reason = reason_to_copy(altered, info);
+  return answer;
+}
+
+enum_alter_inplace_result ha_myriad::how_to_alter(TABLE *altered, Alter_inplace_info *info) {
   const alter_table_operations flags = info->handler_flags;
   if (flags & (ALTER_STORED_COLUMN_TYPE | ALTER_VIRTUAL_COLUMN_TYPE))
     info->unsupported_reason = my_get_err_msg(ER_ALTER_OPERATION_NOT_SUPPORTED_REASON_COLUMN_TYPE);

@@ -185,6 +185,8 @@ private:
   int rename_partitions(const char *from, const char *to);
   bool is_in_foreign_key(const Field &);
   bool may_become_null(const Field &);
+  enum_alter_inplace_result how_to_alter(TABLE *altered, Alter_inplace_info *info);
+  const char *reason_to_copy(const TABLE *altered, const Alter_inplace_info *info) const;
   bool rebuilds(const TABLE *altered, const Alter_inplace_info *) const;
   bool may_rebuild(const TABLE *altered);
   bool can_convert_rows(TABLE *altered, const std::vector<int> &origins, alter_table_operations flags);
