@@ -173,7 +173,7 @@ bool add_lock(void *arg, const myriad_lock_info *lock) {
 int fill_with_locks(THD *thd, TABLE_LIST *tables, bool waits_only, bool (*add)(void *, const myriad_lock_info *)) {
   return fill(thd, tables, [&](Rows *rows) {
     Locks locks = {thd, rows, false};
-    myriad_list_locks(myriad_core, waits_only, add, &locks);
+    myriad_list_locks(myriad_core, waits_only, LOCKS_SHOWN_MAX + 1, add, &locks);
     if (locks.too_many)
       push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR,
                           "MYRIAD: there are more row locks than the %zu shown", LOCKS_SHOWN_MAX);

@@ -149,8 +149,10 @@ typedef struct {
   const char *table; uint32_t index_no; const char *index_name /* null: not known */;
   const uint8_t *key; size_t key_len; uint64_t waiting_for_trx_id /* 0: none */;
 } myriad_lock_info;
-/* Until the callback gives false. */
-void myriad_list_locks(myriad_engine *, bool waits_only, bool (*)(void *arg, const myriad_lock_info *), void *arg);
+/* Until the callback gives false, or there were about `rows_max`. Of all locks each comes once; `waits_only`: those waited for, once for
+   each transaction that a wait is for. */
+void myriad_list_locks(myriad_engine *, bool waits_only, size_t rows_max,
+                       bool (*)(void *arg, const myriad_lock_info *), void *arg);
 typedef struct {
   const char *name; uint64_t acquired, contended, wait_ns; double contended_percent, hottest_percent; uint32_t hottest;
 } myriad_latch_info;

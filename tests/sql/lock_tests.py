@@ -27,6 +27,25 @@ def test_wait_of_readers(where):
     expect("who waits for whom", pairs, ((waiter.thread_id(), c.thread_id()),))
 
 
+def test_locks_are_listed_once(where):
+    """However many a lock is waited for behind: MYRIAD_LOCK_WAITS has the pairs."""
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY)")
+    rows(c, "INSERT INTO k VALUES (1)")
+    rows(c, "BEGIN")
+    rows(c, "SELECT * FROM k FOR UPDATE")
+    waiters = [where.connect(database="d") for _ in range(3)]
+    threads = [threading.Thread(target=rows, args=(w, "SELECT * FROM k WHERE a=1 FOR UPDATE")) for w in waiters]
+    for thread in threads:
+        thread.start()
+    first_answer(lambda: len(wait_pairs(c)) == 6)
+    requests = "SELECT COUNT(*), COUNT(DISTINCT LOCK_TRX_ID) FROM information_schema.MYRIAD_LOCKS WHERE LOCK_GRANTED='NO'"
+    expect("requests that wait", rows(c, requests), ((3, 3),))
+    rows(c, "COMMIT")
+    for thread in threads:
+        thread.join(5)
+
+
 def test_kill_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")

@@ -74,11 +74,12 @@ pub unsafe extern "C" fn myriad_list_trx(
     });
 }
 
-/// Locks, until the callback gives false.
+/// Locks, until the callback gives false, or there were about `rows_max`.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_list_locks(
     e: *mut EngineHandle,
     waits_only: bool,
+    rows_max: usize,
     visit: Option<unsafe extern "C" fn(*mut c_void, *const CLockInfo) -> bool>,
     arg: *mut c_void,
 ) {
@@ -86,7 +87,7 @@ pub unsafe extern "C" fn myriad_list_locks(
     let e = unsafe { &*e };
     guard_value(Some(&e.engine), (), || {
         let Some(visit) = visit else { return };
-        e.engine.each_lock(waits_only, &mut |l| {
+        e.engine.each_lock(waits_only, rows_max, &mut |l| {
             let (mode, table) = (c_string(l.mode), c_string(&l.table));
             let index_name = l.index_name.as_deref().map(c_string);
             let info = CLockInfo {

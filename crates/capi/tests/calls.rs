@@ -152,9 +152,9 @@ fn a_tables_life() {
         assert_eq!(myriad_get(session, table, 5, b"c".as_ptr(), 1, false, 0, 0, &mut row, null_mut()), Status::Invalid);
         assert_eq!(myriad_get(session, table, 0, b"c".as_ptr(), 1, false, 2, 0, &mut row, null_mut()), Status::Ok);
         let mut indexes: Vec<String> = Vec::new();
-        myriad_list_locks(engine, true, Some(collect_index), (&raw mut indexes).cast());
+        myriad_list_locks(engine, true, usize::MAX, Some(collect_index), (&raw mut indexes).cast());
         assert!(indexes.is_empty(), "nobody waits");
-        myriad_list_locks(engine, false, Some(collect_index), (&raw mut indexes).cast());
+        myriad_list_locks(engine, false, usize::MAX, Some(collect_index), (&raw mut indexes).cast());
         assert_eq!(indexes, ["PRIMARY"]);
         myriad_statement_end(session);
         assert_eq!(myriad_commit(session), Status::Ok);

@@ -40,7 +40,7 @@ pub struct LockInfo {
     pub index_name: Option<String>,
     /// Key without the index id.
     pub key: Vec<u8>,
-    /// 0: none.
+    /// One of those it waits for; 0: none.
     pub waiting_for_trx_id: u64,
 }
 

@@ -7,7 +7,7 @@ use crate::shares::KnownIndex;
 use myriad_base::latch::{latch_stats, ALL_CLASSES};
 use myriad_base::waits;
 use myriad_base::Result;
-use myriad_txn::{Isolation, TrxState};
+use myriad_txn::{Isolation, Listing, TrxState};
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -315,7 +315,8 @@ impl Engine {
     /// Who waits for a row lock, the longest first.
     fn status_lock_waits(&self, out: &mut String) {
         let mut waits = Vec::new();
-        self.trx_system().locks().list_waits(1, &mut |wait| {
+        let first = Listing { waits_only: true, blockers_max: 1, ..Listing::ALL };
+        self.trx_system().locks().list(first, &mut |wait| {
             waits.push(wait.clone());
             true
         });
@@ -526,18 +527,19 @@ impl Engine {
         all
     }
 
-    /// Locks held and waited for; one row for each transaction that a wait is for.
+    /// Locks held and waited for, each once.
     pub fn locks(&self) -> Vec<LockInfo> {
         let mut all = Vec::new();
-        self.each_lock(false, &mut |row| {
+        self.each_lock(false, usize::MAX, &mut |row| {
             all.push(row);
             true
         });
         all
     }
 
-    /// As [`Engine::locks`], one by one until `visit` gives false; there can be very many. `waits_only`: those waited for.
-    pub fn each_lock(&self, waits_only: bool, visit: &mut dyn FnMut(LockInfo) -> bool) {
+    /// As [`Engine::locks`], one by one until `visit` gives false, or there were about `rows_max`; there can be very many.
+    /// `waits_only`: those waited for, one row for each transaction that a wait is for.
+    pub fn each_lock(&self, waits_only: bool, rows_max: usize, visit: &mut dyn FnMut(LockInfo) -> bool) {
         let mut indexes = HashMap::new();
         let mut show = |l: &myriad_txn::LockInfo| {
             let known = indexes.entry(l.index).or_insert_with(|| self.shares().of_index(l.index));
@@ -547,12 +549,8 @@ impl Engine {
             }
             l.blockers.iter().all(|&b| visit(LockInfo { waiting_for_trx_id: b, ..row.clone() }))
         };
-        let locks = self.trx_system().locks();
-        if waits_only {
-            locks.list_waits(usize::MAX, &mut show);
-        } else {
-            locks.list(&mut show);
-        }
+        let blockers_max = if waits_only { usize::MAX } else { 1 };
+        self.trx_system().locks().list(Listing { waits_only, blockers_max, rows_max }, &mut show);
     }
 
     /// Latch classes.

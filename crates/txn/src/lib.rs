@@ -46,7 +46,9 @@ pub use check::ValueCheck;
 pub use count::RowCount;
 pub use cursor::{Cursor, CursorOptions, Seek};
 pub use index::{Index, Tree};
-pub use lock::{CommitOrder, DeadlockInfo, DeadlockListener, LockInfo, LockStats, Strength, Unordered, Victim};
+pub use lock::{
+    CommitOrder, DeadlockInfo, DeadlockListener, Listing, LockInfo, LockStats, Strength, Unordered, Victim,
+};
 pub use place::Place;
 pub use system::{
     create_undo, redo_table_register, undo_pages_wanted, FlushPolicy, IndexAlive, IndexDropped, PurgeStats, TrxConfig,

@@ -103,6 +103,22 @@ pub enum Inheritance {
     ExclusiveOnly = 2,
 }
 
+/// What [`LockTable::list`] gives.
+#[derive(Clone, Copy, Debug)]
+pub struct Listing {
+    /// Requests that wait alone.
+    pub waits_only: bool,
+    /// Of those that a request waits for, the first so many: where very many wait for one row, all of them are very many.
+    pub blockers_max: usize,
+    /// At about this number it ends: one for each lock or request, or for each that a request waits for.
+    pub rows_max: usize,
+}
+
+impl Listing {
+    /// Everything.
+    pub const ALL: Listing = Listing { waits_only: false, blockers_max: usize::MAX, rows_max: usize::MAX };
+}
+
 /// A lock or request, for INFORMATION_SCHEMA.
 #[derive(Clone, Debug)]
 pub struct LockInfo {

@@ -116,15 +116,15 @@ impl Queue {
 
     /// Adds a request that waits, and reports for whom.
     pub(super) fn push_waiting(&mut self, order: &dyn CommitOrder, trx: &Arc<TrxLocks>, mode: LockMode) {
-        let mut told: SmallVec<[usize; 8]> = SmallVec::new();
+        let mut holders: SmallVec<[usize; 8]> = SmallVec::new();
         self.each_blocker(order, trx, mode, self.locks.len(), |l| {
-            let holder = l.trx.thd();
-            if !told.contains(&holder) {
-                told.push(holder);
-                order.waits(trx.thd(), holder);
-            }
+            holders.push(l.trx.thd());
             true
         });
+        // Each once. There may be thousands, and the shard is locked.
+        holders.sort_unstable();
+        holders.dedup();
+        holders.iter().for_each(|&holder| order.waits(trx.thd(), holder));
         self.locks.push(Lock { trx: Arc::clone(trx), mode, waiting: true });
     }
 

@@ -6,8 +6,8 @@ use super::park::{WaitCell, WaitState};
 use super::queue::{Queue, ShownKey, WakeList};
 use super::scans::Scanners;
 use super::{
-    CommitOrder, DeadlockInfo, DeadlockListener, Extent, ImplicitHolder, Inheritance, LockInfo, LockKey, LockMode,
-    LockOutcome, LockStats, Strength, TrxLocks, WaitPolicy, WaitToken,
+    CommitOrder, DeadlockInfo, DeadlockListener, Extent, ImplicitHolder, Inheritance, Listing, LockInfo, LockKey,
+    LockMode, LockOutcome, LockStats, Strength, TrxLocks, WaitPolicy, WaitToken,
 };
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
@@ -16,6 +16,7 @@ use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::{Error, IndexId, Result, TrxId};
 use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -545,45 +546,46 @@ impl LockTable {
         }
     }
 
-    /// All locks and requests, shard by shard (not one moment's picture of the whole), until `f` gives false. `f` is called
+    /// Locks and requests, shard by shard (not one moment's picture of the whole), until `f` gives false. `f` is called
     /// without any mutex.
-    pub fn list(&self, f: &mut dyn FnMut(&LockInfo) -> bool) {
-        if self.each_shard(f, |queues, infos| queues.each(|queue| self.add_infos(queue, false, usize::MAX, infos))) {
+    pub fn list(&self, what: Listing, f: &mut dyn FnMut(&LockInfo) -> bool) {
+        let (mut infos, mut left) = (Vec::new(), what.rows_max);
+        let all = (0..SHARDS).all(|no| {
+            let add = |queue: &Queue| self.add_infos(queue, what, &mut left, &mut infos);
+            let queues = self.lock_shard(no);
+            if what.waits_only {
+                queues.each_apart(add);
+            } else {
+                queues.each(add);
+            }
+            drop(queues);
+            infos.drain(..).all(|info| f(&info)) && left > 0
+        });
+        if all && !what.waits_only {
             self.list_spans(f);
         }
     }
 
-    /// As [`LockTable::list`], the requests that wait alone, each with the first `blockers_max` of those it waits for: where
-    /// very many wait for one row, all of them are very many.
-    pub fn list_waits(&self, blockers_max: usize, f: &mut dyn FnMut(&LockInfo) -> bool) {
-        self.each_shard(f, |queues, infos| queues.each_apart(|queue| self.add_infos(queue, true, blockers_max, infos)));
-    }
-
-    /// Whether `f` has always given true.
-    fn each_shard(
-        &self,
-        f: &mut dyn FnMut(&LockInfo) -> bool,
-        mut add: impl FnMut(&Groups, &mut Vec<LockInfo>),
-    ) -> bool {
-        let mut infos = Vec::new();
-        (0..SHARDS).all(|no| {
-            add(&self.lock_shard(no), &mut infos);
-            infos.drain(..).all(|info| f(&info))
-        })
-    }
-
-    fn add_infos(&self, queue: &Queue, waiting_only: bool, blockers_max: usize, infos: &mut Vec<LockInfo>) {
-        for (at, l) in queue.locks.iter().enumerate().filter(|(_, l)| l.waiting || !waiting_only) {
+    /// Those of one queue, `left` rows at most: its shard is locked meanwhile.
+    fn add_infos(&self, queue: &Queue, what: Listing, left: &mut usize, infos: &mut Vec<LockInfo>) {
+        let mut seen = HashSet::new();
+        for (at, l) in queue.locks.iter().enumerate().filter(|(_, l)| l.waiting || !what.waits_only) {
+            if *left == 0 {
+                return;
+            }
             let mut blockers = Vec::new();
             if l.waiting {
+                let most = what.blockers_max.min(*left);
+                seen.clear();
                 queue.each_blocker(&*self.order, &l.trx, l.mode, at, |b| {
                     let id = b.trx.shown_id();
-                    if !blockers.contains(&id) {
+                    if seen.insert(id) {
                         blockers.push(id);
                     }
-                    blockers.len() < blockers_max
+                    blockers.len() < most
                 });
             }
+            *left -= blockers.len().max(1);
             let ShownKey { index, supremum, ref bytes, .. } = queue.key;
             infos.push(LockInfo {
                 trx_id: l.trx.shown_id(),

@@ -67,7 +67,7 @@ fn until_waiting(trx: &TrxLocks) {
 
 fn granted_modes(table: &LockTable, key: u32) -> Vec<(u64, &'static str)> {
     let mut found = Vec::new();
-    table.list(&mut |l| {
+    table.list(Listing::ALL, &mut |l| {
         if l.key == key_bytes(key) && l.granted {
             found.push((l.trx_id, l.mode.name()));
         }

@@ -625,11 +625,7 @@ fn the_list_names_blockers() {
             rows.push(l.clone());
             rows.len() < most
         };
-        if waits_only {
-            table.list_waits(usize::MAX, &mut add);
-        } else {
-            table.list(&mut add);
-        }
+        table.list(Listing { waits_only, ..Listing::ALL }, &mut add);
         rows
     };
     let waits = listed(true, 9);
@@ -646,6 +642,34 @@ fn the_list_names_blockers() {
     table.cancel(&b, tb);
     table.cancel(&c, tc);
     done(&table, &[&a, &b, &c]);
+}
+
+#[test]
+fn a_list_ends_where_many_wait_for_one_row() {
+    const WAITERS: usize = 100;
+    let table = table();
+    let holder = trx(1);
+    assert!(try_lock(&table, &holder, 1, LockMode::X_RECORD));
+    let waiters: Vec<_> = (0..WAITERS).map(|i| trx(i as u64 + 2)).collect();
+    let tokens: Vec<_> = waiters.iter().map(|w| queue(&table, w, 1, LockMode::X_RECORD)).collect();
+    let listed = |what: Listing| {
+        let (mut rows, mut pairs) = (0, 0);
+        table.list(what, &mut |l| {
+            rows += 1;
+            pairs += l.blockers.len();
+            true
+        });
+        (rows, pairs)
+    };
+    assert_eq!(listed(Listing::ALL), (WAITERS + 1, WAITERS * (WAITERS + 1) / 2));
+    assert_eq!(listed(Listing { blockers_max: 1, ..Listing::ALL }), (WAITERS + 1, WAITERS));
+    // Of the first so many all, of the next what is left.
+    assert_eq!(listed(Listing { waits_only: true, rows_max: 1 + 2 + 3 + 1, ..Listing::ALL }), (4, 7));
+    assert_eq!(listed(Listing { rows_max: 3, ..Listing::ALL }), (3, 2));
+    for (waiter, token) in waiters.iter().zip(tokens) {
+        table.cancel(waiter, token);
+    }
+    done(&table, &[&holder]);
 }
 
 #[test]

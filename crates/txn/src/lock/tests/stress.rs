@@ -105,7 +105,7 @@ fn transaction(world: &World, locks: &Arc<TrxLocks>, id: u64, random: &mut Rando
 
 fn dump(table: &LockTable) -> String {
     let mut text = String::new();
-    table.list(&mut |l| {
+    table.list(Listing::ALL, &mut |l| {
         text += &format!("\n{} {} {:?} granted {} behind {:?}", l.trx_id, l.mode, l.key, l.granted, l.blockers);
         true
     });
@@ -163,7 +163,7 @@ fn run(threads: u64, keys: usize, transactions: u64, killer: bool) -> World {
             let id = holder.trx_id();
             let _ = world.table.convert_implicit(holder, id, LockKey::entry(&key_bytes(2_000_000)));
             world.table.inherit_on_remove(LockKey::entry(&b), LockKey::entry(&key_bytes(3_000_000)));
-            world.table.list(&mut |_| true);
+            world.table.list(Listing::ALL, &mut |_| true);
             std::thread::sleep(Duration::from_micros(50));
         }
     });
