@@ -46,6 +46,21 @@ def test_locks_are_listed_once(where):
         thread.join(5)
 
 
+def test_temporary_tables_lock_nothing(where):
+    c = database(where)
+    rows(c, "CREATE TEMPORARY TABLE k (a INT PRIMARY KEY, b INT, KEY (b))")
+    rows(c, "INSERT INTO k SELECT seq, seq FROM seq_1_to_1000")
+    rows(c, "BEGIN")
+    rows(c, "UPDATE k SET b=b+1 WHERE a < 900")
+    rows(c, "DELETE FROM k WHERE b BETWEEN 10 AND 20")
+    rows(c, "SELECT * FROM k FORCE INDEX (b) WHERE b > 100 FOR UPDATE")
+    rows(c, "SELECT * FROM k WHERE a=5000 LOCK IN SHARE MODE")
+    expect("locks", rows(c, "SELECT * FROM information_schema.MYRIAD_LOCKS"), ())
+    expect("rows", rows(c, "SELECT COUNT(*), SUM(b) FROM k FOR UPDATE"), ((989, 500500 + 899 - sum(range(10, 21))),))
+    rows(c, "ROLLBACK")
+    expect("rows as before", rows(c, "SELECT COUNT(*), SUM(b) FROM k FOR UPDATE"), ((1000, 500500),))
+
+
 def test_kill_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")

@@ -48,5 +48,6 @@ pub const AUTO_INCREMENT_KEY: &[u8] = &[];
 /// `clustered` is the id of the table's clustered index.
 pub fn open_index(space: SpaceId, index: &IndexDef, clustered: IndexId) -> Index {
     let tree = Tree { space, root: index.root };
-    Index { id: index.id, tree, clustered: index.id == clustered, table: clustered, hash: index.spec.hash }
+    let hash = index.spec.hash;
+    Index { id: index.id, tree, clustered: index.id == clustered, table: clustered, hash, private: false }
 }

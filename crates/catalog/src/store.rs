@@ -38,7 +38,7 @@ pub struct CatalogConfig {
 
 /// An index of the catalog.
 pub(crate) const fn index(id: IndexId) -> Index {
-    Index { id, tree: Tree::pack(SpaceId::SYSTEM), clustered: true, table: id, hash: false }
+    Index { id, tree: Tree::pack(SpaceId::SYSTEM), clustered: true, table: id, hash: false, private: false }
 }
 
 /// A batch of reserved numbers.

@@ -158,7 +158,7 @@ impl IndexBuild {
     fn index(&self) -> Index {
         // Frozen entries: nobody's transaction, so the table does not matter.
         let tree = Tree { space: self.space, root: self.def.root };
-        Index { id: self.def.id, tree, clustered: false, table: self.def.id, hash: false }
+        Index { id: self.def.id, tree, clustered: false, table: self.def.id, hash: false, private: false }
     }
 
     /// Hands the sorted entries to `push`, as they are stored.

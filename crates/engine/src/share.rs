@@ -69,7 +69,12 @@ impl TableShare {
         contents_since: Box<[Csn]>,
         stats: Arc<CachedStats>,
     ) -> Result<TableShare> {
-        let indexes: Box<[Index]> = def.indexes.iter().map(|i| open_index(def.space, i, def.indexes[0].id)).collect();
+        let indexes: Box<[Index]> = {
+            // Also where a replica's workers share it: one waits for the other's commit.
+            let private = def.temporary;
+            let open = |i| Index { private, ..open_index(def.space, i, def.indexes[0].id) };
+            def.indexes.iter().map(open).collect()
+        };
         let row_id = if def.hidden_row_id { last_row_id(trx, &indexes[0])? + 1 } else { 0 };
         let share = TableShare {
             def,

@@ -85,6 +85,9 @@ impl Locker<'_> {
         index: &Index,
         strength: Strength,
     ) -> Result<bool> {
+        if index.private {
+            return Ok(true);
+        }
         let (sys, locks) = (self.sys, self.locks);
         let mode = LockMode::new(strength, Extent::Gap);
         let lock = &mut |key: LockKey<'_>| grant_gap(sys.locks().request(locks, key, mode, WaitPolicy::Wait));
@@ -262,7 +265,11 @@ impl Trx {
             }
             // No other entry can have the key: of a deleted one, too, no gap is locked. Purge makes one of the lock.
             let mode = LockMode::new(strength, Extent::Record);
-            match locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy()) {
+            let locked = match index.private {
+                false => locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy()),
+                true => Locked::Held { new: false },
+            };
+            match locked {
                 Locked::Held { new } if entry.is_deleted() => {
                     if new && !gaps {
                         locker.sys.locks().release_one(locker.locks, LockKey::entry(full), mode);

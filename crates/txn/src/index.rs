@@ -23,6 +23,8 @@ pub struct Index {
     pub table: IndexId,
     /// Look-ups of whole keys go by hash first. Only in the tablespace of in-memory tables.
     pub hash: bool,
+    /// One session alone uses the table: it locks nothing of what it reads there.
+    pub private: bool,
 }
 
 impl Index {

@@ -107,7 +107,7 @@ mod tests {
     #[test]
     fn rows_are_known_by_the_end_of_secondary_keys() {
         let tree = Tree::pack(SpaceId(16));
-        let clustered = Index { id: IndexId(7), tree, clustered: true, table: IndexId(7), hash: false };
+        let clustered = Index { id: IndexId(7), tree, clustered: true, table: IndexId(7), hash: false, private: false };
         let second = Index { id: IndexId(8), clustered: false, ..clustered };
         let other = Index { id: IndexId(9), clustered: false, table: IndexId(5), ..clustered };
         let mut o = Overtaken::default();

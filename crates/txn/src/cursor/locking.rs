@@ -233,6 +233,9 @@ impl Cursor {
         policy: WaitPolicy,
         span: bool,
     ) -> Locked {
+        if self.index.private {
+            return Locked::Held { new: false };
+        }
         // Locks on neighbours are kept together as it is.
         let scattered = self.locked.add(key);
         if span && scattered && self.locked.entries > SPANS_FROM && trx.locker().add_to_span(key, entry, mode) {

@@ -12,6 +12,34 @@ fn filled(n: u64) -> Rig {
     rig
 }
 
+/// Found, not found, and scans either way: nothing is locked, and the newest is read.
+#[test]
+fn a_private_table_is_read_without_locks() {
+    let rig = filled(5);
+    let rows = Index { private: true, ..rig.rows };
+    let (mut a, mut row) = (rig.trx(), RowBuf::new());
+    a.open_snapshot();
+    for i in 0..5 {
+        assert!(a.get(&rows, &key(i * 10), false, Some(Strength::X), LockWait::Wait, &mut row).unwrap());
+        assert!(!a.get(&rows, &key(i * 10 + 1), false, Some(Strength::X), LockWait::Wait, &mut row).unwrap());
+        rig.update(&mut a, &key(i * 10), b"new").unwrap();
+    }
+    rig.delete(&mut a, &key(20)).unwrap();
+    for forward in [true, false] {
+        let mut cursor = Cursor::new(rows, locking(Strength::X));
+        let mut found = cursor.seek(&mut a, if forward { Seek::First } else { Seek::Last }, &[]).unwrap();
+        let mut n = 0;
+        while found {
+            assert_eq!(cursor.value(), b"new");
+            n += 1;
+            found = if forward { cursor.next(&mut a) } else { cursor.prev(&mut a) }.unwrap();
+        }
+        assert_eq!(n, 4);
+    }
+    assert_eq!((a.locks.locks_held(), rig.sys.locks().queues()), (0, 0));
+    a.commit(Durability::Configured).unwrap();
+}
+
 #[test]
 fn writers_exclude_each_other() {
     let rig = filled(5);

@@ -121,8 +121,8 @@ impl Rig {
 
     fn over(sim: SimIo, sys: Arc<TrxSystem>) -> Rig {
         let tree = Tree::pack(SPACE);
-        let rows = Index { id: ROWS, tree, clustered: true, table: ROWS, hash: false };
-        let names = Index { id: BY_NAME, tree, clustered: false, table: ROWS, hash: false };
+        let rows = Index { id: ROWS, tree, clustered: true, table: ROWS, hash: false, private: false };
+        let names = Index { id: BY_NAME, tree, clustered: false, table: ROWS, hash: false, private: false };
         Rig { sim, sys, rows, names }
     }
 
