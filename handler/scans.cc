@@ -88,9 +88,10 @@ void ha_myriad::set_cursor_options() {
   myriad_cursor_set_options(m_cursor, &options);
 }
 
-/* Before it moves: rows that it has copied already may lack columns that the statement reads now. */
+/* Before it moves: rows that it has copied already may lack columns that the statement reads now. Entries of other
+   indexes are copied whole, and the template may never be made where they are all that is read. */
 inline void ha_myriad::prepare_cursor() {
-  if (!m_template.valid) set_cursor_options();
+  if (m_cursor_index == 0 && !m_template.valid) set_cursor_options();
 }
 
 void ha_myriad::remember(const myriad_row &row) {
