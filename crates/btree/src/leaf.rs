@@ -101,7 +101,7 @@ pub trait Leaf {
     #[inline]
     fn next_from(&self, from: &[u8]) -> Result<&[u8]> {
         let fence = self.high_fence();
-        if fence <= from && !self.is_last() {
+        if page::compare(fence, from).is_le() && !self.is_last() {
             return Err(not_covered(self.page_id()));
         }
         Ok(fence)
@@ -114,7 +114,7 @@ pub trait Leaf {
     #[inline]
     fn next_before(&self, from: &[u8]) -> Result<&[u8]> {
         let fence = self.low_fence();
-        if fence >= from && !self.is_first() {
+        if page::compare(fence, from).is_ge() && !self.is_first() {
             return Err(not_covered(self.page_id()));
         }
         Ok(fence)
@@ -339,7 +339,7 @@ impl LeafMut {
     pub fn insert(&self, mtr: &mut Mtr<'_>, slot: usize, key: &[u8], value: &[u8]) -> Result<()> {
         let p = mtr.page(self.page);
         let prefix = page::prefix_len(p);
-        if slot > page::count(p) || !key.starts_with(page::prefix(p)) {
+        if slot > page::count(p) || !page::begins_with(key, page::prefix(p)) {
             return Err(Error::invalid("the key does not belong to the leaf"));
         }
         if !page::fits_leaf(p, key.len(), value.len()) {

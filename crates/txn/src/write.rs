@@ -20,7 +20,8 @@ use crate::undo::record::{self, Target};
 use crate::undo::space::UndoLog;
 use crate::value::{self, Entry, OverflowRef};
 use myriad_base::{Csn, Error, IndexId, Result, RollPtr, SpaceId, TrxId};
-use myriad_btree::{overflow, page::entry_bytes_max, Leaf, LeafExclusive};
+use myriad_btree::page::{begins_with, compare, entry_bytes_max};
+use myriad_btree::{overflow, Leaf, LeafExclusive};
 use myriad_buffer::{Beyond, BeyondLimit, Mtr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -742,5 +743,6 @@ impl Writer<'_> {
 /// Whether every key that begins with `prefix` belongs to the leaf.
 fn holds_whole_prefix(leaf: &impl Leaf, prefix: &[u8]) -> bool {
     let high = leaf.high_fence();
-    (leaf.is_first() || leaf.low_fence() <= prefix) && (leaf.is_last() || (high > prefix && !high.starts_with(prefix)))
+    (leaf.is_first() || compare(leaf.low_fence(), prefix).is_le())
+        && (leaf.is_last() || compare(high, prefix).is_gt() && !begins_with(high, prefix))
 }

@@ -1,5 +1,6 @@
 //! A slot's key as it lies in the page: in three places.
 
+use super::compare::{begins_with, compare};
 use super::{head_of, HEAD_BYTES};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
@@ -55,7 +56,7 @@ impl<'a> Suffix<'a> {
     pub fn cmp_bytes(&self, other: &[u8]) -> Ordering {
         match self.head.cmp(&head_of(other)) {
             Ordering::Equal => {
-                cmp_by_length(HEAD_BYTES, self.len, other.len()).unwrap_or_else(|| self.rest.cmp(rest_of(other)))
+                cmp_by_length(HEAD_BYTES, self.len, other.len()).unwrap_or_else(|| compare(self.rest, rest_of(other)))
             }
             unequal => unequal,
         }
@@ -64,9 +65,9 @@ impl<'a> Suffix<'a> {
     /// Compares with another one.
     #[inline]
     pub(super) fn cmp_suffix(&self, other: &Suffix<'_>) -> Ordering {
-        self.head
-            .cmp(&other.head)
-            .then_with(|| cmp_by_length(HEAD_BYTES, self.len, other.len).unwrap_or_else(|| self.rest.cmp(other.rest)))
+        self.head.cmp(&other.head).then_with(|| {
+            cmp_by_length(HEAD_BYTES, self.len, other.len).unwrap_or_else(|| compare(self.rest, other.rest))
+        })
     }
 
     /// Whether the head is zero behind the end of a short suffix, as it must be.
@@ -83,7 +84,7 @@ impl<'a> Suffix<'a> {
         }
         let head = self.head.to_be_bytes();
         match start.split_first_chunk::<HEAD_BYTES>() {
-            Some((first, more)) => head == *first && self.rest.starts_with(more),
+            Some((first, more)) => head == *first && begins_with(self.rest, more),
             None => head.starts_with(start),
         }
     }
@@ -97,7 +98,7 @@ impl<'a> Suffix<'a> {
         let head = self.head.to_be_bytes();
         let (first, more) = bound.split_at(bound.len().min(HEAD_BYTES));
         let rest = &self.rest[..self.rest.len().min(more.len())];
-        head[..self.head_len().min(first.len())].cmp(first).then_with(|| rest.cmp(more))
+        compare(&head[..self.head_len().min(first.len())], first).then_with(|| compare(rest, more))
     }
 
     /// Appends it to `out`.
@@ -140,9 +141,9 @@ impl<'a> KeyParts<'a> {
     #[inline]
     pub fn starts_with(&self, start: &[u8]) -> bool {
         if start.len() <= self.prefix.len() {
-            return self.prefix.starts_with(start);
+            return begins_with(self.prefix, start);
         }
-        start.strip_prefix(self.prefix).is_some_and(|more| self.suffix.starts_with(more))
+        begins_with(start, self.prefix) && self.suffix.starts_with(&start[self.prefix.len()..])
     }
 
     /// Compares the key's first `bound.len()` bytes (all if it has fewer) with `bound`: `Greater` if it is above `bound` and
@@ -151,7 +152,7 @@ impl<'a> KeyParts<'a> {
     pub fn cmp_start(&self, bound: &[u8]) -> Ordering {
         let n = bound.len().min(self.prefix.len());
         let (first, more) = bound.split_at(n);
-        self.prefix[..n].cmp(first).then_with(|| self.suffix.cmp_start(more))
+        compare(&self.prefix[..n], first).then_with(|| self.suffix.cmp_start(more))
     }
 
     /// Appends the key to `out`.

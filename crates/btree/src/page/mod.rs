@@ -26,6 +26,7 @@
 //! A leftmost page's low fence and a rightmost page's high fence do not bound anything outside the tree; when the tree
 //! has an index of its own they still say what all its keys begin with.
 
+mod compare;
 mod edit;
 mod key;
 mod route;
@@ -33,6 +34,7 @@ mod route;
 mod tests;
 mod verify;
 
+pub use compare::{begins_with, compare};
 pub(crate) use edit::forget_pattern;
 pub use edit::{
     capacity, direction, format, insert, insert_child, patch, patched, refence, refenced_bytes, remove, replace,
@@ -435,15 +437,15 @@ pub fn fits_replace(p: &[u8], slot: usize, value_len: usize) -> bool {
 
 /// Whether `key` belongs to the page.
 pub fn covers(p: &[u8], key: &[u8]) -> bool {
-    (is_leftmost(p) || key >= low_stored(p)) && (is_rightmost(p) || key < high_stored(p))
+    (is_leftmost(p) || compare(key, low_stored(p)).is_ge()) && (is_rightmost(p) || compare(key, high_stored(p)).is_lt())
 }
 
 /// Whether this page, of whatever kind, is a leaf with `key` between its fences, be they bounds or not.
 pub fn is_leaf_holding(p: &[u8], key: &[u8]) -> bool {
     p[OFF_KIND] == PageKind::Index as u8
         && level(p) == 0
-        && key >= low_stored(p)
-        && (high_len(p) == 0 || key < high_stored(p))
+        && compare(key, low_stored(p)).is_ge()
+        && (high_len(p) == 0 || compare(key, high_stored(p)).is_lt())
 }
 
 /// Whether this page, of whatever kind, is a leaf with `key` in that slot.
@@ -466,10 +468,9 @@ pub fn cmp_key(p: &[u8], slot: usize, key: &[u8]) -> Ordering {
 #[inline]
 fn strip_prefix<'k>(p: &[u8], key: &'k [u8]) -> std::result::Result<&'k [u8], Ordering> {
     let prefix = prefix(p);
-    match key.strip_prefix(prefix) {
-        Some(rest) => Ok(rest),
-        None if key < prefix => Err(Ordering::Less),
-        None => Err(Ordering::Greater),
+    match compare(&key[..key.len().min(prefix.len())], prefix) {
+        Ordering::Equal => Ok(&key[prefix.len()..]),
+        unequal => Err(unequal),
     }
 }
 
@@ -496,7 +497,8 @@ fn find_suffix(p: &[u8], rest: &[u8]) -> std::result::Result<usize, usize> {
         let order = match get_u32(slot, 4).cmp(&head) {
             Ordering::Equal => {
                 let (at, len) = (get_u16(slot, 0) as usize + header, get_u16(slot, 2) as usize);
-                cmp_by_length(HEAD_BYTES, len, rest.len()).unwrap_or_else(|| p[at..at + rest_len(len)].cmp(key_rest))
+                cmp_by_length(HEAD_BYTES, len, rest.len())
+                    .unwrap_or_else(|| compare(&p[at..at + rest_len(len)], key_rest))
             }
             unequal => unequal,
         };

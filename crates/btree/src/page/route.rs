@@ -55,7 +55,7 @@ impl PageRead for Latched<'_> {
     }
     #[inline]
     fn compare(&self, at: usize, len: usize, other: &[u8]) -> Ordering {
-        self.0[at..at + len].cmp(other)
+        super::compare(&self.0[at..at + len], other)
     }
 }
 
