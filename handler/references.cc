@@ -20,6 +20,8 @@ constexpr size_t RELATIVES_MAX = 64;
 constexpr size_t CACHE_PART = 5;
 /* Relatives that are open, of all connections. */
 std::atomic<size_t> relatives_open{0};
+/* Relatives of a statement from which on it pays to know which tables the server has locked. */
+constexpr size_t SERVERS_ASKED_FROM = 32;
 
 /* Converting a value for a look-up is not the statement's business. */
 class Quiet {
@@ -158,12 +160,29 @@ bool Relative::compute_generated(THD *thd, bool stored_too) {
   return failed;
 }
 
+/* Whether the server holds such a lock of the table until the transaction ends, as it does of the children that it has
+   been told of. To ask its own list of locks, for each of many children, takes a time that grows with the square of
+   their number. */
+bool Relatives::is_locked_by_server(THD *thd, const SqlName &name, enum_mdl_type lock) {
+  /* LOCK TABLES' locks can go before. */
+  if (++m_gets < SERVERS_ASKED_FROM || thd->locked_tables_mode == LTM_LOCK_TABLES ||
+      thd->locked_tables_mode == LTM_PRELOCKED_UNDER_LOCK_TABLES)
+    return false;
+  auto key_of = [](const char *db, const char *table) { return std::string(db) + '/' + table; };
+  if (m_gets == SERVERS_ASKED_FROM)
+    for (const TABLE *table = thd->open_tables; table; table = table->next)
+      if (table->mdl_ticket) m_servers.emplace(key_of(table->s->db.str, table->s->table_name.str), table->mdl_ticket);
+  auto found = m_servers.find(key_of(name.db.c_str(), name.table.c_str()));
+  return found != m_servers.end() && found->second->has_stronger_or_equal_type(lock);
+}
+
 int Relatives::get(THD *thd, const std::string &name, enum_mdl_type lock, Relative **out) {
   *out = nullptr;
   const SqlName sql = sql_name(name);
   MDL_request request;
   MDL_REQUEST_INIT(&request, MDL_key::TABLE, sql.db.c_str(), sql.table.c_str(), lock, MDL_TRANSACTION);
-  if (thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout))) {
+  if (!is_locked_by_server(thd, sql, lock) &&
+      thd->mdl_context.acquire_lock(&request, double(thd->variables.lock_wait_timeout))) {
     const uint told = thd->is_error() ? thd->get_stmt_da()->sql_errno() : 0;
     myriad_status status = MYRIAD_ERR_LOCK_WAIT_TIMEOUT;
     if (told == ER_LOCK_DEADLOCK)
@@ -192,7 +211,11 @@ static std::atomic<uint64_t> last_connection{0};
 
 Relatives::Relatives() : connection(++last_connection) {}
 
-void Relatives::begin_statement() { statement++; }
+void Relatives::begin_statement() {
+  statement++;
+  m_gets = 0;
+  m_servers.clear();
+}
 
 void Relatives::end_statement() {
   if (m_open.size() <= RELATIVES_MAX || relatives_open.load(std::memory_order_relaxed) <= tc_size / CACHE_PART) return;

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <unordered_map>
 
 class Session;
 
@@ -53,7 +54,13 @@ public:
   Relatives();
 
 private:
+  bool is_locked_by_server(THD *thd, const SqlName &name, enum_mdl_type lock);
+
   std::map<std::string, std::unique_ptr<Relative>> m_open;
+  size_t m_gets = 0; /* of the statement */
+  /* Tables that the server has open for the statement, by the key of their metadata locks; from the statement's
+     SERVERS_ASKED_FROMth relative on. */
+  std::unordered_map<std::string, const MDL_ticket *> m_servers;
 };
 
 /* One foreign key as one of its two tables sees it. */
