@@ -39,6 +39,29 @@ impl Clock for SystemClock {
     }
 }
 
+/// Says when something is to be told, or done, again.
+pub struct Every {
+    pause: Duration,
+    last: Duration,
+}
+
+impl Every {
+    /// The first time is `pause` from now.
+    pub fn new(pause: Duration, clock: &dyn Clock) -> Every {
+        Every { pause, last: clock.now() }
+    }
+
+    /// Whether it is time; the next is a pause later.
+    pub fn is_due(&mut self, clock: &dyn Clock) -> bool {
+        let now = clock.now();
+        let due = now.saturating_sub(self.last) >= self.pause;
+        if due {
+            self.last = now;
+        }
+        due
+    }
+}
+
 /// A clock that moves only when told.
 #[derive(Default)]
 pub struct ManualClock {
@@ -59,5 +82,21 @@ impl Clock for ManualClock {
 
     fn wall_us(&self) -> u64 {
         self.us.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_due_every_so_often_waits_from_the_last_time_on() {
+        let clock = ManualClock::default();
+        let mut every = Every::new(Duration::from_secs(10), &clock);
+        let mut due = |seconds| {
+            clock.advance(Duration::from_secs(seconds));
+            every.is_due(&clock)
+        };
+        assert_eq!([0, 9, 1, 9, 5, 9, 1].map(&mut due), [false, false, true, false, true, false, true]);
     }
 }

@@ -7,6 +7,7 @@ use crate::lock::TrxLocks;
 use crate::system::{TrxSystem, Work};
 use crate::trx::{TrxInfo, TrxState};
 use crate::undo::record::LogState;
+use myriad_base::clock::Every;
 use myriad_base::{Error, Result, SpaceId, TrxId};
 use myriad_buffer::Level;
 use parking_lot::{Condvar, Mutex};
@@ -209,7 +210,7 @@ impl TrxSystem {
     }
 
     fn undo_in_portions(&self, work: &mut Work, may_stop: bool) -> Result<()> {
-        let mut told = self.clock().now();
+        let mut tell = Every::new(TELL_EVERY, self.clock());
         loop {
             let keep = work.log.records.saturating_sub(PORTION_RECORDS);
             self.rollback_log(&mut work.log, keep, &mut |_| {})?;
@@ -220,9 +221,7 @@ impl TrxSystem {
             if may_stop && self.purge.stopping() {
                 return Err(Error::ShuttingDown);
             }
-            let now = self.clock().now();
-            if now.saturating_sub(told) >= TELL_EVERY {
-                told = now;
+            if tell.is_due(self.clock()) {
                 let text = format!("rollback of transaction {}: {} changes left", work.log.trx, work.log.records);
                 self.report(Level::Info, &text);
             }

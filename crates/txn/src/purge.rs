@@ -17,6 +17,7 @@ use crate::undo::record::{self, Change, Kind, LogState, CHAIN_FREED, NEW_DELETED
 use crate::undo::space::{PurgePosition, PurgeSlot, UndoLog};
 use crate::value::Entry;
 use crossbeam_utils::CachePadded;
+use myriad_base::clock::Every;
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Level, Mtr};
@@ -54,19 +55,17 @@ pub(crate) struct PurgeShare {
     records: usize,
 }
 
-/// When it was looked last whether `undo.myr` can be made smaller, and what came in the way.
+/// When it is looked again whether `undo.myr` can be made smaller, and what came in the way.
 struct ShrinkLooks {
-    last: Duration,
+    next: Every,
     told: Option<Error>,
 }
 
 impl ShrinkLooks {
     fn look(&mut self, system: &TrxSystem) {
-        let now = system.clock().now();
-        if now.saturating_sub(self.last) < SHRINK_LOOK {
+        if !self.next.is_due(system.clock()) {
             return;
         }
-        self.last = now;
         let failed = system.undo.shrink_step().err();
         if let Some(e) = failed.as_ref().filter(|e| self.told.as_ref() != Some(*e)) {
             system.report(Level::Warning, &format!("undo.myr cannot be made smaller: {e}"));
@@ -226,11 +225,9 @@ impl TrxSystem {
 
     fn purge_all(&self) -> Result<()> {
         let rolled_back = self.rollback_losers();
-        let mut told = self.clock().now();
+        let mut tell = Every::new(TELL_EVERY, self.clock());
         while self.purge_step()? {
-            let now = self.clock().now();
-            if now.saturating_sub(told) >= TELL_EVERY {
-                told = now;
+            if tell.is_due(self.clock()) {
                 let s = self.purge_stats();
                 let text =
                     format!("purge before the shutdown: {} transactions, {} undo pages left", s.history, s.undo_pages);
@@ -242,7 +239,7 @@ impl TrxSystem {
 
     fn purge_thread(&self, no: usize) {
         let mut last = None;
-        let mut shrink = ShrinkLooks { last: self.clock().now(), told: None };
+        let mut shrink = ShrinkLooks { next: Every::new(SHRINK_LOOK, self.clock()), told: None };
         while !self.purge.stopping() {
             if no == 0 {
                 shrink.look(self);
@@ -267,11 +264,9 @@ impl TrxSystem {
 
     /// Syncs the log about once a second where commits do not. Does nothing else: nobody's commit waits longer for it.
     fn sync_thread(&self) {
-        let mut last_sync = self.clock().now();
+        let mut sync = Every::new(SYNC_EVERY, self.clock());
         while !self.purge.stopping() {
-            let now = self.clock().now();
-            if now.saturating_sub(last_sync) >= SYNC_EVERY && self.flush_policy() != FlushPolicy::Sync {
-                last_sync = now;
+            if self.flush_policy() != FlushPolicy::Sync && sync.is_due(self.clock()) {
                 if let Err(e) = self.flush_log() {
                     if self.pool().check_poison().is_err() {
                         return;

@@ -9,6 +9,7 @@ mod files;
 
 use crate::engine::Engine;
 use crate::format::{self, Format};
+use myriad_base::clock::Every;
 use myriad_base::{Error, Lsn, Result};
 use myriad_buffer::Level;
 use myriad_io::Io;
@@ -310,13 +311,12 @@ impl Backup {
     /// As [`Backup::copy_some`]; [`Error::Interrupted`].
     pub fn copy_all(&mut self, go_on: &mut dyn FnMut(BackupProgress) -> bool) -> Result<()> {
         let engine = Arc::clone(&self.engine);
-        let mut reported = engine.clock().now();
+        let mut tell = Every::new(REPORT_EVERY, engine.clock());
         while let Some(progress) = self.copy_some()? {
             if !go_on(progress) {
                 return Err(Error::Interrupted);
             }
-            if engine.clock().now().saturating_sub(reported) >= REPORT_EVERY {
-                reported = engine.clock().now();
+            if tell.is_due(engine.clock()) {
                 let BackupProgress { files, files_total, bytes, .. } = progress;
                 let text = format!("backup: {files} of {files_total} files copied, {} MiB", bytes >> 20);
                 (engine.parts.report)(Level::Info, &text);
