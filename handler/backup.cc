@@ -3,6 +3,7 @@
    They cannot fail: what goes wrong is raised as the statement's error. */
 #include "backup.h"
 #include "session.h"
+#include "stages.h"
 #include "variables.h"
 #include <mutex>
 
@@ -29,19 +30,25 @@ void refuse_mariadb_backup(THD *thd) {
                   MYF(ME_ERROR_LOG));
 }
 
+/* Whom the core tells how far it is. */
+struct Watch {
+  THD *thd;
+  myriad::Stage *stage;
+};
+
 bool watch(void *arg, uint64_t files, uint64_t files_total, uint32_t permille) {
-  THD *thd = static_cast<THD *>(arg);
-  thd_progress_report(thd, files * 1000 + permille, files_total * 1000);
-  return !thd_killed(thd);
+  auto *watch = static_cast<Watch *>(arg);
+  watch->stage->report(files * 1000 + permille, files_total * 1000);
+  return !thd_killed(watch->thd);
 }
 
 /* Runs a part of the backup with its progress in the process list. */
-template <typename Part> myriad_status watched(THD *thd, const char *what, Part part) {
-  const char *before = thd_proc_info(thd, what);
+template <typename Work> myriad_status watched(THD *thd, myriad::Part part, Work work) {
+  myriad::Stage stage(thd, part);
+  Watch who = {thd, &stage};
   thd_progress_init(thd, 1);
-  myriad_status status = part();
+  myriad_status status = work(&who);
   thd_progress_end(thd);
-  thd_proc_info(thd, before);
   return status;
 }
 
@@ -51,8 +58,9 @@ void prepare_for_backup() {
   if (dir.empty() || !thd) return refuse_mariadb_backup(thd);
   sql_print_information("MYRIAD: backup: copying files to %s", dir.c_str());
   myriad_backup *made = nullptr;
-  myriad_status status = watched(thd, "Myriad: copying files for a backup",
-                                 [&] { return myriad_backup_begin(myriad_core, dir.c_str(), watch, thd, &made); });
+  myriad_status status = watched(thd, myriad::Part::CopyFiles, [&](Watch *who) {
+    return myriad_backup_begin(myriad_core, dir.c_str(), watch, who, &made);
+  });
   if (status != MYRIAD_OK) raise(myriad_last_error());
   std::lock_guard<std::mutex> one(lock);
   running = made;
@@ -89,7 +97,7 @@ void end_backup() {
     return raise("BACKUP STAGE BLOCK_COMMIT has to come before END");
   }
   myriad_status status =
-      watched(thd, "Myriad: completing a backup", [&] { return myriad_backup_finish(backup, watch, thd); });
+      watched(thd, myriad::Part::CompleteBackup, [&](Watch *who) { return myriad_backup_finish(backup, watch, who); });
   if (status != MYRIAD_OK) raise(myriad_last_error());
 }
 

@@ -5,6 +5,7 @@
 #include "discovery.h"
 #include "i_s.h"
 #include "options.h"
+#include "stages.h"
 #include "status.h"
 #include "variables.h"
 #include <atomic>
@@ -90,6 +91,7 @@ void warn_of_server_without_engine() {
 
 int init(void *arg) {
   hide_folder();
+  myriad::Stage::register_all();
   myriad_hton = static_cast<handlerton *>(arg);
   myriad_hton->create = create_handler;
   myriad_hton->flags = HTON_SUPPORTS_EXTENDED_KEYS | HTON_SUPPORTS_FOREIGN_KEYS | HTON_REQUIRES_CLOSE_AFTER_TRUNCATE;

@@ -97,6 +97,10 @@ typedef struct {
      be held: thd_wait_begin, thd_wait_end. Those given first in a process stay. */
   void (*falls_asleep)(void);
   void (*wakes_up)(void);
+  /* The calling thread, one of the engine's own, begins its work ("purge", "page_cleaner", ...), and has ended it. Those given first
+     in a process stay. */
+  void (*thread_begins)(const char *duty);
+  void (*thread_ends)(void);
 } myriad_config;
 
 /* Creates the data directory's files on first use, else recovers. */

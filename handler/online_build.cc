@@ -1,4 +1,5 @@
 #include "online_build.h"
+#include "stages.h"
 #include "session.h"
 #include "variables.h"
 #include <algorithm>
@@ -72,6 +73,7 @@ int OnlineBuild::read_row(const myriad_row &row) {
 
 /* One pass over the rows for all that is built. */
 int OnlineBuild::read_rows(ulonglong rows) try {
+  Stage stage(m_thd, Part::ReadRows);
   myriad_cursor *opened = nullptr;
   const myriad_cursor_options options{MYRIAD_LOCK_NONE, MYRIAD_WAIT, false, false, true, SIZE_MAX, SIZE_MAX};
   myriad_status status = myriad_cursor_open(m_before.get(), m_table, 0, &options, &opened);
@@ -81,7 +83,7 @@ int OnlineBuild::read_rows(ulonglong rows) try {
   while (status == MYRIAD_OK) {
     if (int error = add(row)) return error;
     if (is_killed()) return HA_ERR_ABORTED_BY_USER;
-    if (m_rows_seen % LOOK_EVERY == 0) thd_progress_report(m_thd, m_rows_seen, std::max(rows, m_rows_seen));
+    if (m_rows_seen % LOOK_EVERY == 0) stage.report(m_rows_seen, std::max(rows, m_rows_seen));
     status = myriad_cursor_next(opened, &row);
   }
   return status == MYRIAD_END ? 0 : failed(status);
@@ -90,8 +92,9 @@ int OnlineBuild::read_rows(ulonglong rows) try {
 }
 
 int OnlineBuild::build(ulonglong rows) {
-  const int error = read_rows(rows);
-  return error ? error : write_rows();
+  if (const int error = read_rows(rows)) return error;
+  Stage stage(m_thd, Part::WriteRows);
+  return write_rows();
 }
 
 int OnlineBuild::repeat(uint64_t *rows) {
@@ -115,6 +118,7 @@ int OnlineBuild::repeat(uint64_t *rows) {
 }
 
 int OnlineBuild::catch_up() {
+  Stage stage(m_thd, Part::RepeatChanges);
   uint64_t last = 0, rows = 0;
   /* Each time takes a part of the time before, unless the writers are faster. */
   do {

@@ -1,6 +1,7 @@
 /* System variables. Each text says the unit and when to change it. */
 #include "variables.h"
 #include "session.h"
+#include "threads.h"
 #include "options.h"
 #include <mutex>
 
@@ -355,4 +356,6 @@ void myriad_fill_config(myriad_config *config) {
   config->victim_preference = myriad_victim_preference;
   config->falls_asleep = myriad_falls_asleep;
   config->wakes_up = myriad_wakes_up;
+  config->thread_begins = myriad_thread_begins;
+  config->thread_ends = myriad_thread_ends;
 }

@@ -7,6 +7,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -26,6 +27,58 @@ def test_folder_is_no_database(where):
     expect("folder", os.path.isdir(os.path.join(where.datadir, "#myriad")), True)
     where.start()
     expect("rows", rows(where.connect(database="d"), "SELECT * FROM t"), ((1,),))
+
+
+def test_threads_are_listed(_where):
+    """The engine's threads are in performance_schema.threads, those of a backup while it is made; nobody pays for them where it is off."""
+    listed = "SELECT DISTINCT NAME FROM performance_schema.threads WHERE NAME LIKE 'thread/myriad/%' AND TYPE = 'BACKGROUND' AND THREAD_OS_ID > 0"
+    always = {f"thread/myriad/{duty}" for duty in ("clean", "commits", "log", "provide", "purge", "read", "reclaim", "rollback", "sync")}
+    with server.Server("MYRIAD", options=["--performance-schema=ON"]) as other, tempfile.TemporaryDirectory() as place:
+        c = other.connect()
+
+        def threads():
+            return {name for name, in rows(c, listed)}
+
+        expect(f"threads: {threads()}", always - threads(), set())
+        rows(c, f"SET GLOBAL myriad_backup_dir = '{place}/copy'")
+        rows(c, "BACKUP STAGE START")
+        expect(f"of the backup: {threads()}", "thread/myriad/backup" in threads(), True)
+        rows(c, "BACKUP STAGE FLUSH")
+        rows(c, "BACKUP STAGE BLOCK_DDL")
+        rows(c, "BACKUP STAGE BLOCK_COMMIT")
+        rows(c, "BACKUP STAGE END")
+        expect(f"after it: {threads()}", "thread/myriad/backup" in threads(), False)
+    with server.Server("MYRIAD", options=["--performance-schema=OFF"]) as other:
+        c = other.connect()
+        rows(c, "CREATE TABLE mysql.t (a INT PRIMARY KEY)")
+        expect("off", rows(c, listed), ())
+
+
+def test_stages(_where):
+    """What a long statement is at is a stage of the Performance Schema, with how far it is, and the statement's state."""
+    with server.Server("MYRIAD", options=["--performance-schema=ON"]) as other, tempfile.TemporaryDirectory() as place:
+        c = other.connect()
+        rows(c, "UPDATE performance_schema.setup_consumers SET ENABLED = 'YES' WHERE NAME LIKE 'events_stages%'")
+        rows(c, "CREATE DATABASE d")
+        rows(c, "USE d")
+        rows(c, "CREATE TABLE d.t (a INT PRIMARY KEY, b INT)")
+        rows(c, "INSERT INTO d.t SELECT seq, seq FROM seq_1_to_20000")
+        seen = ("SELECT EVENT_NAME, MAX(WORK_COMPLETED), MAX(WORK_ESTIMATED) > 0 FROM performance_schema.events_stages_history_long "
+                "WHERE EVENT_NAME LIKE 'stage/myriad/%' GROUP BY 1 ORDER BY 1")
+        for change in ("ADD INDEX (b)", "FORCE"):
+            rows(c, "TRUNCATE performance_schema.events_stages_history_long")
+            rows(c, f"ALTER TABLE d.t {change}, ALGORITHM=INPLACE")
+            found = rows(c, seen)
+            names = [name.split("/")[-1] for name, *_ in found]
+            expect(change, names, ["alter table (insert)", "alter table (log apply)", "alter table (read PK and internal sort)"])
+            expect(f"{change}: {found}", found[2][1] > 10000 and found[2][2], True)
+            after = rows(c, "SELECT STATE FROM information_schema.PROCESSLIST WHERE ID = CONNECTION_ID()")
+            expect("state", "alter" in after[0][0], False)
+        rows(c, "TRUNCATE performance_schema.events_stages_history_long")
+        rows(c, f"SET GLOBAL myriad_backup_dir = '{place}/copy'")
+        for stage in ("START", "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT", "END"):
+            rows(c, f"BACKUP STAGE {stage}")
+        expect("backup", [name for name, *_ in rows(c, seen)], ["stage/myriad/completing a backup", "stage/myriad/copying files for a backup"])
 
 
 def test_without_the_engine(_where):

@@ -1,7 +1,7 @@
 //! Room `base`: the words every other room speaks.
 //!
 //! Holds identifiers, the engine's one error type, little codecs, checksums, limits, the clock and random traits, and
-//! latches with counters, and who waits for what. Knows nothing of files, pages' contents or transactions, and starts no threads.
+//! latches with counters, who waits for what, and who is told of threads. Knows nothing of files, pages' contents or transactions, and starts no threads.
 
 pub mod checksum;
 pub mod circle;
@@ -13,6 +13,7 @@ pub mod latch;
 pub mod limits;
 pub mod page;
 pub mod random;
+pub mod threads;
 pub mod waits;
 pub mod work;
 

@@ -1,7 +1,7 @@
 //! `myriad_engine_*`.
 
 use crate::error::{guard, guard_value};
-use crate::types::{commit_order, name, reporter, tell_of_sleep, Config, EngineHandle, Status};
+use crate::types::{commit_order, name, reporter, tell_of_sleep, tell_of_threads, Config, EngineHandle, Status};
 use myriad::{
     CloseMode, DuplicateCheck, Engine, EngineConfig, Error, FlushAtCommit, IoMethod, Placement, Result, Setting,
 };
@@ -68,6 +68,7 @@ unsafe fn convert(c: &Config) -> Result<EngineConfig> {
     config.background_cpus = unsafe { name(c.background_cpus) }?.into();
     config.commit_order = commit_order(c);
     tell_of_sleep(c);
+    tell_of_threads(c);
     Ok(config)
 }
 

@@ -2,8 +2,9 @@
 
 use crate::build::BuildHandle;
 use myriad::{CommitOrder, Engine, Level, Lock, Victim, Wait};
+use myriad_base::threads::{self, Threads};
 use myriad_base::waits::{self, Sleepers};
-use std::ffi::{c_char, c_void};
+use std::ffi::{c_char, c_void, CString};
 use std::sync::Arc;
 
 /// The header's `myriad_status`.
@@ -86,6 +87,8 @@ pub struct Config {
     pub victim_preference: Option<CompareThds>,
     pub falls_asleep: Option<ReportSleep>,
     pub wakes_up: Option<ReportSleep>,
+    pub thread_begins: Option<unsafe extern "C" fn(*const c_char)>,
+    pub thread_ends: Option<unsafe extern "C" fn()>,
 }
 
 /// `myriad_index_spec`.
@@ -485,5 +488,37 @@ impl Sleepers for ServersThreads {
 pub(crate) fn tell_of_sleep(c: &Config) {
     if let (Some(falls_asleep), Some(wakes_up)) = (c.falls_asleep, c.wakes_up) {
         waits::tell(Box::new(ServersThreads { falls_asleep, wakes_up }));
+    }
+}
+
+/// The C callbacks about the engine's threads.
+struct ServersThreadList {
+    begins: unsafe extern "C" fn(*const c_char),
+    ends: unsafe extern "C" fn(),
+}
+
+/// What a thread does, by its name: without what is in front of all of them, and its number.
+fn duty_of(name: &str) -> String {
+    let name = name.strip_prefix("myriad-").unwrap_or(name);
+    let duty = name.trim_end_matches(|c: char| c.is_ascii_digit()).trim_end_matches('-');
+    duty.replace('-', "_")
+}
+
+impl Threads for ServersThreadList {
+    fn begins(&self, name: &str) {
+        let duty = CString::new(duty_of(name)).unwrap_or_default();
+        // SAFETY: the function and its contract come from the caller of `myriad_engine_open`.
+        unsafe { (self.begins)(duty.as_ptr()) }
+    }
+
+    fn ends(&self) {
+        // SAFETY: as above.
+        unsafe { (self.ends)() }
+    }
+}
+
+pub(crate) fn tell_of_threads(c: &Config) {
+    if let (Some(begins), Some(ends)) = (c.thread_begins, c.thread_ends) {
+        threads::tell(Box::new(ServersThreadList { begins, ends }));
     }
 }

@@ -59,6 +59,8 @@ fn config(dir: &CStr) -> Config {
         victim_preference: None,
         falls_asleep: None,
         wakes_up: None,
+        thread_begins: None,
+        thread_ends: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! The thread that removes what was dropped.
 
+use myriad_base::threads::told_of;
 use myriad_buffer::{BufferPool, Level, Reporter};
 use myriad_catalog::Catalog;
 use parking_lot::{Condvar, Mutex};
@@ -46,7 +47,7 @@ impl Reclaimer {
         let shared = Arc::clone(&self.shared);
         let started = std::thread::Builder::new().name("myriad-reclaim".into()).spawn({
             let report = Arc::clone(&report);
-            move || _ = pool.guard_thread(|| run(&shared, &catalog, &report))
+            told_of("myriad-reclaim", move || _ = pool.guard_thread(|| run(&shared, &catalog, &report)))
         });
         match started {
             Ok(handle) => *thread = Some(handle),

@@ -1,6 +1,7 @@
 //! The backend of worker threads: batches run by `pread` and `pwrite` on a few threads, made at the first batch.
 
 use crate::{os, File, FileLock, Io, IoRequest, OpenMode};
+use myriad_base::threads::told_of;
 use myriad_base::Result;
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
@@ -108,7 +109,9 @@ impl WorkerPool {
         let helpers = (batch.count - 1).min(WORKERS);
         while queue.workers.len() < helpers {
             let shared = Arc::clone(&self.shared);
-            let made = std::thread::Builder::new().name("myriad-io".into()).spawn(move || shared.serve());
+            let made = std::thread::Builder::new()
+                .name("myriad-io".into())
+                .spawn(told_of("myriad-io", move || shared.serve()));
             match made {
                 Ok(handle) => queue.workers.push(handle),
                 // With fewer threads, or none, the caller runs more of the batch itself.

@@ -18,6 +18,7 @@ use crate::undo::space::{PurgePosition, PurgeSlot, UndoLog};
 use crate::value::Entry;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Every;
+use myriad_base::threads::told_of;
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Level, Mtr};
@@ -168,7 +169,7 @@ impl TrxSystem {
                     system.pool().guard_thread(|| body(&system, no));
                 }
             };
-            let thread = std::thread::Builder::new().name(name.into()).spawn(run);
+            let thread = std::thread::Builder::new().name(name.into()).spawn(told_of(name, run));
             handles.push(thread.map_err(|e| Error::no_thread(name, &e))?);
             Ok(())
         };
@@ -195,7 +196,7 @@ impl TrxSystem {
             let lead = || _ = system.pool().heed_log(system.pool().log().lead_for_calls());
             system.pool().guard_thread(lead);
         };
-        match std::thread::Builder::new().spawn(run) {
+        match std::thread::Builder::new().spawn(told_of("myriad-commits", run)) {
             Ok(thread) => self.purge.handles.lock().push(thread),
             Err(e) => self
                 .report(Level::Warning, &format!("commits wait for the log: {}", Error::no_thread("of commits", &e))),

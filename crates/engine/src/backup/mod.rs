@@ -10,6 +10,7 @@ mod files;
 use crate::engine::Engine;
 use crate::format::{self, Format};
 use myriad_base::clock::Every;
+use myriad_base::threads::told_of;
 use myriad_base::{Error, Lsn, Result};
 use myriad_buffer::Level;
 use myriad_io::Io;
@@ -274,7 +275,7 @@ impl Backup {
         }
         // The list was good when the engine was opened.
         let _cpus = crate::open::background_cpus(&self.engine.parts.config);
-        let started = std::thread::Builder::new().name(name.into()).spawn(work);
+        let started = std::thread::Builder::new().name(name.into()).spawn(told_of(name, work));
         started.map(Some).map_err(|e| Error::io("starting a thread", name, e.raw_os_error().unwrap_or(0)))
     }
 
