@@ -7,6 +7,7 @@
 #include "session.h"
 #include <algorithm>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 struct st_mysql_information_schema myriad_i_s_info = {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
@@ -115,6 +116,10 @@ std::string hex(const uint8_t *bytes, size_t length) {
 
 namespace Show = ::Show;
 
+/* Where a transaction's connection is in its row. */
+constexpr size_t TRX_THREAD = 4;
+constexpr uint TRX_QUERY_CHARS = 1024;
+
 ST_FIELD_INFO trx_fields[] = {Show::Column("TRX_ID", Show::ULonglong(21), NOT_NULL),
                               Show::Column("TRX_STATE", Show::Varchar(20), NOT_NULL),
                               Show::Column("TRX_STARTED", Show::Datetime(0), NULLABLE),
@@ -124,16 +129,45 @@ ST_FIELD_INFO trx_fields[] = {Show::Column("TRX_ID", Show::ULonglong(21), NOT_NU
                               Show::Column("TRX_UNDO_RECORDS", Show::ULonglong(21), NOT_NULL),
                               Show::Column("TRX_LOCKS_HELD", Show::ULonglong(21), NOT_NULL),
                               Show::Column("TRX_RECOVERED", Show::Varchar(3), NOT_NULL),
+                              Show::Column("TRX_SNAPSHOT_AGE", Show::ULonglong(21), NULLABLE),
+                              Show::Column("TRX_QUERY", Show::Varchar(TRX_QUERY_CHARS), NULLABLE),
                               Show::CEnd()};
 
 void add_trx(void *arg, const myriad_trx_info *trx) {
   rows_of(arg)->push_back({number(trx->trx_id), text(trx->state), time_us(trx->start_wall_us),
                            time_us(trx->wait_start_wall_us), number(trx->thread_id), text(trx->isolation),
-                           number(trx->undo_records), number(trx->locks_held), text(trx->recovered ? "YES" : "NO")});
+                           number(trx->undo_records), number(trx->locks_held), text(trx->recovered ? "YES" : "NO"),
+                           trx->has_snapshot ? number(trx->snapshot_age) : Cell()});
+}
+
+/* What connections are running, by their ids. */
+using Queries = std::unordered_map<uint64_t, std::string>;
+
+my_bool note_query(THD *thd, Queries *queries) {
+  /* As in the process list: one that is being changed, or whose connection ends, is passed over. */
+  if (mysql_mutex_trylock(&thd->LOCK_thd_data)) return 0;
+  const CSET_STRING query = thd->query_string;
+  if (query.length() && !thd->killed) {
+    String converted;
+    uint errors;
+    const size_t bytes = std::min<size_t>(query.length(), TRX_QUERY_CHARS);
+    if (!converted.copy(query.str(), bytes, query.charset(), system_charset_info, &errors))
+      queries->emplace(thd->thread_id, std::string(converted.ptr(), converted.length()));
+  }
+  mysql_mutex_unlock(&thd->LOCK_thd_data);
+  return 0;
 }
 
 int fill_trx(THD *thd, TABLE_LIST *tables, COND *) {
-  return fill(thd, tables, [](Rows *rows) { myriad_list_trx(myriad_core, add_trx, rows); });
+  return fill(thd, tables, [](Rows *rows) {
+    myriad_list_trx(myriad_core, add_trx, rows);
+    Queries queries;
+    server_threads.iterate(note_query, &queries);
+    for (Row &row : *rows) {
+      auto found = queries.find(row[TRX_THREAD].number);
+      row.push_back(found == queries.end() ? Cell() : text(found->second.c_str()));
+    }
+  });
 }
 
 ST_FIELD_INFO lock_fields[] = {Show::Column("LOCK_TRX_ID", Show::ULonglong(21), NOT_NULL),

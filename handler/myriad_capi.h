@@ -146,6 +146,7 @@ typedef struct {
   uint64_t trx_id, start_wall_us, undo_records, locks_held, wait_start_wall_us; uint64_t thread_id;
   const char *state;            /* "ACTIVE", "LOCK WAIT", "PREPARED", "ROLLING BACK", "COMMITTING" */
   const char *isolation; bool recovered;
+  bool has_snapshot; uint64_t snapshot_age;  /* transactions that have ended since it was opened */
 } myriad_trx_info;
 void myriad_list_trx(myriad_engine *, void (*)(void *arg, const myriad_trx_info *), void *arg);
 typedef struct {

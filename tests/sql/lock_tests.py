@@ -177,6 +177,38 @@ def test_waits_in_the_status(where):
     expect("first ones", (len(waits), "\n2 more wait\n" in text), (10, True))
 
 
+def test_who_holds_purge_back(where):
+    """MYRIAD_TRX and the status tell whose snapshot is old, and what its connection runs."""
+    c, other, third = database(where), where.connect(database="d"), where.connect(database="d")
+    mine = rows(other, "SELECT CONNECTION_ID()")[0][0]
+    rows(c, "CREATE TABLE t (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO t VALUES (1, 0)")
+    rows(other, "START TRANSACTION WITH CONSISTENT SNAPSHOT")
+    rows(third, "SET TRANSACTION ISOLATION LEVEL READ COMMITTED")
+    rows(third, "BEGIN")
+    rows(third, "SELECT * FROM t")
+    for number in range(1, 21):
+        rows(c, f"UPDATE t SET b = {number}")
+    asked = ("SELECT TRX_SNAPSHOT_AGE, TRX_QUERY FROM information_schema.MYRIAD_TRX WHERE TRX_MYSQL_THREAD_ID = %d" % mine)
+    expect("idle", rows(c, asked), ((20, None),))
+    expect("closed snapshots", rows(c, "SELECT COUNT(*) FROM information_schema.MYRIAD_TRX WHERE TRX_SNAPSHOT_AGE IS NULL"), ((1,),))
+    status = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]
+    line = [line for line in status.splitlines() if line.startswith("Held back")]
+    expect(f"{line}", len(line) == 1 and f"thread {mine}, ACTIVE" in line[0] and "20 transactions have ended since" in line[0], True)
+    query = "SELECT SLEEP(3), 'gr\u00fc\u00dfe' FROM t"
+    sleeper = threading.Thread(target=rows, args=(other, query))
+    sleeper.start()
+    try:
+        deadline = time.monotonic() + 2.5
+        while rows(c, asked)[0][1] is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        expect("query", rows(c, asked), ((20, query),))
+    finally:
+        sleeper.join()
+    rows(other, "COMMIT")
+    expect("none", "Held back by no snapshot" in rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2], True)
+
+
 def test_kill_check(where):
     """CHECK TABLE ends when it is killed, or has no more time, and says that it has not been done."""
     c, other = database(where), where.connect(database="d")

@@ -67,6 +67,8 @@ pub unsafe extern "C" fn myriad_list_trx(
                 state: state.as_ptr(),
                 isolation: isolation.as_ptr(),
                 recovered: t.recovered,
+                has_snapshot: t.snapshot_age.is_some(),
+                snapshot_age: t.snapshot_age.unwrap_or(0),
             };
             // SAFETY: the callback is the caller's.
             unsafe { visit(arg, &info) };

@@ -284,6 +284,8 @@ pub struct CTrxInfo {
     pub state: *const c_char,
     pub isolation: *const c_char,
     pub recovered: bool,
+    pub has_snapshot: bool,
+    pub snapshot_age: u64,
 }
 
 /// `myriad_lock_info`.

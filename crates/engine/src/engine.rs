@@ -1,5 +1,6 @@
 //! The engine object: settings, closing, and what its parts share.
 
+use crate::backup::BackupStatus;
 use crate::check::Checker;
 use crate::config::{check_log_capacity, row_locks_max, CloseMode, EngineConfig, FlushAtCommit, Setting};
 use crate::rates::Marks;
@@ -45,8 +46,8 @@ pub struct Engine {
     print_all_deadlocks: AtomicBool,
     /// Held while the log is switched off or on, or gets another size.
     redo_log_switch: Mutex<()>,
-    /// Changes while `redo_log_switch` is held.
-    backing_up: AtomicBool,
+    /// The backup being made. One begins while `redo_log_switch` is held.
+    backing_up: Mutex<Option<BackupStatus>>,
 }
 
 /// What an open engine is made of, in the order in which it must go.
@@ -101,7 +102,7 @@ impl Engine {
             checker,
             closed: AtomicBool::new(false),
             redo_log_switch: Mutex::default(),
-            backing_up: AtomicBool::new(false),
+            backing_up: Mutex::default(),
         }
     }
 
@@ -229,7 +230,7 @@ impl Engine {
             // What has been written for a stop would be marked as lost.
             self.check_not_closed()?;
         }
-        if self.backing_up.load(Ordering::Acquire) {
+        if self.backing_up.lock().is_some() {
             return Err(Error::NotSupported { what: "switching the redo log off while a backup is made".into() });
         }
         if on {
@@ -254,7 +255,7 @@ impl Engine {
         check_log_capacity(bytes)?;
         // The log must not be switched off meanwhile, nor be copied by somebody else.
         let _one = self.redo_log_switch.lock();
-        if self.backing_up.load(Ordering::Acquire) {
+        if self.backing_up.lock().is_some() {
             return Err(Error::NotSupported { what: "another size of the redo log while a backup is made".into() });
         }
         let pool = self.pool();
@@ -264,19 +265,33 @@ impl Engine {
     }
 
     /// A backup begins: it needs the log.
-    pub(crate) fn begin_backup(&self) -> Result<()> {
+    pub(crate) fn begin_backup(&self, dir: &Path) -> Result<()> {
         let _one = self.redo_log_switch.lock();
         if self.pool().log().is_unlogged() {
             return Err(Error::NotSupported { what: "a backup while myriad_redo_log is OFF".into() });
         }
-        match self.backing_up.swap(true, Ordering::AcqRel) {
-            true => Err(Error::NotSupported { what: "a backup while another is made".into() }),
-            false => Ok(()),
+        let mut now = self.backing_up.lock();
+        if now.is_some() {
+            return Err(Error::NotSupported { what: "a backup while another is made".into() });
+        }
+        *now = Some(BackupStatus::new(dir, self.clock().now()));
+        Ok(())
+    }
+
+    /// Notes how far the backup is.
+    pub(crate) fn note_backup(&self, change: impl FnOnce(&mut BackupStatus)) {
+        if let Some(backup) = self.backing_up.lock().as_mut() {
+            change(backup);
         }
     }
 
     pub(crate) fn end_backup(&self) {
-        self.backing_up.store(false, Ordering::Release);
+        *self.backing_up.lock() = None;
+    }
+
+    /// The backup being made, if one is.
+    pub fn backup_status(&self) -> Option<BackupStatus> {
+        self.backing_up.lock().clone()
     }
 
     /// Whether the engine has not begun to stop and can go on.

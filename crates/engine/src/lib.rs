@@ -202,7 +202,7 @@ mod stats;
 mod status;
 mod table;
 
-pub use backup::{Backup, BackupProgress, BackupSummary};
+pub use backup::{Backup, BackupProgress, BackupStage, BackupStatus, BackupSummary};
 pub use build::IndexBuild;
 pub use check::EngineSpaces;
 pub use config::{

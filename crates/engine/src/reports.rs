@@ -21,6 +21,8 @@ pub struct TrxInfo {
     pub isolation: &'static str,
     /// Found at start.
     pub recovered: bool,
+    /// How many transactions have ended since its snapshot was opened, whose old versions purge keeps for it; `None`: it has none.
+    pub snapshot_age: Option<u64>,
 }
 
 /// A lock.

@@ -1,5 +1,6 @@
 //! Reports: SHOW ENGINE STATUS, metrics, and the rows of the INFORMATION_SCHEMA tables.
 
+use crate::backup::{BackupProgress, BackupStage};
 use crate::config::DuplicateCheck;
 use crate::engine::Engine;
 use crate::reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
@@ -8,6 +9,7 @@ use myriad_base::latch::{latch_stats, ALL_CLASSES};
 use myriad_base::waits;
 use myriad_base::Result;
 use myriad_txn::{Isolation, Listing, TrxState};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::fmt::Write;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use std::time::Duration;
 const WAITS_SHOWN: Duration = Duration::from_secs(1);
 /// Waits for row locks that it lists.
 const LOCK_WAITS_SHOWN: usize = 10;
+/// Snapshots that it lists.
+const SNAPSHOTS_SHOWN: usize = 3;
 
 fn state_name(info: &myriad_txn::TrxInfo) -> &'static str {
     match info.state {
@@ -77,6 +81,7 @@ impl Engine {
         self.status_engine(&mut out);
         self.status_rates(&mut out);
         self.status_check(&mut out);
+        self.status_backup(&mut out);
         self.status_log(&mut out);
         self.status_pool(&mut out);
         self.status_files(&mut out);
@@ -139,6 +144,22 @@ impl Engine {
         if let Some(error) = &s.error {
             line!(out, "Failed: {error}");
         }
+    }
+
+    fn status_backup(&self, out: &mut String) {
+        title(out, "BACKUP");
+        let Some(backup) = self.backup_status() else { return line!(out, "None is made") };
+        let seconds = self.clock().now().saturating_sub(backup.since).as_secs_f64();
+        let stage = match backup.stage {
+            BackupStage::Copying => "copying files",
+            BackupStage::Following => {
+                "all files copied; copies the log, and files that come, until its end is asked for"
+            }
+            BackupStage::Completing => "completing",
+        };
+        line!(out, "To {}, for {seconds:.1} s: {stage}", backup.dir.display());
+        let BackupProgress { files, files_total, file_permille, bytes } = backup.progress;
+        line!(out, "{files} of {files_total} files, {} % of the one under way; {bytes} bytes", file_permille / 10);
     }
 
     fn status_log(&self, out: &mut String) {
@@ -376,6 +397,31 @@ impl Engine {
         line!(out, "History {} transactions, undo pages {}", s.history, s.undo_pages);
         line!(out, "{} undo records purged, {} entries removed", s.records_purged, s.entries_removed);
         line!(out, "{} shares of it taken by commits", s.shares);
+        self.status_snapshots(out);
+    }
+
+    /// Whose snapshots keep old versions from purge, the oldest first.
+    fn status_snapshots(&self, out: &mut String) {
+        let age = |t: &TrxInfo| t.snapshot_age.unwrap_or(0);
+        let mut holders: Vec<TrxInfo> = self.transactions().into_iter().filter(|t| age(t) > 0).collect();
+        holders.sort_by_key(|t| Reverse(age(t)));
+        let now = self.clock().wall_us();
+        for t in holders.iter().take(SNAPSHOTS_SHOWN) {
+            line!(
+                out,
+                "Held back by the snapshot of transaction {}, thread {}, {}, {:.1} s: {} transactions have ended since",
+                t.trx_id,
+                t.thread_id,
+                t.state,
+                now.saturating_sub(t.start_wall_us) as f64 / 1e6,
+                age(t)
+            );
+        }
+        match holders.len() {
+            0 => line!(out, "Held back by no snapshot"),
+            n if n > SNAPSHOTS_SHOWN => line!(out, "{} more snapshots", n - SNAPSHOTS_SHOWN),
+            _ => {}
+        }
     }
 
     fn status_latches(&self, out: &mut String) {
@@ -411,7 +457,7 @@ impl Engine {
     /// Counters and gauges: `visit(name, value, is a gauge)`.
     pub fn metrics(&self, visit: &mut dyn FnMut(&str, u64, bool)) {
         let (log, pool) = (self.pool().log().stats(), self.pool().stats());
-        let check = self.check_status();
+        let (check, backup) = (self.check_status(), self.backup_status());
         let (purge, locks) = (self.trx_system().purge_stats(), self.trx_system().locks().stats());
         let counters = [
             ("commits", self.trx_system().commit_count()),
@@ -470,6 +516,8 @@ impl Engine {
             ("lock_wait_us_max", locks.wait_us_max),
             ("row_locks_bytes", locks.memory_bytes),
             ("row_locks_bytes_max", locks.memory_bytes_max),
+            ("backup_running", u64::from(backup.is_some())),
+            ("backup_bytes", backup.map_or(0, |b| b.progress.bytes)),
             ("definitions_cached", self.catalog().cache_usage().0 as u64),
             ("open_files", self.parts.spaces.open_files() as u64),
             ("tablespace_check_running", u64::from(check.state == "RUNNING" || check.state == "WAITING")),
@@ -522,6 +570,7 @@ impl Engine {
                 state: state_name(t),
                 isolation: isolation_name(t.isolation),
                 recovered: t.recovered,
+                snapshot_age: t.snapshot_age,
             });
         });
         all

@@ -25,6 +25,20 @@ pub struct SnapshotSlot {
     registry: Arc<Snapshots>,
 }
 
+/// What other threads see of a session's word.
+pub(crate) struct SnapshotWatch {
+    word: Slot,
+    registry: Arc<Snapshots>,
+}
+
+impl SnapshotWatch {
+    /// How many transactions have ended since the snapshot was opened, which is what purge keeps for it; `None`: none is open.
+    pub(crate) fn age(&self) -> Option<u64> {
+        let csn = self.word.load(Ordering::Acquire);
+        (csn != CLOSED).then(|| self.registry.newest().0.saturating_sub(csn))
+    }
+}
+
 impl Snapshots {
     /// No session; the next commit takes `first`.
     pub fn new(first: Csn) -> Arc<Snapshots> {
@@ -67,6 +81,11 @@ impl Snapshots {
 }
 
 impl SnapshotSlot {
+    /// For other threads.
+    pub(crate) fn watch(&self) -> SnapshotWatch {
+        SnapshotWatch { word: Arc::clone(&self.word), registry: Arc::clone(&self.registry) }
+    }
+
     /// Opens a snapshot: it sees commits below the number returned.
     #[inline]
     pub fn open(&self) -> Csn {

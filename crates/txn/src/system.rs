@@ -7,7 +7,7 @@ use crate::losers::Losers;
 use crate::prepared::PreparedTrxs;
 use crate::promote::Promotion;
 use crate::purge::{PurgeControl, PurgeShare};
-use crate::snapshot::{SnapshotSlot, Snapshots};
+use crate::snapshot::Snapshots;
 use crate::trx::{Isolation, Trx, TrxInfo, TrxShared, TrxState};
 use crate::undo::record::LogState;
 use crate::undo::space::{Opened, UndoLog, UndoSpace, Unfinished, Unreadable};
@@ -145,6 +145,7 @@ impl Work {
             thread_id: 0,
             isolation: self.isolation,
             recovered: self.recovered,
+            snapshot_age: None,
         }
     }
 }
@@ -266,9 +267,10 @@ impl TrxSystem {
 
     /// A session's transaction object; no transaction has begun yet. It serves one transaction after the other.
     pub fn begin(self: &Arc<TrxSystem>, isolation: Isolation) -> Trx {
-        let shared = Arc::new(TrxShared::new(isolation));
+        let snapshot = self.snapshots.register();
+        let shared = Arc::new(TrxShared::new(isolation, snapshot.watch()));
         lock_counted(&self.sessions, LatchClass::TrxSystem).push(Arc::downgrade(&shared));
-        Trx::new(Arc::clone(self), shared, isolation)
+        Trx::new(Arc::clone(self), shared, snapshot, isolation)
     }
 
     pub(crate) fn end_session(&self, shared: &Arc<TrxShared>) {
@@ -297,10 +299,6 @@ impl TrxSystem {
 
     pub(crate) fn commits(&self) -> &CommitTable {
         &self.commits
-    }
-
-    pub(crate) fn new_snapshot_slot(&self) -> SnapshotSlot {
-        self.snapshots.register()
     }
 
     /// Changes what commits wait for.

@@ -6,7 +6,7 @@ use crate::overtaken::Overtaken;
 use crate::place::Place;
 use crate::purge::PurgeShare;
 use crate::read::{Versions, View};
-use crate::snapshot::SnapshotSlot;
+use crate::snapshot::{SnapshotSlot, SnapshotWatch};
 use crate::system::{FlushPolicy, TrxSystem, Work};
 use crate::undo::record::{self, LogState};
 use crate::undo::space::UndoLog;
@@ -216,6 +216,8 @@ pub struct TrxInfo {
     pub isolation: Isolation,
     /// Found at start.
     pub recovered: bool,
+    /// How many transactions have ended since its snapshot was opened, whose old versions purge keeps for it; `None`: it has none.
+    pub snapshot_age: Option<u64>,
 }
 
 /// What other threads see of a session's transaction.
@@ -226,10 +228,11 @@ pub(crate) struct TrxShared {
     start_wall_us: AtomicU64,
     undo_records: AtomicU64,
     thread_id: AtomicU64,
+    snapshot: SnapshotWatch,
 }
 
 impl TrxShared {
-    pub fn new(isolation: Isolation) -> TrxShared {
+    pub fn new(isolation: Isolation, snapshot: SnapshotWatch) -> TrxShared {
         TrxShared {
             locks: Mutex::new(TrxLocks::new()),
             state: AtomicU8::new(TrxState::Idle as u8),
@@ -237,6 +240,7 @@ impl TrxShared {
             start_wall_us: AtomicU64::new(0),
             undo_records: AtomicU64::new(0),
             thread_id: AtomicU64::new(0),
+            snapshot,
         }
     }
 
@@ -274,6 +278,7 @@ impl TrxShared {
             thread_id: self.thread_id.load(Ordering::Relaxed),
             isolation: Isolation::from_u8(self.isolation.load(Ordering::Relaxed)),
             recovered: false,
+            snapshot_age: self.snapshot.age(),
         })
     }
 }
@@ -336,9 +341,13 @@ pub struct Trx {
 }
 
 impl Trx {
-    pub(crate) fn new(sys: Arc<TrxSystem>, shared: Arc<TrxShared>, isolation: Isolation) -> Trx {
+    pub(crate) fn new(
+        sys: Arc<TrxSystem>,
+        shared: Arc<TrxShared>,
+        snapshot_slot: SnapshotSlot,
+        isolation: Isolation,
+    ) -> Trx {
         let locks = Arc::clone(&shared.locks.lock());
-        let snapshot_slot = sys.new_snapshot_slot();
         Trx {
             sys,
             shared,

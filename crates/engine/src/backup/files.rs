@@ -84,6 +84,7 @@ impl Files {
         if self.unsynced.len() >= SYNCED_TOGETHER_MAX || self.is_done() {
             self.sync_copied()?;
         }
+        self.engine.note_backup(|backup| backup.progress = self.progress());
         Ok(())
     }
 

@@ -36,7 +36,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 const ROUNDS_MAX: u32 = 5;
 
 /// How far a backup is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupProgress {
     /// Files copied.
     pub files: u64,
@@ -46,6 +46,36 @@ pub struct BackupProgress {
     pub file_permille: u32,
     /// Bytes written, the log's not counted.
     pub bytes: u64,
+}
+
+/// What a backup is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BackupStage {
+    /// Copies the files that there are.
+    Copying,
+    /// Has copied them, and follows the log and what comes.
+    Following,
+    /// Copies what is left, and ends.
+    Completing,
+}
+
+/// A backup being made.
+#[derive(Clone, Debug)]
+pub struct BackupStatus {
+    /// Its folder.
+    pub dir: PathBuf,
+    /// By the engine's clock.
+    pub since: Duration,
+    /// What it is at.
+    pub stage: BackupStage,
+    /// How far it is.
+    pub progress: BackupProgress,
+}
+
+impl BackupStatus {
+    pub(crate) fn new(dir: &Path, since: Duration) -> BackupStatus {
+        BackupStatus { dir: dir.into(), since, stage: BackupStage::Copying, progress: BackupProgress::default() }
+    }
 }
 
 /// What was copied.
@@ -96,7 +126,7 @@ impl Engine {
     pub fn backup(self: &Arc<Self>, dir: &Path) -> Result<Backup> {
         self.check_open()?;
         check_place(self, dir)?;
-        self.begin_backup()?;
+        self.begin_backup(dir)?;
         // From here on its end is the backup's.
         let ending = Ending(self);
         let io = self.io();
@@ -288,13 +318,13 @@ impl Backup {
     pub fn copy_some(&mut self) -> Result<Option<BackupProgress>> {
         self.check()?;
         let mut files = self.files.lock();
-        if files.is_done() {
-            if self.rounds == ROUNDS_MAX {
-                return Ok(None);
-            }
-            self.rounds += 1;
+        let more = !files.is_done() || self.rounds < ROUNDS_MAX;
+        self.rounds += u32::from(files.is_done() && more);
+        if more && copy_new(&mut files)? {
+            return Ok(Some(files.progress()));
         }
-        Ok(if copy_new(&mut files)? { Some(files.progress()) } else { None })
+        self.engine.note_backup(|backup| backup.stage = BackupStage::Following);
+        Ok(None)
     }
 
     /// Whether it can still become whole. Where no thread copies the log, this does.
@@ -347,6 +377,7 @@ impl Backup {
     pub fn finish(mut self, go_on: &mut dyn FnMut(BackupProgress) -> bool) -> Result<BackupSummary> {
         let engine = Arc::clone(&self.engine);
         let log = engine.pool().log();
+        engine.note_backup(|backup| backup.stage = BackupStage::Completing);
         self.stop_keeping_up();
         self.copy_rest(go_on)?;
         let names = engine.parts.spaces.hold_names();

@@ -58,6 +58,39 @@ fn open_copy(io: &SimIo) -> Result<(Arc<Engine>, Said)> {
 }
 
 #[test]
+fn others_see_how_far_a_backup_is() {
+    let (_io, engine, _) = simulated(false);
+    for table in ["a/t", "b/t"] {
+        engine.create_table(table, &spec()).unwrap();
+        fill_pages(&engine, table, 500, 1);
+    }
+    engine.checkpoint_now().unwrap();
+    let shown = |engine: &Engine| {
+        let status = engine.backup_status().map(|b| (b.stage, b.progress));
+        assert_eq!(engine.metric("backup_running"), Some(u64::from(status.is_some())));
+        assert_eq!(engine.metric("backup_bytes"), Some(status.map_or(0, |(_, progress)| progress.bytes)));
+        (status, engine.status_text())
+    };
+    assert!(matches!(shown(&engine), (None, text) if text.contains("None is made")));
+    let mut backup = engine.backup(Path::new("/copy")).unwrap();
+    let (status, text) = shown(&engine);
+    assert_eq!(status, Some((BackupStage::Copying, BackupProgress::default())));
+    assert!(text.contains("To /copy, for ") && text.contains("copying files"), "{text}");
+    let told = backup.copy_some().unwrap().unwrap();
+    assert_eq!(shown(&engine).0, Some((BackupStage::Copying, told)));
+    copy_all(&mut backup).unwrap();
+    let (status, text) = shown(&engine);
+    let (stage, BackupProgress { files, files_total, bytes, .. }) = status.unwrap();
+    assert_eq!((stage, files), (BackupStage::Following, files_total));
+    assert!(files >= 4 && bytes > 500 * 1500 * 2, "{files} files, {bytes} bytes");
+    assert!(text.contains(&format!("{files} of {files} files, 0 % of the one under way; {bytes} bytes")), "{text}");
+    backup.finish(&mut |_| true).unwrap();
+    assert!(shown(&engine).0.is_none());
+    drop(engine.backup(Path::new("/other")).unwrap());
+    assert!(shown(&engine).0.is_none());
+}
+
+#[test]
 fn space_is_not_given_back_while_the_log_of_a_copy_has_changes_to_it() {
     let (io, engine, _) = simulated(true);
     for table in ["a/kept", "z/dropped", "z/kept"] {
