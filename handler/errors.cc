@@ -2,7 +2,8 @@
 #include "session.h"
 #include "ha_myriad.h"
 #include <my_dir.h>
-#include <atomic>
+#include <mutex>
+#include <set>
 
 int myriad_error(myriad_status status) {
   switch (status) {
@@ -35,17 +36,54 @@ int myriad_error(myriad_status status) {
   return MYRIAD_HA_ERR_OTHER;
 }
 
-/* The server's own line names neither device nor file; and it comes for each statement. */
-static void log_full_disk() {
-  constexpr ulonglong PAUSE_MICROSECONDS = 10000000;
-  static std::atomic<ulonglong> next{0};
-  const ulonglong now = microsecond_interval_timer();
-  ulonglong due = next.load();
-  if (now >= due && next.compare_exchange_strong(due, now + PAUSE_MICROSECONDS))
-    sql_print_error("MYRIAD: %s", myriad_last_error());
+/* Of errors that come for each statement the error log gets each once in a while, and not too many. */
+class BoundedLog {
+public:
+  void tell(const std::string &text) {
+    std::lock_guard<std::mutex> one(m_lock);
+    const ulonglong now = microsecond_interval_timer();
+    if (now >= m_end) begin(now);
+    if (m_told.size() < TOLD_MAX && m_told.insert(text).second)
+      sql_print_error("MYRIAD: %s", text.c_str());
+    else
+      m_passed_over++;
+  }
+
+private:
+  static constexpr ulonglong PERIOD_SECONDS = 10;
+  static constexpr size_t TOLD_MAX = 10;
+
+  void begin(ulonglong now) {
+    if (m_passed_over)
+      sql_print_error("MYRIAD: %llu more errors of statements, most like those above, were not told of here",
+                      m_passed_over);
+    m_told.clear();
+    m_passed_over = 0;
+    m_end = now + PERIOD_SECONDS * 1000000;
+  }
+
+  std::mutex m_lock;
+  ulonglong m_end = 0;
+  std::set<std::string> m_told; /* of the present period */
+  ulonglong m_passed_over = 0;
+};
+
+static BoundedLog bounded_log;
+
+/* The server's own lines name neither file nor page. */
+static void log_error(myriad_status status, const char *table) {
+  const bool corrupt = status == MYRIAD_ERR_CORRUPT;
+  if (!corrupt && status != MYRIAD_ERR_DISK_FULL && status != MYRIAD_ERR_IO && status != MYRIAD_ERR_TABLESPACE) return;
+  std::string text = myriad_last_error();
+  if (table) text += std::string(" (table ") + table + ")";
+  if (corrupt)
+    text +=
+        ". Restore a backup, or save what can be read into another table; CHECK TABLE and the command `myriad verify` "
+        "tell what else is damaged";
+  bounded_log.tell(text);
 }
 
-int myriad_error_noted(myriad_status status, THD *thd) {
+int myriad_error_noted(myriad_status status, THD *thd, const char *table) {
   int error = myriad_error(status);
   /* The server's own messages for these name neither tablespace nor page, nor the variable that sets a limit. */
   if (thd && (status == MYRIAD_ERR_CORRUPT || status == MYRIAD_ERR_DISK_FULL || status == MYRIAD_ERR_MEMORY_FULL ||
@@ -56,8 +94,7 @@ int myriad_error_noted(myriad_status status, THD *thd) {
     push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, "MYRIAD: %s", myriad_last_error());
     thd->abort_on_warning = strict;
   }
-  if (status == MYRIAD_ERR_DISK_FULL) log_full_disk();
-  if (status == MYRIAD_ERR_CORRUPT) sql_print_error("MYRIAD: %s", myriad_last_error());
+  log_error(status, table);
   return error;
 }
 
@@ -69,8 +106,8 @@ bool myriad_rolls_back_whole(int error) {
   return error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED || error == HA_ERR_LOCK_TABLE_FULL;
 }
 
-int Session::fail(myriad_status status, THD *thd) {
-  int error = myriad_error_noted(status, thd);
+int Session::fail(myriad_status status, THD *thd, const char *table) {
+  int error = myriad_error_noted(status, thd, table);
   /* The server forgets a KILL that comes while it looks for a routine's handler of a condition, and would take this
      error for a statement that went well. */
   if (thd && status == MYRIAD_ERR_INTERRUPTED && thd_kill_level(thd) == THD_IS_NOT_KILLED) thd->set_killed(KILL_QUERY);

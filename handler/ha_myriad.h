@@ -168,7 +168,7 @@ public:
 
 private:
   bool may_be_told(int error) const;
-  int fail(myriad_status status) { return m_session->fail(status, m_user_thd ? m_user_thd : ha_thd()); }
+  int fail(myriad_status status) { return m_session->fail(status, m_user_thd ? m_user_thd : ha_thd(), m_name.c_str()); }
   bool use_session(THD *thd);
   int ensure_session();
   int begin_reading();

@@ -37,7 +37,7 @@ public:
   void forget_left_prepared();
   void forget_transaction();
   /* Maps a status to a handler error; marks the transaction for rollback where it must be. */
-  int fail(myriad_status status, THD *thd);
+  int fail(myriad_status status, THD *thd, const char *table = nullptr);
 
   bool statement_active = false;
   bool prepared = false;
@@ -63,7 +63,8 @@ private:
 /* Handler error for a status; pure. */
 int myriad_error(myriad_status status);
 /* The same, with the core's sentence as a warning where the server's message would say too little. */
-int myriad_error_noted(myriad_status status, THD *thd);
+/* `table`: the core's name of the one that was used, for the error log. */
+int myriad_error_noted(myriad_status status, THD *thd, const char *table = nullptr);
 /* The statement's error, where no handler of a table tells it. */
 void myriad_tell(myriad_status status, THD *thd, myf flags = MYF(0));
 /* Whether after this handler error the transaction is rolled back whole. */

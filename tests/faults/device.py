@@ -55,6 +55,7 @@ def page_read_fails(place):
         expect(fault.hits(), "no read was failed: the table was in memory")
         expect(problem and os.path.basename(place.file("d")) in problem and "rror" in problem,
                f"the client is not told of the file: {got} {problem}")
+        expect(os.path.basename(place.file("d")) in place.log(), "the error log does not name the file")
         place.good("e")
     place.good("d")
 

@@ -56,6 +56,18 @@ pub(crate) fn fail(e: &Error) -> Status {
     status_of(e)
 }
 
+/// As [`fail`]; a damaged page's sentence names the file, too.
+#[cold]
+fn fail_in(engine: Option<&Engine>, e: &Error) -> Status {
+    let status = fail(e);
+    if let (Some(engine), Error::CorruptPage { page, .. }) = (engine, e) {
+        if let Ok(Some(file)) = catch_unwind(AssertUnwindSafe(|| engine.file_of(page.space))) {
+            remember(format!("{e}; its file is {file}"));
+        }
+    }
+    status
+}
+
 #[cold]
 fn panicked(engine: Option<&Engine>, panic: Box<dyn std::any::Any + Send>) -> Status {
     let what = panic
@@ -79,7 +91,7 @@ fn panicked(engine: Option<&Engine>, panic: Box<dyn std::any::Any + Send>) -> St
 pub(crate) fn guard(engine: Option<&Engine>, f: impl FnOnce() -> Result<Status>) -> Status {
     match catch_unwind(AssertUnwindSafe(f)) {
         Ok(Ok(status)) => status,
-        Ok(Err(e)) => fail(&e),
+        Ok(Err(e)) => fail_in(engine, &e),
         Err(panic) => panicked(engine, panic),
     }
 }

@@ -7,7 +7,7 @@ use crate::reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, 
 use crate::shares::KnownIndex;
 use myriad_base::latch::{latch_stats, ALL_CLASSES};
 use myriad_base::waits;
-use myriad_base::Result;
+use myriad_base::{Result, SpaceId};
 use myriad_txn::{Isolation, Listing, TrxState};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -661,6 +661,11 @@ impl Engine {
             all.push(StartupPhase { phase, microseconds: check.microseconds, bytes_read: check.bytes });
         }
         all
+    }
+
+    /// The file of a tablespace that has been used since the start, relative to the data directory.
+    pub fn file_of(&self, space: SpaceId) -> Option<String> {
+        self.parts.spaces.get_known(space).map(|space| format!("{}/{}", crate::format::FOLDER, space.path()))
     }
 
     /// How far the tablespace check is.
