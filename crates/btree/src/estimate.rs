@@ -309,7 +309,7 @@ impl Tree {
         let range = (!hi.is_empty()).then(|| Together::all(Scan::up_to(Target::Before(hi))));
         let (low_path, leaf) = self.path_of_range(pool, Target::At(lo), range)?;
         let low_end = low_path[low_path.len() - 1];
-        if !hi.is_empty() && (leaf.is_last() || hi <= leaf.high_fence()) {
+        if !hi.is_empty() && (leaf.is_last() || page::compare(hi, leaf.high_fence()).is_le()) {
             let high_at = leaf.find(hi).unwrap_or_else(|slot| slot);
             seen.push(leaf.seen());
             return Ok((within(&leaf, low_end.at, high_at), true));

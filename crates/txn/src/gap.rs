@@ -8,6 +8,7 @@
 use crate::lock::LockKey;
 use crate::system::TrxSystem;
 use myriad_base::{IndexId, PageId, Result};
+use myriad_btree::page::compare;
 use myriad_btree::{Leaf, Tree};
 use myriad_buffer::{FrameNo, SharedPage};
 use smallvec::SmallVec;
@@ -114,7 +115,7 @@ impl Edge {
         index: IndexId,
         leaf: &impl Leaf,
     ) -> Option<SmallVec<[SharedPage<'p>; 2]>> {
-        if self.tree != Some(tree) || self.index != index || leaf.high_fence() != self.fence {
+        if self.tree != Some(tree) || self.index != index || compare(leaf.high_fence(), &self.fence).is_ne() {
             return None;
         }
         self.pages.iter().map(|&(frame, id, version)| sys.pool().try_reuse(frame, id, version)).collect()

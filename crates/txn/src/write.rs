@@ -537,7 +537,7 @@ impl Writer<'_> {
             }
             return Ok(Check::Pass);
         }
-        let more = *matched || leaf.high_fence().starts_with(&self.scratch.key[..prefix]);
+        let more = *matched || begins_with(leaf.high_fence(), &self.scratch.key[..prefix]);
         Ok(if more { Check::Further } else { Check::Pass })
     }
 

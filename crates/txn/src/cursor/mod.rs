@@ -17,6 +17,7 @@ use crate::write::set_full_key;
 use consistent::{BATCH_GROWTH, BATCH_ROWS_MAX};
 use locking::EntriesLocked;
 use myriad_base::{Error, PageId, Result};
+use myriad_btree::page::{begins_with, compare};
 use myriad_btree::{KeyParts, Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 use myriad_buffer::FrameNo;
 use std::cell::RefCell;
@@ -529,20 +530,20 @@ impl Cursor {
         let fence = if forward { leaf.high_fence() } else { leaf.low_fence() };
         let last = if forward { leaf.is_last() } else { leaf.is_first() };
         // Backward the keys wanted are below the fence: it may be the scope's upper end itself.
-        if last || forward && !self.fence_in_scope(fence) || !forward && fence <= &self.scope[..] {
+        if last || forward && !self.fence_in_scope(fence) || !forward && compare(fence, &self.scope).is_le() {
             return Ok(false);
         }
-        if forward && self.high().is_some_and(|high| fence > high && !fence.starts_with(high)) {
+        if forward && self.high().is_some_and(|high| compare(fence, high).is_gt() && !begins_with(fence, high)) {
             return Ok(false);
         }
-        if !forward && self.low().is_some_and(|low| fence <= low) {
+        if !forward && self.low().is_some_and(|low| compare(fence, low).is_le()) {
             return Ok(false);
         }
         // Where the fence is not beyond the position that was sought, the way on leads back here. Backward the leaf of the
         // position's own entry may begin with it; the next is then sought below.
         if forward {
             leaf.next_from(&self.position.key)?;
-        } else if sought_below || fence > &self.position.key[..] {
+        } else if sought_below || compare(fence, &self.position.key).is_gt() {
             leaf.next_before(&self.position.key)?;
         }
         self.position.key.clear();
@@ -571,7 +572,7 @@ impl Cursor {
 
     /// Whether keys at or above the fence can begin with the scope.
     fn fence_in_scope(&self, fence: &[u8]) -> bool {
-        fence <= &self.scope[..] || fence.starts_with(&self.scope)
+        compare(fence, &self.scope).is_le() || begins_with(fence, &self.scope)
     }
 
     /// Whether a key is in the scope and within the bounds.
