@@ -1,7 +1,8 @@
 //! Room `base`: the words every other room speaks.
 //!
 //! Holds identifiers, the engine's one error type, little codecs, checksums, limits, the clock and random traits, and
-//! latches with counters, who waits for what, and who is told of threads. Knows nothing of files, pages' contents or transactions, and starts no threads.
+//! latches with counters, who waits for what, and how the other rooms start threads. Knows nothing of files, pages' contents or
+//! transactions, and has no threads of its own.
 
 pub mod checksum;
 pub mod circle;

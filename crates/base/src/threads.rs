@@ -1,6 +1,8 @@
-//! Who is told of the engine's threads: a server that the engine is part of lists all of its own.
+//! How the engine's threads begin, and who is told of them: a server that the engine is part of lists all of its own.
 
+use std::io::Result;
 use std::sync::OnceLock;
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 
 /// Told of a thread of the engine's by that thread itself.
 pub trait Threads: Send + Sync {
@@ -24,6 +26,26 @@ impl Drop for Begun {
     fn drop(&mut self) {
         self.0.ends();
     }
+}
+
+/// Starts a thread of this name.
+///
+/// # Errors
+/// The system gives none.
+pub fn spawn<T: Send + 'static>(name: &str, work: impl FnOnce() -> T + Send + 'static) -> Result<JoinHandle<T>> {
+    Builder::new().name(name.into()).spawn(told_of(name, work))
+}
+
+/// As [`spawn`], for a thread that ends within `scope`.
+///
+/// # Errors
+/// The system gives none.
+pub fn spawn_scoped<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>> {
+    Builder::new().name(name.into()).spawn_scoped(scope, told_of(name, work))
 }
 
 /// The work of a new thread that others are told of.
@@ -61,8 +83,12 @@ mod tests {
         assert_eq!(told_of("before", || 1)(), 1);
         let told = Arc::new(Mutex::new(Vec::new()));
         tell(Box::new(List(Arc::clone(&told))));
-        assert_eq!(std::thread::spawn(told_of("a", || 2)).join().unwrap(), 2);
-        assert!(std::thread::spawn(told_of("b", || panic!("of the test"))).join().is_err());
+        assert_eq!(spawn("a", || 2).unwrap().join().unwrap(), 2);
+        let failed = std::thread::scope(|scope| {
+            let work = || panic!("of the test");
+            spawn_scoped::<()>(scope, "b", work).unwrap().join().is_err()
+        });
+        assert!(failed);
         assert_eq!(*told.lock(), ["a", "end", "b", "end"]);
     }
 }

@@ -8,7 +8,7 @@ use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use crate::usage::USAGE_AHEAD;
 use crossbeam_utils::CachePadded;
-use myriad_base::threads::told_of;
+use myriad_base::threads;
 use myriad_base::waits::{self, Wait};
 use myriad_base::{work, Error, Lsn, PageId, Result};
 use parking_lot::{Condvar, Mutex};
@@ -206,8 +206,7 @@ impl Background {
                 None => std::thread::sleep(pause),
             }
         };
-        let thread = std::thread::Builder::new().name(name.to_string()).spawn(told_of(name, run));
-        self.threads.lock().push(thread.map_err(|e| Error::no_thread(name, &e))?);
+        self.threads.lock().push(threads::spawn(name, run).map_err(|e| Error::no_thread(name, &e))?);
         Ok(())
     }
 }

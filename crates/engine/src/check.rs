@@ -4,8 +4,7 @@ use crate::config::{DuplicateCheck, EngineConfig};
 use crate::open::{own_uuid, SYSTEM_FILE, UNDO_FILE};
 use crate::reports::{CheckFinding, CheckStatus};
 use myriad_base::clock::Clock;
-use myriad_base::threads::told_of;
-use myriad_base::{Result, SpaceId};
+use myriad_base::{threads, Result, SpaceId};
 use myriad_btree::alloc::file_pages_wanted;
 use myriad_buffer::{Level, Reporter};
 use myriad_catalog::rows::{SpaceRow, SpaceState};
@@ -157,10 +156,10 @@ impl Checker {
             return;
         }
         let checker = Arc::clone(self);
-        let started = std::thread::Builder::new().name(THREAD.into()).spawn(told_of(THREAD, move || {
+        let started = threads::spawn(THREAD, move || {
             checker.pause();
             checker.run(TELL_ONLINE);
-        }));
+        });
         match started {
             Ok(handle) => *thread = Some(handle),
             Err(e) => self.end(self.clock.now(), Err(format!("no thread: {e}"))),
@@ -190,15 +189,12 @@ impl Checker {
         *self.state.lock() = State::Running { since };
         let outcome = std::thread::scope(|scope| {
             let (done, ended) = channel();
-            let work = std::thread::Builder::new().name(THREAD.into()).spawn_scoped(
-                scope,
-                told_of(THREAD, move || {
-                    let check =
-                        || check_tablespaces(&self.root, &self.spaces, self.options, &self.progress, &|f| self.note(f));
-                    let outcome = catch_unwind(AssertUnwindSafe(check));
-                    let _ = done.send(outcome);
-                }),
-            );
+            let work = threads::spawn_scoped(scope, THREAD, move || {
+                let check =
+                    || check_tablespaces(&self.root, &self.spaces, self.options, &self.progress, &|f| self.note(f));
+                let outcome = catch_unwind(AssertUnwindSafe(check));
+                let _ = done.send(outcome);
+            });
             if let Err(e) = work {
                 return Err(format!("no thread: {e}"));
             }

@@ -1,6 +1,6 @@
 //! The thread that removes what was dropped.
 
-use myriad_base::threads::told_of;
+use myriad_base::threads;
 use myriad_buffer::{BufferPool, Level, Reporter};
 use myriad_catalog::Catalog;
 use parking_lot::{Condvar, Mutex};
@@ -45,9 +45,9 @@ impl Reclaimer {
         }
         self.shared.state.lock().work = true;
         let shared = Arc::clone(&self.shared);
-        let started = std::thread::Builder::new().name("myriad-reclaim".into()).spawn({
+        let started = threads::spawn("myriad-reclaim", {
             let report = Arc::clone(&report);
-            told_of("myriad-reclaim", move || _ = pool.guard_thread(|| run(&shared, &catalog, &report)))
+            move || _ = pool.guard_thread(|| run(&shared, &catalog, &report))
         });
         match started {
             Ok(handle) => *thread = Some(handle),

@@ -1,8 +1,7 @@
 //! The backend of worker threads: batches run by `pread` and `pwrite` on a few threads, made at the first batch.
 
 use crate::{os, File, FileLock, Io, IoRequest, OpenMode};
-use myriad_base::threads::told_of;
-use myriad_base::Result;
+use myriad_base::{threads, Result};
 use parking_lot::{Condvar, Mutex};
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -109,10 +108,7 @@ impl WorkerPool {
         let helpers = (batch.count - 1).min(WORKERS);
         while queue.workers.len() < helpers {
             let shared = Arc::clone(&self.shared);
-            let made = std::thread::Builder::new()
-                .name("myriad-io".into())
-                .spawn(told_of("myriad-io", move || shared.serve()));
-            match made {
+            match threads::spawn("myriad-io", move || shared.serve()) {
                 Ok(handle) => queue.workers.push(handle),
                 // With fewer threads, or none, the caller runs more of the batch itself.
                 Err(_) => break,

@@ -18,7 +18,7 @@ use crate::undo::space::{PurgePosition, PurgeSlot, UndoLog};
 use crate::value::Entry;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Every;
-use myriad_base::threads::told_of;
+use myriad_base::threads::{self, told_of};
 use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Level, Mtr};
@@ -169,8 +169,7 @@ impl TrxSystem {
                     system.pool().guard_thread(|| body(&system, no));
                 }
             };
-            let thread = std::thread::Builder::new().name(name.into()).spawn(told_of(name, run));
-            handles.push(thread.map_err(|e| Error::no_thread(name, &e))?);
+            handles.push(threads::spawn(name, run).map_err(|e| Error::no_thread(name, &e))?);
             Ok(())
         };
         for no in 0..self.purge.threads {

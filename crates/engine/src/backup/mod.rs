@@ -10,8 +10,7 @@ mod files;
 use crate::engine::Engine;
 use crate::format::{self, Format};
 use myriad_base::clock::Every;
-use myriad_base::threads::told_of;
-use myriad_base::{Error, Lsn, Result};
+use myriad_base::{threads, Error, Lsn, Result};
 use myriad_buffer::Level;
 use myriad_io::Io;
 use myriad_log::{Log, LogCopy};
@@ -305,7 +304,7 @@ impl Backup {
         }
         // The list was good when the engine was opened.
         let _cpus = crate::open::background_cpus(&self.engine.parts.config);
-        let started = std::thread::Builder::new().name(name.into()).spawn(told_of(name, work));
+        let started = threads::spawn(name, work);
         started.map(Some).map_err(|e| Error::io("starting a thread", name, e.raw_os_error().unwrap_or(0)))
     }
 

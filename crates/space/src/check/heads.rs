@@ -8,7 +8,7 @@
 mod handle;
 mod ring;
 
-use myriad_base::threads::told_of;
+use myriad_base::threads;
 use myriad_io::AlignedBuf;
 use parking_lot::Mutex;
 pub use ring::uring_available;
@@ -146,11 +146,7 @@ pub fn read_heads(
     std::thread::scope(|scope| {
         let mut helpers = Vec::new();
         for _ in 1..options.threads.min(options.files_max) {
-            helpers.push(
-                std::thread::Builder::new()
-                    .name("myriad-check".into())
-                    .spawn_scoped(scope, told_of("myriad-check", work))?,
-            );
+            helpers.push(threads::spawn_scoped(scope, "myriad-check", work)?);
         }
         work();
         for helper in helpers {
