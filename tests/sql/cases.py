@@ -46,10 +46,16 @@ def status(connection, name):
     return int(rows(connection, f"SHOW GLOBAL STATUS LIKE 'Myriad_{name}'")[0][1])
 
 
-def start(connection, sql):
+def begin(connection, sql):
     """A statement in a thread of its own."""
     thread = threading.Thread(target=rows, args=(connection, sql))
     thread.start()
+    return thread
+
+
+def start(connection, sql):
+    """The same; it is where it waits then."""
+    thread = begin(connection, sql)
     time.sleep(0.4)
     return thread
 

@@ -231,9 +231,7 @@ def test_definitions_wait(where):
                          ("DELETE FROM q WHERE id = 4", "ALTER TABLE c ADD COLUMN x INT, ALGORITHM=COPY")):
         rows(c, "BEGIN")
         rows(c, work)
-        thread = threading.Thread(target=rows, args=(other, change))
-        thread.start()
-        time.sleep(0.4)
+        thread = start(other, change)
         expect(f"{change} waits", thread.is_alive(), True)
         rows(c, "COMMIT")
         thread.join(20)

@@ -8,7 +8,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import code_of, database, expect, first_answer, pymysql, rows, run, server, status, wait_pairs  # noqa: E402
+from cases import begin, code_of, database, expect, first_answer, pymysql, rows, run, server, status, wait_pairs  # noqa: E402
 
 
 def test_wait_of_readers(where):
@@ -19,8 +19,7 @@ def test_wait_of_readers(where):
     rows(c, "BEGIN")
     rows(c, "SELECT * FROM k FOR UPDATE")
     waiter = where.connect(database="d")
-    thread = threading.Thread(target=rows, args=(waiter, "SELECT * FROM k LOCK IN SHARE MODE"))
-    thread.start()
+    thread = begin(waiter, "SELECT * FROM k LOCK IN SHARE MODE")
     pairs = first_answer(lambda: wait_pairs(c))
     rows(c, "COMMIT")
     thread.join(5)
@@ -35,9 +34,7 @@ def test_locks_are_listed_once(where):
     rows(c, "BEGIN")
     rows(c, "SELECT * FROM k FOR UPDATE")
     waiters = [where.connect(database="d") for _ in range(3)]
-    threads = [threading.Thread(target=rows, args=(w, "SELECT * FROM k WHERE a=1 FOR UPDATE")) for w in waiters]
-    for thread in threads:
-        thread.start()
+    threads = [begin(w, "SELECT * FROM k WHERE a=1 FOR UPDATE") for w in waiters]
     first_answer(lambda: len(wait_pairs(c)) == 6)
     requests = "SELECT COUNT(*), COUNT(DISTINCT LOCK_TRX_ID) FROM information_schema.MYRIAD_LOCKS WHERE LOCK_GRANTED='NO'"
     expect("requests that wait", rows(c, requests), ((3, 3),))
@@ -163,9 +160,9 @@ def test_waits_in_the_status(where):
     rows(c, "BEGIN")
     rows(c, "UPDATE w SET b=2 WHERE a=1")
     waiting = [where.connect(database="d") for _ in range(12)]
-    threads = [threading.Thread(target=rows, args=(w, "UPDATE w SET b=b+1 WHERE a=1")) for w in waiting]
-    for number, thread in enumerate(threads):
-        thread.start()
+    threads = []
+    for number, waiter in enumerate(waiting):
+        threads.append(begin(waiter, "UPDATE w SET b=b+1 WHERE a=1"))
         first_answer(lambda n=number: status(c, "lock_waits_now") > n)
     text = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]
     rows(c, "COMMIT")
@@ -196,12 +193,9 @@ def test_who_holds_purge_back(where):
     line = [line for line in status.splitlines() if line.startswith("Held back")]
     expect(f"{line}", len(line) == 1 and f"thread {mine}, ACTIVE" in line[0] and "20 transactions have ended since" in line[0], True)
     query = "SELECT SLEEP(3), 'gr\u00fc\u00dfe' FROM t"
-    sleeper = threading.Thread(target=rows, args=(other, query))
-    sleeper.start()
+    sleeper = begin(other, query)
     try:
-        deadline = time.monotonic() + 2.5
-        while rows(c, asked)[0][1] is None and time.monotonic() < deadline:
-            time.sleep(0.01)
+        first_answer(lambda: rows(c, asked)[0][1])
         expect("query", rows(c, asked), ((20, query),))
     finally:
         sleeper.join()
@@ -245,8 +239,7 @@ def test_names_of_locked_indexes(where):
         rows(c, "BEGIN")
         rows(c, f"SELECT * FROM {select} FOR UPDATE")
         found = rows(c, granted)
-        thread = threading.Thread(target=rows, args=(waiter, f"SELECT * FROM {select} FOR UPDATE"))
-        thread.start()
+        thread = begin(waiter, f"SELECT * FROM {select} FOR UPDATE")
         waits = first_answer(lambda: rows(c, f"SELECT {columns} FROM information_schema.MYRIAD_LOCK_WAITS"))
         rows(c, "COMMIT")
         thread.join(5)

@@ -5,7 +5,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import code_of, database, expect, pymysql, rows, run, server  # noqa: E402
+from cases import begin, code_of, database, expect, pymysql, rows, run, server  # noqa: E402
 
 
 def test_converted_partition_opened_at_once(where):
@@ -117,9 +117,7 @@ def test_exchange_for_a_counter(where):
     rows(c, "INSERT INTO p (a, b) VALUES (40, REPEAT('x', 60000))")
     rows(c, "ALTER TABLE p EXCHANGE PARTITION p0 WITH TABLE t")
     clients = [where.connect(database="d") for _ in range(8)]
-    threads = [threading.Thread(target=rows, args=(client, "INSERT INTO t (b) VALUES ('y'), ('z')")) for client in clients]
-    for thread in threads:
-        thread.start()
+    threads = [begin(client, "INSERT INTO t (b) VALUES ('y'), ('z')") for client in clients]
     for thread in threads:
         thread.join()
     expect("values of many", rows(c, "SELECT COUNT(*), COUNT(DISTINCT a), MIN(a), MAX(a) FROM t WHERE b <> REPEAT('x', 60000)"),

@@ -13,7 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import code_of, database, expect, first_answer, metric, pymysql, rows, run, server, start, status  # noqa: E402
+from cases import begin, code_of, database, expect, first_answer, metric, pymysql, rows, run, server, start, status  # noqa: E402
 
 
 def test_dump(where):
@@ -576,8 +576,7 @@ def test_drop_database_beside_readers(where):
         holder, dropper, reader = (where.connect(database="d") for _ in range(3))
         rows(holder, "BEGIN")
         rows(holder, "SELECT f()")
-        drop = threading.Thread(target=rows, args=(dropper, "DROP DATABASE d"))
-        drop.start()
+        drop = begin(dropper, "DROP DATABASE d")
         waiting = "SELECT ID FROM information_schema.PROCESSLIST WHERE STATE LIKE 'Waiting for%' AND INFO LIKE 'DROP%'"
         expect("the DROP waits", bool(first_answer(lambda: rows(c, waiting))), True)
         expect(read, (code_of(reader, read), code_of(holder, read)), (1205, 1205))
