@@ -330,7 +330,7 @@ impl Tree {
             return Ok((within(&leaf, low_end.at, high_end.at), false));
         }
         sample.add_end(leaf.bytes(), slots_of_index(leaf.bytes(), lo), high_end.at, true);
-        let are_neighbours = leaf.low_fence() == high_fence;
+        let are_neighbours = page::compare(leaf.low_fence(), &high_fence).is_eq();
         seen.push(leaf.seen());
         drop(leaf);
         let ends = (low_end.of.saturating_sub(low_end.at) + high_end.at) as u64;

@@ -82,13 +82,14 @@ pub trait Leaf {
         page::entries(self.bytes())
     }
 
-    /// No key of this leaf is below. Empty for the tree's first leaf (see [`Leaf::is_first`]).
+    /// No key of this leaf is below. Empty for the tree's first leaf (see [`Leaf::is_first`]). To be compared by [`page::compare`].
     #[inline]
     fn low_fence(&self) -> &[u8] {
         page::low_fence(self.bytes())
     }
 
     /// Every key of this leaf is below; the next leaf is `tree.seek(high_fence)`. Empty for the tree's last leaf.
+    /// To be compared by [`page::compare`].
     #[inline]
     fn high_fence(&self) -> &[u8] {
         page::high_fence(self.bytes())

@@ -6,6 +6,7 @@ use crate::read::Found;
 use crate::trx::Trx;
 use crate::value::Entry;
 use myriad_base::{Error, PageId, Result};
+use myriad_btree::page::compare;
 use myriad_btree::{Leaf, LeafShared, Scan, READ_AHEAD_STEP};
 use std::sync::Arc;
 
@@ -72,7 +73,7 @@ impl RowCount {
         }
         let fence = leaf.high_fence();
         self.ended = leaf.is_last() || !in_index(fence, index.id);
-        if fence > &self.from[..] {
+        if compare(fence, &self.from).is_gt() {
             self.from.clear();
             self.from.extend_from_slice(fence);
         }

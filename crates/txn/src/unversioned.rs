@@ -8,7 +8,8 @@ use crate::trx::{ApplyError, Op, OpKind, Trx};
 use crate::value::{self, Entry};
 use crate::write::{set_full_key, unique_prefix, Stored};
 use myriad_base::{Error, Result, TrxId};
-use myriad_btree::{page::entry_bytes_max, BulkAppender, Leaf, SortedEntries, Tree};
+use myriad_btree::page::{begins_with, entry_bytes_max};
+use myriad_btree::{BulkAppender, Leaf, SortedEntries, Tree};
 use myriad_buffer::Mtr;
 use smallvec::SmallVec;
 
@@ -87,7 +88,7 @@ impl Trx {
                 self.duplicate.extend_from_slice(&self.scratch.other);
                 return Err(Error::DuplicateKey { index: op.index.id });
             }
-            if leaf.is_last() || !leaf.high_fence().starts_with(&self.scratch.key[..len]) {
+            if leaf.is_last() || !begins_with(leaf.high_fence(), &self.scratch.key[..len]) {
                 return Ok(());
             }
             from = SmallVec::from_slice(leaf.next_from(&from)?);
