@@ -30,24 +30,18 @@ void refuse_mariadb_backup(THD *thd) {
                   MYF(ME_ERROR_LOG));
 }
 
-/* Whom the core tells how far it is. */
-struct Watch {
-  THD *thd;
-  myriad::Stage *stage;
-};
-
+/* How far the core is, told to the statement's stage. */
 bool watch(void *arg, uint64_t files, uint64_t files_total, uint32_t permille) {
-  auto *watch = static_cast<Watch *>(arg);
-  watch->stage->report(files * 1000 + permille, files_total * 1000);
-  return !thd_killed(watch->thd);
+  auto *stage = static_cast<myriad::Stage *>(arg);
+  stage->report(files * 1000 + permille, files_total * 1000);
+  return !thd_killed(stage->thd());
 }
 
 /* Runs a part of the backup with its progress in the process list. */
 template <typename Work> myriad_status watched(THD *thd, myriad::Part part, Work work) {
   myriad::Stage stage(thd, part);
-  Watch who = {thd, &stage};
   thd_progress_init(thd, 1);
-  myriad_status status = work(&who);
+  myriad_status status = work(&stage);
   thd_progress_end(thd);
   return status;
 }
@@ -58,8 +52,8 @@ void prepare_for_backup() {
   if (dir.empty() || !thd) return refuse_mariadb_backup(thd);
   sql_print_information("MYRIAD: backup: copying files to %s", dir.c_str());
   myriad_backup *made = nullptr;
-  myriad_status status = watched(thd, myriad::Part::CopyFiles, [&](Watch *who) {
-    return myriad_backup_begin(myriad_core, dir.c_str(), watch, who, &made);
+  myriad_status status = watched(thd, myriad::Part::CopyFiles, [&](myriad::Stage *stage) {
+    return myriad_backup_begin(myriad_core, dir.c_str(), watch, stage, &made);
   });
   if (status != MYRIAD_OK) raise(myriad_last_error());
   std::lock_guard<std::mutex> one(lock);
@@ -96,8 +90,8 @@ void end_backup() {
     myriad_backup_abandon(backup);
     return raise("BACKUP STAGE BLOCK_COMMIT has to come before END");
   }
-  myriad_status status =
-      watched(thd, myriad::Part::CompleteBackup, [&](Watch *who) { return myriad_backup_finish(backup, watch, who); });
+  myriad_status status = watched(thd, myriad::Part::CompleteBackup,
+                                 [&](myriad::Stage *stage) { return myriad_backup_finish(backup, watch, stage); });
   if (status != MYRIAD_OK) raise(myriad_last_error());
 }
 

@@ -44,7 +44,7 @@ struct Listing {
 
 bool list_name(void *arg, const char *table, size_t length) {
   std::string name(table, length);
-  if (!myriad_is_partition(name) && name.compare(0, 4, "#sql"))
+  if (!myriad_is_partition(name) && !myriad::is_stand_in(name))
     static_cast<Listing *>(arg)->names.push_back(std::move(name));
   return true;
 }

@@ -18,6 +18,7 @@ public:
   Stage(const Stage &) = delete;
   Stage &operator=(const Stage &) = delete;
   void report(ulonglong done, ulonglong of);
+  THD *thd() const { return m_thd; }
 
 private:
   THD *m_thd;

@@ -317,10 +317,12 @@ impl Backup {
     pub fn copy_some(&mut self) -> Result<Option<BackupProgress>> {
         self.check()?;
         let mut files = self.files.lock();
-        let more = !files.is_done() || self.rounds < ROUNDS_MAX;
-        self.rounds += u32::from(files.is_done() && more);
-        if more && copy_new(&mut files)? {
-            return Ok(Some(files.progress()));
+        let again = files.is_done();
+        if !again || self.rounds < ROUNDS_MAX {
+            self.rounds += u32::from(again);
+            if copy_new(&mut files)? {
+                return Ok(Some(files.progress()));
+            }
         }
         self.engine.note_backup(|backup| backup.stage = BackupStage::Following);
         Ok(None)
