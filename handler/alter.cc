@@ -504,6 +504,7 @@ const char *ha_myriad::reason_to_copy(const TABLE *altered, const Alter_inplace_
 }
 
 enum_alter_inplace_result ha_myriad::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info) {
+  if (myriad_lacks_primary_key(altered)) return HA_ALTER_ERROR;
   const enum_alter_inplace_result answer = how_to_alter(altered, info);
   if (answer == HA_ALTER_INPLACE_NOT_SUPPORTED && !info->unsupported_reason)
     info->unsupported_reason = reason_to_copy(altered, info);

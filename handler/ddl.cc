@@ -3,6 +3,7 @@
 #include "discovery.h"
 #include "foreign_keys.h"
 #include "options.h"
+#include "variables.h"
 #include "create_options.h"
 #include "partition_info.h"
 #include "sql_partition.h"
@@ -38,6 +39,7 @@ int check_options(THD *thd, const HA_CREATE_INFO &create_info) {
 }
 
 int check_refused(TABLE *form) {
+  if (myriad_lacks_primary_key(form)) return HA_ERR_UNSUPPORTED;
   for (uint i = 0; i < form->s->keys; i++) {
     if (form->key_info[i].flags & HA_FULLTEXT) return refuse("FULLTEXT index for the MYRIAD storage engine");
     if (form->key_info[i].flags & HA_SPATIAL) return refuse("SPATIAL index for the MYRIAD storage engine");
@@ -163,6 +165,13 @@ int check_partitions_of(const TABLE_LIST *tables) {
 }
 
 }  // namespace
+
+bool myriad_lacks_primary_key(const TABLE *form) {
+  if (!myriad_force_primary_key || form->s->primary_key < MAX_KEY || form->s->table_type == TABLE_TYPE_SEQUENCE)
+    return false;
+  my_error(ER_REQUIRES_PRIMARY_KEY, MYF(0));
+  return true;
+}
 
 const char *myriad_option_of_partition(const partition_info *info) {
   const engine_option_value *option = first_option(info, true);

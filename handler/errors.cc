@@ -1,6 +1,7 @@
 /* From the core's statuses to the server's errors, and from paths to the core's names. */
 #include "session.h"
 #include "ha_myriad.h"
+#include "variables.h"
 #include <my_dir.h>
 #include <mutex>
 #include <set>
@@ -111,10 +112,10 @@ int Session::fail(myriad_status status, THD *thd, const char *table) {
   /* The server forgets a KILL that comes while it looks for a routine's handler of a condition, and would take this
      error for a statement that went well. */
   if (thd && status == MYRIAD_ERR_INTERRUPTED && thd_kill_level(thd) == THD_IS_NOT_KILLED) thd->set_killed(KILL_QUERY);
-  const bool whole = myriad_rolls_back_whole(error);
+  const bool timeout = status == MYRIAD_ERR_LOCK_WAIT_TIMEOUT;
+  const bool whole = myriad_rolls_back_whole(error) || (thd && timeout && myriad_rollback_on_timeout_of(thd));
   /* Also after a time-out no handler in a function or trigger may go on: its statement is undone as a whole. */
-  if (thd && (whole || status == MYRIAD_ERR_LOCK_WAIT_TIMEOUT))
-    thd->mark_transaction_to_rollback(whole || thd->transaction_rollback_request);
+  if (thd && (whole || timeout)) thd->mark_transaction_to_rollback(whole || thd->transaction_rollback_request);
   return error;
 }
 

@@ -184,7 +184,7 @@ typedef struct {
 void myriad_list_check(myriad_engine *, void (*)(void *arg, const myriad_check_info *), void *arg);
 
 /* ---- sessions and transactions --------------------------------------------------------------------------------------- */
-typedef enum { MYRIAD_READ_UNCOMMITTED = 0, MYRIAD_READ_COMMITTED, MYRIAD_REPEATABLE_READ, MYRIAD_SERIALIZABLE } myriad_isolation;
+typedef enum { MYRIAD_READ_UNCOMMITTED = 0, MYRIAD_READ_COMMITTED, MYRIAD_REPEATABLE_READ, MYRIAD_SNAPSHOT, MYRIAD_SERIALIZABLE } myriad_isolation;
 
 myriad_status myriad_session_new(myriad_engine *, void *thd, uint64_t thread_id, myriad_session **out);
 void myriad_session_set_owner(myriad_session *, void *thd, uint64_t thread_id);   /* null and 0: nobody */

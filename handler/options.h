@@ -19,5 +19,8 @@ void myriad_warn_of_options(THD *, const HA_CREATE_INFO &);
    would be without. */
 const char *myriad_option_of_partition(const partition_info *);
 
+/* Whether a table is to have a primary key and has none (myriad_force_primary_key): the error is told. */
+bool myriad_lacks_primary_key(const TABLE *);
+
 extern ha_create_table_option myriad_table_options[];
 #endif

@@ -1,5 +1,6 @@
 /* Scans and look-ups. */
 #include "ha_myriad.h"
+#include "variables.h"
 #include "work.h"
 
 using myriad::Buffer;
@@ -528,7 +529,8 @@ void ha_myriad::position(const uchar *record) {
  */
 
 void ha_myriad::try_semi_consistent_read(bool yes) {
-  m_try_semi_consistent = yes && m_session && m_session->isolation <= MYRIAD_READ_COMMITTED;
+  m_try_semi_consistent =
+      yes && m_session && m_session->isolation <= MYRIAD_READ_COMMITTED && !myriad_snapshot_isolation_of(ha_thd());
   set_cursor_options();
 }
 

@@ -307,7 +307,7 @@ myriad_isolation myriad_isolation_of(THD *thd) {
   case ISO_READ_UNCOMMITTED: return MYRIAD_READ_UNCOMMITTED;
   case ISO_READ_COMMITTED: return MYRIAD_READ_COMMITTED;
   case ISO_SERIALIZABLE: return MYRIAD_SERIALIZABLE;
-  default: return MYRIAD_REPEATABLE_READ;
+  default: return myriad_snapshot_isolation_of(thd) ? MYRIAD_SNAPSHOT : MYRIAD_REPEATABLE_READ;
   }
 }
 

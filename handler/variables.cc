@@ -7,6 +7,7 @@
 
 ulonglong myriad_buffer_pool_size;
 ulong myriad_fast_shutdown;
+my_bool myriad_force_primary_key;
 static ulong buffer_pool_instances, page_cleaners, io_method, page_size, flush_log_at_trx_commit, tablespace_per;
 static ulong io_capacity, io_capacity_max, change_buffer_max_size, max_open_files, tablespace_duplicate_check;
 static ulong force_recovery;
@@ -211,6 +212,10 @@ static MYSQL_SYSVAR_BOOL(print_all_deadlocks, print_all_deadlocks, PLUGIN_VAR_OP
                          "back. Default OFF. SHOW ENGINE MYRIAD STATUS has the last one. Switch it on while you look "
                          "for what an application's deadlocks have in common.",
                          nullptr, set_print_all_deadlocks, 0);
+static MYSQL_SYSVAR_BOOL(force_primary_key, myriad_force_primary_key, PLUGIN_VAR_OPCMDARG,
+                         "CREATE and ALTER TABLE that leave a table without a primary key are error 1173. "
+                         "Default OFF. Switch it on where replicas have to find each row by its key.",
+                         nullptr, nullptr, 0);
 static MYSQL_SYSVAR_ULONG(
     max_open_files, max_open_files, PLUGIN_VAR_RQCMDARG,
     "Tablespace files kept open besides those in use. Default 2000; never more than half of open_files_limit "
@@ -270,6 +275,17 @@ static MYSQL_THDVAR_ULONG(
     lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
     "Seconds that a statement waits for a row lock before error 1205. Default 50. 0 does not wait at all.", nullptr,
     nullptr, 50, 0, 1024 * 1024 * 1024, 0);
+static MYSQL_THDVAR_BOOL(rollback_on_timeout, PLUGIN_VAR_OPCMDARG,
+                         "Error 1205 rolls the whole transaction back. Default OFF: the statement alone. Switch it on "
+                         "for applications that begin anew after any error.",
+                         nullptr, nullptr, 0);
+static MYSQL_THDVAR_BOOL(snapshot_isolation, PLUGIN_VAR_OPCMDARG,
+                         "At REPEATABLE READ, to change or lock a row that another has changed since the transaction's "
+                         "snapshot is error 1020, "
+                         "and rolls it back: no update is lost. Default OFF: the newest version is taken. Switch it on "
+                         "for applications that "
+                         "write what they have computed from plain reads, and repeat a transaction after an error.",
+                         nullptr, nullptr, 0);
 static MYSQL_THDVAR_ULONGLONG(sort_buffer_size, PLUGIN_VAR_RQCMDARG,
                               "Memory for sorting the indexes that ALTER TABLE or CREATE TABLE ... SELECT builds, in "
                               "bytes. Default 64 MiB. More memory means fewer merges.",
@@ -292,6 +308,7 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(doublewrite),
                                                       MYSQL_SYSVAR(deadlock_detect),
                                                       MYSQL_SYSVAR(print_all_deadlocks),
+                                                      MYSQL_SYSVAR(force_primary_key),
                                                       MYSQL_SYSVAR(max_open_files),
                                                       MYSQL_SYSVAR(tablespace_per),
                                                       MYSQL_SYSVAR(backup_dir),
@@ -303,10 +320,16 @@ struct st_mysql_sys_var *myriad_system_variables[] = {MYSQL_SYSVAR(buffer_pool_s
                                                       MYSQL_SYSVAR(tablespace_duplicate_check_fadvise),
                                                       MYSQL_SYSVAR(fast_shutdown),
                                                       MYSQL_SYSVAR(lock_wait_timeout),
+                                                      MYSQL_SYSVAR(rollback_on_timeout),
+                                                      MYSQL_SYSVAR(snapshot_isolation),
                                                       MYSQL_SYSVAR(sort_buffer_size),
                                                       nullptr};
 
 ulong myriad_lock_wait_timeout_of(THD *thd) { return THDVAR(thd, lock_wait_timeout); }
+
+bool myriad_rollback_on_timeout_of(THD *thd) { return THDVAR(thd, rollback_on_timeout); }
+
+bool myriad_snapshot_isolation_of(THD *thd) { return THDVAR(thd, snapshot_isolation); }
 
 ulonglong myriad_sort_buffer_of(THD *thd) { return THDVAR(thd, sort_buffer_size); }
 

@@ -6,9 +6,12 @@
 
 extern struct st_mysql_sys_var *myriad_system_variables[];
 extern ulong myriad_fast_shutdown;
+extern my_bool myriad_force_primary_key;
 extern ulonglong myriad_buffer_pool_size;
 
 ulong myriad_lock_wait_timeout_of(THD *thd); /* seconds */
+bool myriad_rollback_on_timeout_of(THD *thd);
+bool myriad_snapshot_isolation_of(THD *thd);
 void myriad_fill_config(myriad_config *config);
 /* The engine has started: the log may have another size than the configuration says. */
 void myriad_show_log_capacity();

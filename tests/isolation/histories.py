@@ -4,7 +4,8 @@
 Every change is an append: of a number that is given once to a row's list, or a row to a set (or from it). So a list that was read
 tells which transactions came before, in which order, and which came later. Of all that, committed in the end, a graph is made:
 an arrow from whoever wrote a version to who read it or wrote the next one, and from who read it to who wrote the next one. Writers lock what they
-write, SERIALIZABLE ones what they read, and a snapshot or a READ COMMITTED statement is of one moment: the graph has no cycle. Besides, nobody
+write, SERIALIZABLE ones what they read, and a snapshot or a READ COMMITTED statement is of one moment: the graph has no cycle. With snapshot isolation what a transaction
+reads is of one moment and what it changes of a later one, and between them nobody else changes that. Besides, nobody
 reads what was rolled back or is half done, misses what was acknowledged before he began, or finds a snapshot changed; each index
 tells the same as the rows; and after a SIGKILL what was acknowledged is there, the rest wholly or not at all.
 
@@ -30,7 +31,8 @@ CASES = {
     # Snapshots that are none: something has to be found.
     "weak": Case(weak=True),
 }
-LEVELS = {"serializable": "SERIALIZABLE", "snapshot": "REPEATABLE READ", "statements": "READ COMMITTED", "auto": "REPEATABLE READ"}
+LEVELS = {"serializable": "SERIALIZABLE", "snapshot": "REPEATABLE READ", "statements": "READ COMMITTED", "auto": "REPEATABLE READ",
+          "updater": "REPEATABLE READ"}
 WRITING = ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ"]
 STEP = 7
 ALTERS = ["t ADD INDEX x (pad(10), last)", "t DROP INDEX x", "t FORCE", "s ADD COLUMN c INT DEFAULT 5", "s DROP COLUMN c", "s FORCE",
@@ -46,6 +48,7 @@ class Trx:
         self.lists = []     # (key, last number, text or None)
         self.sets = []      # (group, rows)
         self.appended, self.inserted, self.deleted = [], [], []
+        self.snapshot = None    # what it has read before it began to write, with snapshot isolation
 
     def __str__(self):
         return f"{self.number} ({self.kind}, {self.level})"
@@ -119,6 +122,8 @@ class Client(random_runs.Client):
 
     def append(self, trx):
         number, first = self.of.fresh(), self.random.randrange(self.of.case.keys)
+        if trx.snapshot and trx.snapshot.lists:
+            first = self.random.choice(trx.snapshot.lists)[0] // STEP
         keys = [first * STEP]
         if self.random.random() < 0.15:
             keys = [i * STEP for i in range(first, min(self.of.case.keys, first + self.random.randrange(2, 6)))]
@@ -164,6 +169,15 @@ class Client(random_runs.Client):
                 # It may have read what it has rolled back.
                 trx.lists, trx.sets = [], []
 
+    def update(self, trx):
+        """Reads without locks, and changes what it has read."""
+        trx.snapshot = Trx(self.of.fresh(), "snapshot", trx.level)
+        for _ in range(self.random.randrange(1, 3)):
+            self.read(trx.snapshot)
+            time.sleep(self.random.choice([0, 0, 0.01]))
+        for _ in range(self.random.randrange(1, 4)):
+            self.append(trx)
+
     def statements(self):
         self.sql("START TRANSACTION")
         for _ in range(self.random.randrange(1, 4)):
@@ -174,12 +188,13 @@ class Client(random_runs.Client):
         self.sql("COMMIT")
 
     def transaction(self):
-        kind = self.random.choice(["serializable", "serializable", "snapshot", "snapshot", "statements", "writer", "writer", "auto"])
+        kind = self.random.choice(["serializable", "serializable", "snapshot", "snapshot", "statements", "writer", "writer", "auto", "updater"])
         level = LEVELS.get(kind) or self.random.choice(WRITING)
         real = "READ COMMITTED" if self.of.case.weak and kind == "snapshot" else level
         trx = Trx(self.of.fresh(), kind, level)
         try:
             self.sql(f"SET SESSION TRANSACTION ISOLATION LEVEL {real}")
+            self.sql(f"SET {self.of.engine}_snapshot_isolation = {int(kind == 'updater' and not self.of.case.weak)}")
             if kind == "statements":
                 return self.statements()
             if kind == "auto":
@@ -191,6 +206,8 @@ class Client(random_runs.Client):
                     for _ in range(self.random.randrange(2, 6)):
                         self.read(trx)
                         time.sleep(self.random.choice([0, 0, 0.01, 0.2]))
+                elif kind == "updater":
+                    self.update(trx)
                 else:
                     self.changes(trx)
                 if self.random.random() < 0.1:
@@ -210,6 +227,9 @@ class Client(random_runs.Client):
             if code not in EXPECTED:
                 self.of.problems.append(f"{trx}: {problem}")
             return self.sql("ROLLBACK")
+        if trx.snapshot:
+            trx.snapshot.outcome = "committed"
+            self.of.note(trx.snapshot)
         self.of.note(trx)
         return None
 
@@ -247,6 +267,8 @@ class Verdict:
             self.what_lists_tell(trx)
             self.what_sets_tell(trx)
             self.repeated(trx)
+            if trx.snapshot:
+                self.what_was_read_is_changed(trx)
         self.cycle()
 
     def outcome(self, trx):
@@ -312,6 +334,13 @@ class Verdict:
             for what, found in [(key, last) for key, last, _ in trx.lists] + [(f"set {group}", rows) for group, rows in trx.sets]:
                 if seen.setdefault(what, found) != found:
                     self.problems.append(f"{trx}: {what} has changed within the snapshot")
+
+    def what_was_read_is_changed(self, trx):
+        self.arrow(trx.snapshot, trx, "has read")
+        first = {key: number for key, number in reversed(trx.appended)}
+        for key, last, _ in trx.snapshot.lists:
+            if key in first and self.lists[key].index(first[key]) != self.place[key].get(last, -1) + 1:
+                self.problems.append(f"{trx} has read {last} of {key} and put {first[key]} behind another's: a lost update")
 
     def cycle(self):
         try:

@@ -88,7 +88,7 @@ class Lane:
         with self.control.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
-            return cursor.fetchall()
+            return cursor.fetchall() if statements else ()
 
     def prepare(self, script):
         self.snapshot.rollback()
@@ -96,8 +96,8 @@ class Lane:
         with self.snapshot.cursor() as cursor:
             cursor.execute("START TRANSACTION WITH CONSISTENT SNAPSHOT")
         self.run(*script.rows)
-        for session, level in zip(self.sessions, script.levels):
-            session.reset(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
+        for session, level, snapshot in zip(self.sessions, script.levels, script.snapshots):
+            session.reset(f"SET SESSION TRANSACTION ISOLATION LEVEL {level}", f"SET {self.engine}_snapshot_isolation = {snapshot}")
 
     def contents(self, script):
         return [f"{query}: {sorted(repr(row[query.startswith('CHECK'):]) for row in self.run(query))}" for query in script.final]
@@ -152,7 +152,9 @@ def excused(script, number, sql, waited, changed, failed, states):
     children = any("CREATE TABLE c" in d for d in script.definitions("MYRIAD"))
     violated = any(code in str(innodb) for code in ("1451", "1452")) or "IGNORE" in sql
     return (
-        all(deadlocks)                                                              # another victim
+        # InnoDB passes over what the snapshot has, by an entry of a secondary index that is no more.
+        all(ours[i][1] == "error 1020" and script.snapshots[i] == "ON" for i in differing)
+        or all(deadlocks)                                                              # another victim
         or sum(not (innodb[i][0] and ours[i][0]) for i in waited) > 1               # those who are set free together race
         # Who waits at READ COMMITTED looks for its place again, and finds what came before it meanwhile.
         or changed and all(i in waited and script.levels[i].startswith("READ") for i in differing)
@@ -244,7 +246,7 @@ def main():
             except Exception as problem:
                 raise server.ServerError(f"seed {seed}: {problem!r} {'' if srv.alive() else srv.why()}")
             if different:
-                print(f"seed {seed}: {', '.join(script.levels)}\n  " + ";\n  ".join(script.definitions("MYRIAD") + script.rows), *log, different,
+                print(f"seed {seed}: {', '.join(script.levels)}; snapshot isolation {', '.join(script.snapshots)}\n  " + ";\n  ".join(script.definitions("MYRIAD") + script.rows), *log, different,
                       sep="\n", flush=True)
             passed, failed, seed = passed + (not different), failed + bool(different), seed + 1
     print(f"interleavings: {passed} passed, {failed} failed")

@@ -13,6 +13,8 @@ class Script:
         self.random = r = random.Random(seed)
         sessions = r.choice([2, 2, 3, 3, 4])
         self.levels = [r.choice(LEVELS)] * sessions if r.random() < 0.5 else [r.choice(LEVELS) for _ in range(sessions)]
+        # Whether they have snapshot isolation. At SERIALIZABLE InnoDB then refuses what no reader would see.
+        self.snapshots = ["ON" if level != "SERIALIZABLE" and r.random() < 0.2 else "OFF" for level in self.levels]
         self.large = large or r.random() < 0.1
         self.define()
         self.fill()

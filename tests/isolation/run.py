@@ -16,7 +16,7 @@ A spec (specs/*.spec) holds a `setup { SQL }`, sessions with steps, and the orde
 `permutation all` means every interleaving that keeps each session's own order. A step that does not finish is reported
 as waiting, and reported again when it has finished. `u1!` in a permutation waits until u1 has finished (for time-outs).
 A step of a session that is still waiting first waits for the earlier one. In SQL, $DB is the database of the run,
-$WAIT the engine's lock wait timeout variable, and $ID(s1) the connection id of session s1; `\\;` ends a statement within a
+$WAIT the engine's lock wait timeout variable, $SNAPSHOT its snapshot_isolation, and $ID(s1) the connection id of session s1; `\\;` ends a statement within a
 routine.
 
 A step counts as waiting when the kernel shows its server thread asleep, without a tick of CPU, in sample after sample. On
@@ -45,8 +45,6 @@ SAMPLE_SECONDS = 0.012
 LOCK_WAIT_SECONDS = 100  # where a spec says nothing: longer than a busy device stands still
 STEP_SECONDS_MAX = 120   # a step that has not finished by then has hung
 PERMUTATIONS_MAX = 80
-WAIT_VARIABLE = {"INNODB": "innodb_lock_wait_timeout", "MYRIAD": "myriad_lock_wait_timeout",
-                 "ROCKSDB": "rocksdb_lock_wait_timeout"}
 
 
 class Spec:
@@ -191,10 +189,11 @@ class Runner:
 
     def __init__(self, srv, engine):
         self.numbers = itertools.count()
-        self.srv, self.wait_variable = srv, WAIT_VARIABLE.get(engine.upper(), "lock_wait_timeout")
+        self.srv, self.prefix = srv, engine.lower()
 
     def sql(self, text, database, sessions):
-        text = text.replace("$DB", database).replace("$WAIT", self.wait_variable)
+        text = text.replace("$DB", database).replace("$WAIT", f"{self.prefix}_lock_wait_timeout")
+        text = text.replace("$SNAPSHOT", f"{self.prefix}_snapshot_isolation")
         text = re.sub(r"\$ID\((\w+)\)", lambda m: str(sessions[m[1]].connection_id), text)
         return statements(text)
 

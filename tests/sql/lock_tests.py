@@ -58,6 +58,100 @@ def test_temporary_tables_lock_nothing(where):
     expect("rows as before", rows(c, "SELECT COUNT(*), SUM(b) FROM k FOR UPDATE"), ((1000, 500500),))
 
 
+def test_no_update_is_lost(where):
+    """With myriad_snapshot_isolation; without it the same clients lose some."""
+    c = database(where)
+
+    def count(switch):
+        rows(c, "CREATE OR REPLACE TABLE k (a INT PRIMARY KEY, b INT)")
+        rows(c, "INSERT INTO k VALUES (1, 0)")
+        codes = []
+
+        def add():
+            client = where.connect(database="d")
+            rows(client, f"SET myriad_snapshot_isolation = {switch}")
+            for _ in range(100):
+                rows(client, "BEGIN")
+                value = rows(client, "SELECT b FROM k WHERE a=1")[0][0]
+                code = code_of(client, f"UPDATE k SET b={value + 1} WHERE a=1")
+                # The transaction has been rolled back whole: there is nothing to commit.
+                rows(client, "COMMIT")
+                codes.append(code)
+            client.close()
+        threads = [threading.Thread(target=add) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        expect("errors", set(codes) - {0, 1020}, set())
+        return codes.count(0), codes.count(1020), rows(c, "SELECT b FROM k")[0][0]
+    done, refused, value = count("ON")
+    expect("updates", value, done)
+    expect("some met", refused > 0, True)
+    done, refused, value = count("OFF")
+    expect("refused", refused, 0)
+    expect("some lost", value < done, True)
+
+
+def test_snapshot_has_what_an_index_has_no_more(where):
+    """With snapshot isolation a row is not passed over because it is found no more: InnoDB passes over it."""
+    c, other = database(where), where.connect(database="d")
+    rows(other, "SET myriad_snapshot_isolation = ON")
+    for change in ("UPDATE k SET b=7 WHERE a=1", "DELETE FROM k WHERE a=1"):
+        for statement in ("UPDATE k FORCE INDEX (b) SET d=0 WHERE b=10", "SELECT * FROM k FORCE INDEX (b) WHERE b BETWEEN 8 AND 15 FOR UPDATE",
+                          "SELECT b FROM k FORCE INDEX (b) WHERE b < 15 ORDER BY b DESC LOCK IN SHARE MODE"):
+            rows(c, "CREATE OR REPLACE TABLE k (a INT PRIMARY KEY, b INT, d INT, KEY (b))")
+            rows(c, "INSERT INTO k SELECT seq, seq * 10, 1 FROM seq_1_to_10")
+            rows(other, "BEGIN")
+            rows(other, "SELECT * FROM k")
+            rows(c, change)
+            expect(f"{statement} after {change}", code_of(other, statement), 1020)
+
+
+def test_snapshot_isolation_is_told(where):
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO k VALUES (1, 0)")
+    other = where.connect(database="d")
+    rows(other, "SET myriad_snapshot_isolation = ON")
+    rows(other, "BEGIN")
+    rows(other, "INSERT INTO k VALUES (2, 0)")
+    level = "SELECT TRX_ISOLATION_LEVEL FROM information_schema.MYRIAD_TRX"
+    expect("level", rows(c, level), (("SNAPSHOT",),))
+    rows(other, "SELECT * FROM k")
+    rows(c, "UPDATE k SET b=1 WHERE a=1")
+    expect("changed", code_of(other, "UPDATE k SET b=5"), 1020)
+    expect("rolled back whole", rows(c, level), ())
+    expect("begins anew", rows(other, "SELECT * FROM k"), ((1, 1),))
+    expect("changed by nobody else", code_of(other, "UPDATE k SET b=5"), 0)
+    rows(other, "XA START 'x'")
+    rows(other, "SELECT * FROM k")
+    rows(c, "UPDATE k SET b=2 WHERE a=1")
+    expect("changed", code_of(other, "UPDATE k SET b=6"), 1020)
+    expect("can only be rolled back", code_of(other, "XA END 'x'"), 1399)
+    rows(other, "XA ROLLBACK 'x'")
+    expect("not changed", rows(c, "SELECT b FROM k"), ((2,),))
+
+
+def test_rollback_on_timeout(where):
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO k VALUES (1, 0)")
+    other = where.connect(database="d")
+    rows(other, "SET myriad_lock_wait_timeout = 1")
+    for switch, left in (("OFF", ((2, 0),)), ("ON", ())):
+        rows(other, f"SET myriad_rollback_on_timeout = {switch}")
+        for statement in ("UPDATE k SET b=2", "SELECT * FROM k WHERE a=1 FOR UPDATE NOWAIT"):
+            rows(c, "BEGIN")
+            rows(c, "UPDATE k SET b=1 WHERE a=1")
+            rows(other, "BEGIN")
+            rows(other, "INSERT INTO k VALUES (2, 0)")
+            expect("timed out", code_of(other, statement), 1205)
+            expect(f"left with {switch}", rows(other, "SELECT * FROM k WHERE a=2"), left)
+            rows(other, "ROLLBACK")
+            rows(c, "ROLLBACK")
+
+
 def test_kill_waiting(where):
     c = database(where)
     rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")

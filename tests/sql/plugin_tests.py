@@ -260,6 +260,29 @@ def test_open_files(_where):
             expect(f"{wanted} set", rows(c, "SELECT @@myriad_max_open_files"), ((got,),))
 
 
+def test_force_primary_key(where):
+    """As innodb_force_primary_key."""
+    c = where.connect()
+    rows(c, "CREATE OR REPLACE DATABASE d")
+    c.select_db("d")
+    outcomes = {}
+    for engine in ("InnoDB", "MYRIAD"):
+        rows(c, f"SET GLOBAL {engine}_force_primary_key = OFF")
+        rows(c, f"CREATE TABLE old (a INT) ENGINE={engine}")
+        rows(c, f"SET GLOBAL {engine}_force_primary_key = ON")
+        outcomes[engine] = [(sql, code_of(c, sql)) for sql in (
+            "CREATE TABLE t (a INT) ENGINE=@", "CREATE TABLE t (a INT UNIQUE) ENGINE=@", "CREATE TEMPORARY TABLE t (a INT) ENGINE=@",
+            "CREATE TABLE t ENGINE=@ AS SELECT 1 AS a", "CREATE TABLE t (a INT NOT NULL UNIQUE) ENGINE=@", "DROP TABLE t",
+            "CREATE TABLE t (a INT, b INT, PRIMARY KEY (a)) ENGINE=@", "ALTER TABLE t DROP PRIMARY KEY", "ALTER TABLE t DROP COLUMN a",
+            "ALTER TABLE t DROP PRIMARY KEY, ADD PRIMARY KEY (b)", "DROP TABLE t", "CREATE TABLE t LIKE old", "ALTER TABLE old ADD COLUMN b INT",
+            "ALTER TABLE old FORCE", "ALTER TABLE old ADD PRIMARY KEY (a)", "DROP TABLE old", "CREATE SEQUENCE t ENGINE=@", "DROP SEQUENCE t")
+            for sql in [sql.replace("@", engine)]]
+        rows(c, f"SET GLOBAL {engine}_force_primary_key = OFF")
+        rows(c, "DROP TABLE IF EXISTS t, old")
+    for innodb, ours in zip(*outcomes.values()):
+        expect(ours[0], ours[1], innodb[1])
+
+
 def test_switches_without_a_value(where):
     """A line such as `myriad_print_all_deadlocks` in the settings is ON, as innodb_print_all_deadlocks is."""
     switches = [name.lower() for name, in rows(where.connect(), "SELECT variable_name FROM information_schema.system_variables"

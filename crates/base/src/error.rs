@@ -18,6 +18,8 @@ pub enum Error {
     LockWaitTimeout,
     /// The transaction was chosen as a deadlock's victim and must be rolled back whole.
     Deadlock,
+    /// A row to be locked or changed is not as the transaction's snapshot shows it; the transaction must be rolled back whole.
+    RecordChanged,
     /// The session was killed or its statement interrupted while it waited.
     Interrupted,
     /// No such table.
@@ -182,6 +184,7 @@ impl fmt::Display for Error {
             Error::DuplicateKey { index } => write!(f, "duplicate key in index {index}"),
             Error::LockWaitTimeout => write!(f, "lock wait timeout exceeded"),
             Error::Deadlock => write!(f, "deadlock found; transaction rolled back"),
+            Error::RecordChanged => write!(f, "a row has changed since the transaction's snapshot; transaction rolled back"),
             Error::Interrupted => write!(f, "interrupted"),
             Error::NoSuchTable { name } => write!(f, "table {name} does not exist"),
             Error::TableExists { name } => write!(f, "table {name} already exists"),

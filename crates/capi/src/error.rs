@@ -28,6 +28,7 @@ pub(crate) fn status_of(e: &Error) -> Status {
         Error::DuplicateKey { .. } => Status::DuplicateKey,
         Error::LockWaitTimeout => Status::LockWaitTimeout,
         Error::Deadlock => Status::Deadlock,
+        Error::RecordChanged => Status::RecordChanged,
         Error::Interrupted => Status::Interrupted,
         Error::NoSuchTable { .. } => Status::NoSuchTable,
         Error::TableExists { .. } => Status::TableExists,

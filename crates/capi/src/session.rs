@@ -95,6 +95,7 @@ pub unsafe extern "C" fn myriad_statement_begin(
             0 => Isolation::ReadUncommitted,
             1 => Isolation::ReadCommitted,
             2 => Isolation::RepeatableRead,
+            3 => Isolation::Snapshot,
             _ => Isolation::Serializable,
         };
         session.statement_begin(isolation, autocommit, Duration::from_millis(lock_wait_ms));

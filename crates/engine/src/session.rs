@@ -498,8 +498,8 @@ impl Session {
     /// # Errors
     /// [`Error::DuplicateKey`], see [`Session::last_duplicate`]; lock waits; [`Error::Invalid`] between [`Session::prepare`] and
     /// the end of the transaction; those of reading and writing pages. An entry to be changed or removed that is not there is
-    /// [`Error::CorruptPage`]: who changes a row has read it with [`Lock::Exclusive`] before. After [`Error::Deadlock`] and
-    /// [`Error::LockTableFull`] the transaction has to be rolled back.
+    /// [`Error::CorruptPage`]: who changes a row has read it with [`Lock::Exclusive`] before. After [`Error::Deadlock`],
+    /// [`Error::RecordChanged`] and [`Error::LockTableFull`] the transaction has to be rolled back.
     pub fn apply<'a>(
         &mut self,
         table: &Table,

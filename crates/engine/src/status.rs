@@ -36,6 +36,7 @@ fn isolation_name(isolation: Isolation) -> &'static str {
         Isolation::ReadUncommitted => "READ UNCOMMITTED",
         Isolation::ReadCommitted => "READ COMMITTED",
         Isolation::RepeatableRead => "REPEATABLE READ",
+        Isolation::Snapshot => "SNAPSHOT",
         Isolation::Serializable => "SERIALIZABLE",
     }
 }

@@ -10,7 +10,7 @@ use crate::system::TrxSystem;
 use crate::trx::{LockWait, RowBuf, Trx};
 use crate::value::Entry;
 use crate::write::set_full_key;
-use myriad_base::{Error, Result, TrxId};
+use myriad_base::{Csn, Error, Result, TrxId};
 use myriad_btree::{KeyParts, Leaf, LeafShared};
 use std::sync::Arc;
 
@@ -39,6 +39,8 @@ pub(crate) struct Locker<'t> {
     pub sys: &'t TrxSystem,
     pub locks: &'t Arc<TrxLocks>,
     pub own: TrxId,
+    /// See [`Trx::binding_snapshot`].
+    pub binding: Option<Csn>,
 }
 
 impl Locker<'_> {
@@ -49,31 +51,54 @@ impl Locker<'_> {
     }
 
     /// Locks an entry whose leaf is latched.
-    pub fn lock_entry(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode, policy: WaitPolicy) -> Locked {
+    ///
+    /// # Errors
+    /// [`Error::RecordChanged`].
+    pub fn lock_entry(
+        &self,
+        key: LockKey<'_>,
+        entry: &Entry<'_>,
+        mode: LockMode,
+        policy: WaitPolicy,
+    ) -> Result<Locked> {
         if self.own.0 != 0 && entry.trx == self.own {
             // The record part is held, implicitly.
             if mode.extent == Extent::NextKey {
                 let gap = LockMode::new(mode.strength, Extent::Gap);
                 grant_gap(self.sys.locks().request(self.locks, key, gap, WaitPolicy::Wait));
             }
-            return Locked::Held { new: false };
+            return Ok(Locked::Held { new: false });
         }
         self.sys.implicitly_locked(self.own, entry.trx, key);
-        match self.sys.locks().request(self.locks, key, mode, policy) {
-            LockOutcome::Granted { new } => Locked::Held { new },
+        Ok(match self.sys.locks().request(self.locks, key, mode, policy) {
+            LockOutcome::Granted { new } => {
+                self.check_unchanged(entry)?;
+                Locked::Held { new }
+            }
             LockOutcome::Waiting(token) => Locked::Wait(token),
             LockOutcome::WouldBlock => Locked::Blocked,
-        }
+        })
+    }
+
+    fn check_unchanged(&self, entry: &Entry<'_>) -> Result<()> {
+        self.sys.check_unchanged(self.binding, self.own, entry.trx)
     }
 
     /// Locks an entry that a long scan upwards has come to, see [`crate::lock::LockTable::add_to_span`]. `false`: to be locked by
     /// [`Locker::lock_entry`].
-    pub fn add_to_span(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode) -> bool {
+    ///
+    /// # Errors
+    /// [`Error::RecordChanged`].
+    pub fn add_to_span(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode) -> Result<bool> {
         if self.own.0 != 0 && entry.trx == self.own {
-            return false;
+            return Ok(false);
         }
         self.sys.implicitly_locked(self.own, entry.trx, key);
-        self.sys.locks().add_to_span(self.locks, key, mode)
+        if !self.sys.locks().add_to_span(self.locks, key, mode) {
+            return Ok(false);
+        }
+        self.check_unchanged(entry)?;
+        Ok(true)
     }
 
     /// Locks the gap that ends where `slot` of the leaf is or would be. `false`: the leaf has changed, look again.
@@ -123,11 +148,17 @@ pub(crate) fn grant_gap(outcome: LockOutcome) {
 
 impl Trx {
     pub(crate) fn locker(&self) -> Locker<'_> {
-        Locker { sys: &self.sys, locks: &self.locks, own: self.id() }
+        Locker { sys: &self.sys, locks: &self.locks, own: self.id(), binding: self.binding_snapshot() }
     }
 
     /// See [`Locker::lock_entry`].
-    pub(crate) fn lock_entry(&self, key: LockKey<'_>, entry: &Entry<'_>, mode: LockMode, policy: WaitPolicy) -> Locked {
+    pub(crate) fn lock_entry(
+        &self,
+        key: LockKey<'_>,
+        entry: &Entry<'_>,
+        mode: LockMode,
+        policy: WaitPolicy,
+    ) -> Result<Locked> {
         self.locker().lock_entry(key, entry, mode, policy)
     }
 
@@ -244,10 +275,10 @@ impl Trx {
         out: &mut RowBuf,
     ) -> Result<bool> {
         set_full_key(&mut self.scratch.key, index, key);
-        let gaps = self.isolation().locks_gaps();
+        let (gaps, binding) = (self.isolation().locks_gaps(), self.binding_snapshot());
         self.sys.locks().check_room(&self.locks)?;
         loop {
-            let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id() };
+            let locker = Locker { sys: &self.sys, locks: &self.locks, own: self.id(), binding };
             let full = &self.scratch.key[..];
             let leaf = self.locks.until_killed(|| index.seek(locker.sys, full))?;
             let slot = match leaf.find_sought(full)? {
@@ -266,7 +297,7 @@ impl Trx {
             // No other entry can have the key: of a deleted one, too, no gap is locked. Purge makes one of the lock.
             let mode = LockMode::new(strength, Extent::Record);
             let locked = match index.private {
-                false => locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy()),
+                false => locker.lock_entry(LockKey::entry(full), &entry, mode, wait.policy())?,
                 true => Locked::Held { new: false },
             };
             match locked {

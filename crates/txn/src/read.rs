@@ -117,6 +117,16 @@ impl TrxSystem {
         }
     }
 
+    /// Whether the newest version, which is `writer`'s and locked, is that of the transaction's [`Trx::binding_snapshot`], or its
+    /// own.
+    #[inline]
+    pub(crate) fn check_unchanged(&self, binding: Option<Csn>, own: TrxId, writer: TrxId) -> Result<()> {
+        match binding {
+            Some(csn) if !self.sees(View::Snapshot(csn), own, writer) => Err(Error::RecordChanged),
+            _ => Ok(()),
+        }
+    }
+
     /// The version of `entry` (on the latched leaf `page`) that `view`, which is no snapshot, shows; `None` if there is none or it
     /// is deleted.
     #[inline]

@@ -30,6 +30,9 @@ pub enum Isolation {
     ReadCommitted,
     /// A snapshot per transaction; gap locks.
     RepeatableRead,
+    /// As REPEATABLE READ; to lock or change a row that another transaction has changed since the snapshot was opened is
+    /// [`Error::RecordChanged`].
+    Snapshot,
     /// As REPEATABLE READ; the caller asks for shared locks in plain reads.
     Serializable,
 }
@@ -100,8 +103,8 @@ pub struct Savepoint(pub u64);
 
 impl Isolation {
     fn from_u8(n: u8) -> Isolation {
-        use Isolation::{ReadCommitted, ReadUncommitted, RepeatableRead, Serializable};
-        [ReadUncommitted, ReadCommitted, RepeatableRead, Serializable][usize::from(n.min(3))]
+        use Isolation::{ReadCommitted, ReadUncommitted, RepeatableRead, Serializable, Snapshot};
+        [ReadUncommitted, ReadCommitted, RepeatableRead, Snapshot, Serializable][usize::from(n.min(4))]
     }
 
     /// Whether locking reads lock gaps.
@@ -478,6 +481,11 @@ impl Trx {
     #[inline]
     pub fn snapshot_csn(&self) -> Option<Csn> {
         self.snapshot
+    }
+
+    /// The snapshot that what is locked or changed has to be in: none below [`Isolation::Snapshot`].
+    pub(crate) fn binding_snapshot(&self) -> Option<Csn> {
+        self.snapshot.filter(|_| self.isolation == Isolation::Snapshot)
     }
 
     /// What a read without locks sees.

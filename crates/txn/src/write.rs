@@ -201,6 +201,8 @@ struct Writer<'t> {
     settled: &'t mut bool,
     /// See [`crate::overtaken`].
     snapshot: Option<Csn>,
+    /// See [`Trx::binding_snapshot`].
+    binding: Option<Csn>,
     overtook: bool,
     place: &'t mut Option<Place>,
     /// How often the undo page was read again for the operation.
@@ -212,7 +214,7 @@ impl Trx {
     ///
     /// # Errors
     /// [`Error::DuplicateKey`] (the duplicate's key: [`Trx::duplicate_key`]), lock wait errors, those of the tree.
-    /// After [`Error::Deadlock`] and [`Error::LockTableFull`] the caller must roll back the transaction.
+    /// After [`Error::Deadlock`], [`Error::RecordChanged`] and [`Error::LockTableFull`] the caller must roll back the transaction.
     pub fn apply(&mut self, ops: &[Op<'_>]) -> std::result::Result<(), ApplyError> {
         self.apply_ops(ops, Strength::S)
     }
@@ -253,7 +255,8 @@ impl Trx {
     }
 
     fn apply_op(&mut self, op: &Op<'_>, row_key_len: usize, settled: &mut bool, strength: Strength) -> Result<()> {
-        let (timeout, own, snapshot) = (self.lock_timeout(), self.id(), self.snapshot_csn());
+        let (timeout, own) = (self.lock_timeout(), self.id());
+        let (snapshot, binding) = (self.snapshot_csn(), self.binding_snapshot());
         self.comes_back = true;
         self.lasting_changes |= op.index.tree.space != SpaceId::MEMORY;
         set_full_key(&mut self.scratch.key, op.index, op.key);
@@ -278,6 +281,7 @@ impl Trx {
             row_key_len,
             settled,
             snapshot,
+            binding,
             overtook: false,
             place: &mut self.place,
             undo_reads: 0,
@@ -500,6 +504,7 @@ impl Writer<'_> {
         if entry.is_deleted() {
             return Ok(None);
         }
+        self.sys.check_unchanged(self.binding, self.own, entry.trx)?;
         self.duplicate.clear();
         self.duplicate.extend_from_slice(&self.scratch.key);
         Err(Error::DuplicateKey { index: op.index.id })
@@ -518,7 +523,7 @@ impl Writer<'_> {
             }
             *matched = true;
             let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-            if let Locked::Wait(token) = self.lock_checked(LockKey::entry(&self.scratch.other), &entry) {
+            if let Locked::Wait(token) = self.lock_checked(LockKey::entry(&self.scratch.other), &entry)? {
                 return Ok(Check::Wait(token));
             }
             if !same {
@@ -541,9 +546,10 @@ impl Writer<'_> {
         Ok(if more { Check::Further } else { Check::Pass })
     }
 
-    /// A duplicate check's lock of an entry whose leaf is latched, with the gap before it at any isolation level.
-    fn lock_checked(&self, key: LockKey<'_>, entry: &Entry<'_>) -> Locked {
-        let locker = Locker { sys: self.sys, locks: self.locks, own: self.own };
+    /// A duplicate check's lock of an entry whose leaf is latched, with the gap before it at any isolation level. A duplicate is one
+    /// whatever the snapshot shows.
+    fn lock_checked(&self, key: LockKey<'_>, entry: &Entry<'_>) -> Result<Locked> {
+        let locker = Locker { sys: self.sys, locks: self.locks, own: self.own, binding: None };
         locker.lock_entry(key, entry, LockMode::new(self.strength, Extent::NextKey), WaitPolicy::Wait)
     }
 
@@ -613,6 +619,7 @@ impl Writer<'_> {
         let changed = if in_place { ..body.len() - suffix } else { ..body.len() };
         self.scratch.value.extend_from_slice(&body[changed][if apart { prefix } else { 0 }..]);
         let settled = old.trx < self.sys.commits().low_limit();
+        self.sys.check_unchanged(self.binding, self.own, old.trx)?;
         self.overtook = match self.snapshot {
             Some(csn) if op.index.clustered => !self.sys.sees(View::Snapshot(csn), self.own, old.trx),
             _ => false,

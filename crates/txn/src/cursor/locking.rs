@@ -209,7 +209,7 @@ impl Cursor {
                 trx.sys.locks().check_room(&trx.locks)?;
                 leaf.key_into(at, &mut key);
                 let upwards = direction == Direction::Forward;
-                let locked = self.lock_next(trx, LockKey::entry(&key), &entry, mode, WaitPolicy::NoWait, upwards);
+                let locked = self.lock_next(trx, LockKey::entry(&key), &entry, mode, WaitPolicy::NoWait, upwards)?;
                 if !matches!(locked, Locked::Held { .. }) {
                     break;
                 }
@@ -232,14 +232,14 @@ impl Cursor {
         mode: LockMode,
         policy: WaitPolicy,
         span: bool,
-    ) -> Locked {
+    ) -> Result<Locked> {
         if self.index.private {
-            return Locked::Held { new: false };
+            return Ok(Locked::Held { new: false });
         }
         // Locks on neighbours are kept together as it is.
         let scattered = self.locked.add(key);
-        if span && scattered && self.locked.entries > SPANS_FROM && trx.locker().add_to_span(key, entry, mode) {
-            return Locked::Held { new: false };
+        if span && scattered && self.locked.entries > SPANS_FROM && trx.locker().add_to_span(key, entry, mode)? {
+            return Ok(Locked::Held { new: false });
         }
         trx.lock_entry(key, entry, mode, policy)
     }
@@ -269,7 +269,7 @@ impl Cursor {
         } else {
             // What may be given back early is in no span.
             let kept = gaps || !self.index.clustered && !entry.is_deleted();
-            self.lock_next(trx, LockKey::entry(&key), &entry, mode, policy, kept && direction == Direction::Forward)
+            self.lock_next(trx, LockKey::entry(&key), &entry, mode, policy, kept && direction == Direction::Forward)?
         };
         let looked = match locked {
             Locked::Held { new } => {

@@ -61,6 +61,51 @@ fn writers_exclude_each_other() {
     assert!(matches!(rig.insert(&mut b, &key(21), b"b"), Err(Error::DuplicateKey { .. })));
 }
 
+/// Whatever is changed or locked, and in whatever way it is found; what only has locks, or was undone, is as it was.
+#[test]
+fn what_others_changed_since_the_snapshot_is_refused_with_snapshot_isolation() {
+    let rig = filled(200);
+    let changed = |r: Result<()>| matches!(r, Err(Error::RecordChanged));
+    let scan = |t: &mut Trx, from: u64, seek: Seek| -> Result<()> {
+        let mut cursor = Cursor::new(rig.rows, locking(Strength::S));
+        let forward = matches!(seek, Seek::Ge);
+        let mut found = cursor.seek(t, seek, &key(from))?;
+        while found {
+            found = if forward { cursor.next(t)? } else { cursor.prev(t)? };
+        }
+        Ok(())
+    };
+    let (mut a, mut b) = (rig.trx_at(Isolation::Snapshot), rig.trx());
+    a.open_snapshot();
+    rig.update(&mut b, &key(1000), b"b").unwrap();
+    rig.delete(&mut b, &key(1500)).unwrap();
+    rig.insert(&mut b, &key(1701), b"b").unwrap();
+    assert!(is_blocked(rig.update(&mut a, &key(1000), b"a")), "nobody knows yet");
+    b.commit(Durability::Configured).unwrap();
+    for k in [1000, 1500, 1701] {
+        assert!(changed(rig.lock(&mut a, &key(k), Strength::S).map(drop)), "{k} by its key");
+        assert!(changed(scan(&mut a, k - 5, Seek::Ge)), "{k} by a scan");
+        assert!(changed(scan(&mut a, k + 5, Seek::Le)), "{k} by a scan down");
+        assert!(changed(rig.insert(&mut a, &key(k), b"a")), "insert {k}");
+    }
+    assert!(changed(scan(&mut a, 0, Seek::Ge)), "behind many others");
+    assert!(changed(rig.update(&mut a, &key(1000), b"a")), "unread");
+    assert!(changed(rig.delete(&mut a, &key(1701))), "unread");
+    rig.update(&mut a, &key(1010), b"a").unwrap();
+    rig.lock(&mut a, &key(1010), Strength::X).unwrap();
+    a.rollback().unwrap();
+    // Before there is a snapshot, and of its own changes, nothing is refused.
+    rig.update(&mut a, &key(1000), b"a").unwrap();
+    a.open_snapshot();
+    scan(&mut a, 0, Seek::Ge).unwrap();
+    a.rollback().unwrap();
+    a.open_snapshot();
+    rig.update(&mut b, &key(1000), b"undone").unwrap();
+    b.rollback().unwrap();
+    rig.update(&mut a, &key(1000), b"a").unwrap();
+    a.commit(Durability::Configured).unwrap();
+}
+
 #[test]
 fn shared_locks_go_together() {
     let rig = filled(5);
