@@ -151,6 +151,35 @@ fn pages_that_a_crash_leaves_in_no_list_are_found() {
     assert!(rig.undo_pages().0 <= SMALL, "{:?}", rig.undo_pages());
 }
 
+/// Purge is in the middle of a log when the process ends; the log's first page was behind the end, and the file is cut.
+#[test]
+fn a_log_whose_beginning_was_cut_off_had_ended() {
+    let mut random = Random::from_seed(5);
+    let rig = Rig::small();
+    let mut late = large_and_late(&rig, &mut random);
+    rig.shrink();
+    // Its other pages are in front, with more for purge to do than it does at a time.
+    for n in 0..600u64 {
+        rig.delete(&mut late, &key(95)).unwrap();
+        rig.insert(&mut late, &key(95), &n.to_be_bytes()).unwrap();
+    }
+    late.commit(Durability::Sync).unwrap();
+    assert!(rig.sys.purge_step().unwrap());
+    for _ in 0..2 {
+        (0..4 * LOOKS).for_each(|_| rig.sys.undo.shrink_step().unwrap());
+        rig.sys.pool().checkpoint_now().unwrap();
+    }
+    rig.sys.undo.shrink_step().unwrap();
+    assert!(rig.undo_file_pages() <= SMALL + 16, "{}", rig.undo_file_pages());
+    assert!(rig.sys.purge_stats().history > 0, "purge is through with it");
+    // What was cut off may be back after a power failure.
+    let sim = rig.sim.kill(6);
+    let after = Rig::over(sim.clone(), open(&sim, 300, false, false));
+    assert_eq!(after.get(&mut after.trx(), &key(95)), Some(599u64.to_be_bytes().to_vec()));
+    after.shrink();
+    assert_eq!(after.sys.purge_stats().history, 0);
+}
+
 /// Large and small transactions, open ones, looks, checkpoints; then a power failure.
 fn crash_loop(seed: u64) -> u32 {
     let mut random = Random::from_seed(seed);

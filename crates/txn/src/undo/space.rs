@@ -232,6 +232,9 @@ impl UndoSpace {
         if head == tail.page && header.page() != head {
             return Ok(None); // The header's page has been purged, so the transaction had committed.
         }
+        if header.page().0 >= pages_formatted(&self.pool)? {
+            return Ok(None); // It was purged, and is behind the end by now: perhaps the file was cut.
+        }
         let p = self.pool.fix_shared(undo_page(header.page()))?;
         let found = record::frame_at(&p, usize::from(header.offset()), p.len()).map(|f| f.1);
         let found = found.and_then(record::parse_log_header).filter(|h| h.trx == trx);
