@@ -76,7 +76,7 @@ impl Owner {
         absent_too: bool,
     ) -> Result<Merge> {
         let mut mtr = Mtr::start(pool)?;
-        let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(key), level + 1)? else {
+        let Some(parent) = self.at_level::<ExclusivePage<'_>>(pool, Target::At(key), level + 1)? else {
             return Ok(Merge::None);
         };
         let Some(parent_is_root) = self.is_root(parent.id(), &parent) else { return Ok(Merge::None) };

@@ -289,6 +289,43 @@ fn readers_and_writers_go_on_during_promotion() {
     check_all(pool, &model);
 }
 
+/// Purge and rollbacks in the background hold no definition: an index goes while they tidy up behind what they removed there.
+#[test]
+fn merges_go_on_while_an_index_is_dropped() {
+    let rig = rig(700);
+    let (pool, pack) = (&rig.pool, Tree::pack(SPACE));
+    for id in [1, 3] {
+        (0..300).for_each(|n| _ = put(pool, pack, &key(id, n, 0), &[1; 100]).unwrap());
+    }
+    let before = scan(pool, pack);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let mergers: Vec<_> = (0..3)
+            .map(|t| {
+                let done = &done;
+                scope.spawn(move || {
+                    let mut random = Random::from_seed(t);
+                    while !done.load(Ordering::Relaxed) {
+                        pack.merge_if_sparse(pool, &key(2, random.below(300), 0)).unwrap();
+                    }
+                })
+            })
+            .collect();
+        for _ in 0..200 {
+            (0..300).for_each(|n| _ = put(pool, pack, &key(2, n, 0), &[2; 100]).unwrap());
+            pack.promote(pool, IndexId(2)).unwrap();
+            clear(pool, 2);
+            pack.demote(pool, IndexId(2)).unwrap();
+            if mergers.iter().any(|merger| merger.is_finished()) {
+                break;
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(scan(pool, pack), before);
+    check_whole(pool, pack);
+}
+
 /// Not a check: prints what promotion changes for an index among many small ones.
 /// `cargo test --release -p myriad-btree promotion_speed -- --ignored --nocapture`.
 #[test]

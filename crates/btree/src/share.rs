@@ -33,7 +33,7 @@ impl Owner {
     pub(crate) fn share(&self, pool: &BufferPool, need: Need<'_>, to: To) -> Result<bool> {
         let key = need.key();
         let mut mtr = Mtr::start(pool)?;
-        let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(key), 1)? else { return Ok(false) };
+        let Some(parent) = self.at_level::<ExclusivePage<'_>>(pool, Target::At(key), 1)? else { return Ok(false) };
         let parent = mtr.adopt(parent);
         let p = mtr.page(parent);
         let covering = page::route(&Latched(p), Target::At(key));

@@ -118,7 +118,7 @@ impl Owner {
         let mut may_share = level == 0;
         loop {
             let mut mtr = Mtr::start(pool)?;
-            let Some(parent) = self.tree.at_level::<ExclusivePage<'_>>(pool, Target::At(need.key()), level + 1)? else {
+            let Some(parent) = self.at_level::<ExclusivePage<'_>>(pool, Target::At(need.key()), level + 1)? else {
                 drop(mtr);
                 match self.grow_root(pool, level, |p| need.fits(p))? {
                     Root::Fits => return Ok(Room::Made { leaves }),

@@ -50,6 +50,17 @@ impl Owner {
         let is_root = id == self.tree.root_id();
         (!is_root || self.home_level.is_none() || page::is_promoted_root(p)).then_some(is_root)
     }
+
+    /// As [`Tree::at_level`]; `None` also where what was the tree's root is no page of a tree any more.
+    pub fn at_level<'p, P: Latch<'p>>(&self, pool: &'p BufferPool, target: Target<'_>, level: u8) -> Result<Option<P>> {
+        match self.tree.at_level(pool, target, level) {
+            // Were it damaged, the way here would have led through it.
+            Err(Error::CorruptPage { page, .. }) if self.home_level.is_some() && page == self.tree.root_id() => {
+                Ok(None)
+            }
+            found => found,
+        }
+    }
 }
 
 impl Tree {
