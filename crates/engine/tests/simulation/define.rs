@@ -1,11 +1,60 @@
 //! Changes of definitions.
 
-use crate::model::{Model, TableModel};
+use crate::model::{Definition, Model, TableModel};
 use crate::world::{End, World, DATABASES};
 use myriad::*;
 
 /// The database that copies of others become.
 const CLONE: &str = "d";
+
+const KEY_NAMES: [&str; 3] = ["k0", "k1", "k2"];
+/// Of foreign keys, here and there.
+const COLUMNS: [&str; 3] = ["a", "b", "c"];
+
+/// All names that tables have.
+fn parents() -> Vec<String> {
+    let tables = ["r0", "r1", "t0", "t1", "t2"];
+    DATABASES.iter().flat_map(|db| tables.map(|table| format!("{db}/{table}"))).collect()
+}
+
+/// What a new definition makes of a table's foreign keys.
+#[derive(Debug)]
+struct KeyChange {
+    dropped: Vec<String>,
+    added: Vec<ForeignKey>,
+    renamed: Vec<(String, String)>,
+}
+
+impl KeyChange {
+    fn as_change(&self) -> ForeignKeyChange<'_> {
+        ForeignKeyChange { dropped: &self.dropped, added: &self.added, renamed: &self.renamed }
+    }
+
+    fn rename(&self, column: &mut String) {
+        if let Some((_, to)) = self.renamed.iter().find(|(from, _)| from == column) {
+            column.clone_from(to);
+        }
+    }
+
+    fn make(&self, model: &mut Model, name: &str) {
+        for (table, t) in &mut model.tables {
+            t.definition.keys.retain(|key| table != name || !self.dropped.contains(&key.name));
+            for key in &mut t.definition.keys {
+                for (own, referenced) in &mut key.columns {
+                    if table == name {
+                        self.rename(own);
+                    }
+                    if key.parent == name {
+                        self.rename(referenced);
+                    }
+                }
+            }
+        }
+        let keys = &mut model.tables.get_mut(name).expect("the caller has seen it").definition.keys;
+        keys.extend_from_slice(&self.added);
+        keys.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+}
 
 pub(crate) struct AsItIs;
 
@@ -35,20 +84,22 @@ impl World {
         let engine = self.engine();
         let mut after = self.model.clone();
         let what;
-        let result = match self.random.below(13) {
+        let result = match self.random.below(16) {
             0..=5 => {
                 what = format!("create {name}");
                 let in_memory = self.random.one_in(4);
                 let hash = in_memory && self.random.one_in(2);
                 let indexes = [true, false, true].map(|unique| IndexSpec { unique, hash });
-                after.tables.insert(name.clone(), TableModel::empty(in_memory));
                 let placements = [None, None, Some(Placement::Server), Some(Placement::Table)];
-                let frm: Vec<u8> = (0..100 + self.random.below(3)).map(|i| i as u8).collect();
+                let (frm, keys) = (self.image(), self.some_foreign_keys());
+                let definition = Definition::new(frm.clone(), keys.clone());
+                after.tables.insert(name.clone(), TableModel::empty(in_memory, definition));
                 let spec = TableSpec {
                     frm: &frm,
                     indexes: &indexes,
                     in_memory,
                     auto_increment_next: Some(1),
+                    foreign_keys: &keys,
                     placement: placements[self.random.below(4) as usize],
                     ..Default::default()
                 };
@@ -64,7 +115,7 @@ impl World {
             8 if !self.in_use(&name) => {
                 what = format!("truncate {name}");
                 if let Some(table) = after.tables.get_mut(&name) {
-                    *table = TableModel::empty(table.in_memory);
+                    *table = table.emptied();
                 }
                 say!(self, "{what}");
                 engine.truncate_table(&name, 1)
@@ -76,9 +127,7 @@ impl World {
                 }
                 what = format!("rename {name} to {to}");
                 if !after.tables.contains_key(&to) {
-                    if let Some(table) = after.tables.remove(&name) {
-                        after.tables.insert(to.clone(), table);
-                    }
+                    after.rename(&name, &to);
                 }
                 say!(self, "{what}");
                 engine.rename_table(&name, &to)
@@ -87,8 +136,10 @@ impl World {
                 let (from, to) = (format!("{db}/"), format!("{CLONE}/"));
                 let copies = |name: &str| name.strip_prefix(&from).map(|table| format!("{to}{table}"));
                 let tables = self.model.tables.iter();
-                let tables: Vec<_> =
-                    tables.filter_map(|(n, t)| Some((copies(n)?, TableModel::empty(t.in_memory)))).collect();
+                let mut tables: Vec<_> = tables.filter_map(|(n, t)| Some((copies(n)?, t.emptied()))).collect();
+                for key in tables.iter_mut().flat_map(|(_, t)| &mut t.definition.keys) {
+                    key.parent = copies(&key.parent).unwrap_or_else(|| key.parent.clone());
+                }
                 if tables.is_empty() || self.model.tables.keys().any(|name| name.starts_with(&to)) {
                     return End::Fine;
                 }
@@ -109,9 +160,76 @@ impl World {
                 let expected = (self.model.tables.len() - after.tables.len()) as u64;
                 engine.drop_database(db).map(|n| assert_eq!(n, expected, "{what}"))
             }
+            13..=15 if !self.in_use(&name) => {
+                what = format!("redefine {name}");
+                let frm = self.image();
+                let change = self.some_change_of_keys(&after, &name);
+                if let Some(table) = after.tables.get_mut(&name) {
+                    table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
+                    change.make(&mut after, &name);
+                }
+                say!(self, "{what}: {change:?}");
+                engine.redefine(&name, &NewDefinition { frm: &frm, keys: change.as_change(), ..Default::default() })
+            }
             _ => return End::Fine,
         };
         self.defined(&what, result, after)
+    }
+
+    /// One of few, so that tables share shapes.
+    fn image(&mut self) -> Vec<u8> {
+        (0..100 + self.random.below(3)).map(|i| i as u8).collect()
+    }
+
+    fn some_foreign_keys(&mut self) -> Vec<ForeignKey> {
+        let names = &KEY_NAMES[..self.random.below(3) as usize];
+        names.iter().map(|name| self.foreign_key(name)).collect()
+    }
+
+    /// To a table that there may be, or not.
+    fn foreign_key(&mut self, name: &str) -> ForeignKey {
+        let parents = parents();
+        let mut some = |of: u64| self.random.below(of) as usize;
+        ForeignKey {
+            name: name.into(),
+            parent: parents[some(parents.len() as u64)].clone(),
+            on_delete: ReferenceAction::Cascade,
+            on_update: ReferenceAction::Restrict,
+            columns: vec![(COLUMNS[some(3)].into(), COLUMNS[some(3)].into())],
+        }
+    }
+
+    fn some_change_of_keys(&mut self, model: &Model, name: &str) -> KeyChange {
+        let own = model.tables.get(name).map_or(&[][..], |t| &t.definition.keys);
+        let (mut dropped, mut added) = (Vec::new(), Vec::new());
+        for key in KEY_NAMES {
+            let is_there = own.iter().any(|own| own.name == key);
+            match self.random.below(3) {
+                0 if is_there => dropped.push(key.to_string()),
+                0 => added.push(self.foreign_key(key)),
+                // Another one of this name.
+                1 if is_there && self.random.one_in(2) => {
+                    dropped.push(key.to_string());
+                    added.push(self.foreign_key(key));
+                }
+                _ => {}
+            }
+        }
+        let mut renamed = Vec::new();
+        if self.random.one_in(3) {
+            let column = self.random.below(2) as usize;
+            renamed.push((COLUMNS[column].to_string(), COLUMNS[column + 1].to_string()));
+        }
+        KeyChange { dropped, added, renamed }
+    }
+
+    /// Both sides of the tables' foreign keys.
+    pub(crate) fn check_references(&self) {
+        let engine = self.engine();
+        for parent in parents() {
+            let found = engine.references_to(&parent).expect("references");
+            assert_eq!(found, self.model.references_to(&parent), "what refers to {parent}");
+        }
     }
 
     pub(crate) fn database_in_use(&self, db: &str) -> bool {

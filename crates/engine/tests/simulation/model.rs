@@ -1,5 +1,6 @@
 //! What the engine's contents should be.
 
+use myriad::ForeignKey;
 use std::collections::BTreeMap;
 
 /// Rows of a table by key.
@@ -7,10 +8,32 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// A transaction's changes: new value or removal, by table and key.
 pub type Changes = BTreeMap<(String, Vec<u8>), Option<Vec<u8>>>;
 
+/// What a table's definition says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Definition {
+    /// The server's image, but for the bytes of [`ID`].
+    pub image: Vec<u8>,
+    /// In order of their names.
+    pub keys: Vec<ForeignKey>,
+}
+
+/// Where images of one shape differ.
+const ID: std::ops::Range<usize> = 66..82;
+
+impl Definition {
+    pub fn new(mut image: Vec<u8>, keys: Vec<ForeignKey>) -> Definition {
+        if let Some(id) = image.get_mut(ID) {
+            id.fill(0);
+        }
+        Definition { image, keys }
+    }
+}
+
 /// A table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TableModel {
     pub rows: Rows,
+    pub definition: Definition,
     /// Every AUTO_INCREMENT value of an acknowledged commit is below this.
     pub auto_floor: u64,
     /// Gone after a start.
@@ -18,8 +41,12 @@ pub struct TableModel {
 }
 
 impl TableModel {
-    pub fn empty(in_memory: bool) -> TableModel {
-        TableModel { in_memory, ..TableModel::default() }
+    pub fn empty(in_memory: bool, definition: Definition) -> TableModel {
+        TableModel { in_memory, definition, ..TableModel::default() }
+    }
+
+    pub fn emptied(&self) -> TableModel {
+        TableModel::empty(self.in_memory, self.definition.clone())
     }
 }
 
@@ -48,8 +75,23 @@ impl Model {
     /// What is left of it after a start.
     pub fn forget_memory(&mut self) {
         for table in self.tables.values_mut().filter(|t| t.in_memory) {
-            *table = TableModel::empty(true);
+            *table = table.emptied();
         }
+    }
+
+    /// Another name for a table. Foreign keys that refer to it follow.
+    pub fn rename(&mut self, from: &str, to: &str) {
+        let Some(table) = self.tables.remove(from) else { return };
+        self.tables.insert(to.into(), table);
+        for key in self.tables.values_mut().flat_map(|t| &mut t.definition.keys).filter(|key| key.parent == from) {
+            key.parent = to.into();
+        }
+    }
+
+    /// Foreign keys that refer to a table, in order of those who have them.
+    pub fn references_to(&self, parent: &str) -> Vec<(String, ForeignKey)> {
+        let all = self.tables.iter().flat_map(|(name, t)| t.definition.keys.iter().map(move |key| (name, key)));
+        all.filter(|(_, key)| key.parent == parent).map(|(name, key)| (name.clone(), key.clone())).collect()
     }
 
     pub fn rows(&self, table: &str) -> Rows {

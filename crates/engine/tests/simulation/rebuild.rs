@@ -189,6 +189,8 @@ impl World {
         rebuild.catch_up(&engine)?;
         let Rebuild { table, what, .. } = &mut rebuild;
         let to = NewDefinition { frm: b"rebuilt", ..Default::default() };
+        let mut after = self.model.clone();
+        after.tables.get_mut(table).expect("in use").definition.image = to.frm.to_vec();
         let mut indexes = [(IndexSpec::UNIQUE, Some(0)), (IndexSpec::PLAIN, Some(1)), (IndexSpec::UNIQUE, Some(2))];
         let altered = match what {
             What::Index(index, build) => {
@@ -204,11 +206,13 @@ impl World {
             }
         };
         if let Err(e) = altered {
-            // Done or not: the contents are the same, what may be read with older snapshots is not.
+            // Done or not: the rows are the same, what may be read with older snapshots is not.
             let _ = self.trouble("adopt", e);
+            self.alternatives.push(after);
             return Ok(End::Crash);
         }
         self.lazy.clear();
+        self.model = after;
         if let What::Index(index, _) = *what {
             ADOPTED.fetch_add(1, Ordering::Relaxed);
             for client in self.clients.iter_mut().filter(|client| client.snapshot.is_some()) {

@@ -1,6 +1,6 @@
 //! The simulated server: sessions, definitions, faults, crashes, and the comparison with the model.
 
-use crate::model::{by_tag, by_value, Changes, Model, Rows};
+use crate::model::{by_tag, by_value, Changes, Definition, Model, Rows, TableModel};
 use crate::rebuild::Rebuild;
 use crate::rows::{assert_keys, scan};
 use crate::unlogged::Backup;
@@ -25,6 +25,8 @@ pub(crate) static BUFFERED: AtomicU64 = AtomicU64::new(0);
 const EMPTY_PAGES: u32 = 3;
 
 pub(crate) type Snapshot = BTreeMap<String, Rows>;
+/// Tables with their rows and what their definitions say.
+type Found = BTreeMap<String, (Rows, Definition)>;
 
 pub(crate) struct Client {
     pub(crate) session: Session,
@@ -302,7 +304,10 @@ impl World {
         candidates.insert(0, self.model.clone());
         let found = self.contents(&candidates);
         let same = |m: &Model| {
-            m.tables.len() == found.len() && m.tables.iter().all(|(name, t)| found.get(name) == Some(&t.rows))
+            let is_as_found = |(name, t): (&String, &TableModel)| {
+                found.get(name).is_some_and(|(rows, definition)| (rows, definition) == (&t.rows, &t.definition))
+            };
+            m.tables.len() == found.len() && m.tables.iter().all(is_as_found)
         };
         let Some(i) = candidates.iter().position(same) else { self.explain(&candidates, &found) };
         // Several may have the same rows; of an emptied table the counter begins anew.
@@ -313,14 +318,18 @@ impl World {
             table.auto_floor = floor.expect("of this one");
         }
         self.check_tables();
+        self.check_references();
     }
 
-    pub(crate) fn explain(&self, candidates: &[Model], found: &BTreeMap<String, Rows>) -> ! {
+    pub(crate) fn explain(&self, candidates: &[Model], found: &Found) -> ! {
         for (i, model) in candidates.iter().enumerate() {
             let names: Vec<_> = model.tables.keys().collect();
             eprintln!("candidate {i}: tables {names:?}; found {:?}", found.keys().collect::<Vec<_>>());
             for (name, table) in &model.tables {
-                let Some(rows) = found.get(name) else { continue };
+                let Some((rows, definition)) = found.get(name) else { continue };
+                if table.definition != *definition {
+                    eprintln!("  {name}: expected {:?}, found {definition:?}", table.definition);
+                }
                 for key in table.rows.keys().chain(rows.keys()).collect::<BTreeSet<_>>() {
                     let (want, got) = (table.rows.get(key), rows.get(key));
                     if want != got {
@@ -333,8 +342,8 @@ impl World {
         panic!("contents differ from the model");
     }
 
-    /// Tables found in the databases, with their rows.
-    pub(crate) fn contents(&mut self, candidates: &[Model]) -> BTreeMap<String, Rows> {
+    /// Tables found in the databases.
+    pub(crate) fn contents(&mut self, candidates: &[Model]) -> Found {
         let engine = self.engine();
         let mut found = BTreeMap::new();
         for db in DATABASES {
@@ -350,7 +359,8 @@ impl World {
             for name in names {
                 assert!(candidates.iter().any(|m| m.tables.contains_key(&name)), "{name} should not be there");
                 let rows = self.read_table(&name);
-                found.insert(name, rows);
+                let (image, keys) = (engine.frm(&name).expect("image"), engine.foreign_keys(&name).expect("keys"));
+                found.insert(name, (rows, Definition::new(image, keys)));
             }
         }
         found
