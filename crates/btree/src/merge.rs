@@ -175,11 +175,7 @@ impl Owner {
         let freeing = alloc::prepare_free(&mut mtr, child_id)?;
         let own = mtr.page(root)[page::OFF_FLAGS] & ROOT;
         let p = mtr.page(child);
-        let mut content = Vec::with_capacity(p.len());
-        let fences = page::fences(p);
-        let fences = Fences { flags: fences.flags | own, ..fences };
-        redo::push_bounds(&mut content, &Bounds { level, left: page::left_child(p), fences });
-        redo::push_slots(&mut content, p, 0..page::count(p), page::prefix_len(p));
+        let content = redo::copy_payload(p, p[page::OFF_FLAGS] | own);
         mtr.apply(root, redo::LOAD, &content)?;
         mtr.apply(child, redo::RELEASE, &[])?;
         alloc::free(&mut mtr, freeing)?;

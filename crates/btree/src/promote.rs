@@ -271,8 +271,7 @@ fn set_root_flag(mtr: &mut Mtr<'_>, page: PageRef, set: bool) -> Result<()> {
     let p = mtr.page(page);
     let old = page::fences(p);
     let flags = if set { old.flags | ROOT } else { old.flags & !ROOT };
-    let left = if page::level(p) == 0 { myriad_base::PageNo(0) } else { page::left_child(p) };
-    let bounds = Bounds { level: page::level(p), left, fences: Fences { flags, ..old } };
+    let bounds = Bounds { level: page::level(p), left: page::left_child(p), fences: Fences { flags, ..old } };
     let payload = redo::refence_payload(0, page::count(p), &bounds);
     mtr.apply(page, redo::REFENCE, &payload)
 }

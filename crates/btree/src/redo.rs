@@ -235,6 +235,15 @@ pub(crate) fn push_bounds(out: &mut Vec<u8>, b: &Bounds<'_>) {
     push_bytes(out, b.fences.high);
 }
 
+/// The payload of [`LOAD`] for a page with everything that `p` has, but for the flags.
+pub(crate) fn copy_payload(p: &[u8], flags: u8) -> Vec<u8> {
+    let mut out = Vec::with_capacity(p.len());
+    let fences = Fences { flags, ..page::fences(p) };
+    push_bounds(&mut out, &Bounds { level: page::level(p), left: page::left_child(p), fences });
+    push_slots(&mut out, p, 0..page::count(p), page::prefix_len(p));
+    out
+}
+
 /// The payload of [`REFENCE`].
 pub(crate) fn refence_payload(first: usize, end: usize, b: &Bounds<'_>) -> Vec<u8> {
     let mut out = Vec::with_capacity(32 + b.fences.low.len() + b.fences.high.len());

@@ -209,13 +209,9 @@ impl Owner {
             let child_no = candidate.page().page;
             let p = mtr.page(root);
             expect_order(p, self.tree.root_id())?;
-            let mut content = Vec::with_capacity(p.len());
-            let fences = page::fences(p);
-            let below = Fences { flags: fences.flags & !ROOT, ..fences };
-            redo::push_bounds(&mut content, &Bounds { level, left: page::left_child(p), fences: below });
-            redo::push_slots(&mut content, p, 0..page::count(p), page::prefix_len(p));
+            let content = redo::copy_payload(p, p[page::OFF_FLAGS] & !ROOT);
             let mut above = Vec::with_capacity(64);
-            redo::push_bounds(&mut above, &Bounds { level: level + 1, left: child_no, fences });
+            redo::push_bounds(&mut above, &Bounds { level: level + 1, left: child_no, fences: page::fences(p) });
             let child = alloc::take(&mut mtr, candidate, PageKind::Index)?;
             mtr.apply(child, redo::LOAD, &content)?;
             mtr.apply(root, redo::FORMAT, &above)?;
