@@ -71,13 +71,17 @@ impl World {
         (self.faulty, self.full) = (false, false);
     }
 
+    /// Leaves the disk room for fewer bytes.
+    pub(crate) fn fill_disk(&mut self, most: u64) {
+        let room = self.random.below(most);
+        say!(self, "fault: the disk has room for {room} bytes");
+        self.io.set_capacity(Some(self.io.used_bytes() + room));
+        (self.faulty, self.full) = (true, true);
+    }
+
     pub(crate) fn inject(&mut self) {
         if self.random.one_in(5) {
-            let room = self.random.below(1 << 20);
-            say!(self, "fault: the disk has room for {room} bytes");
-            self.io.set_capacity(Some(self.io.used_bytes() + room));
-            (self.faulty, self.full) = (true, true);
-            return;
+            return self.fill_disk(1 << 20);
         }
         let kinds =
             [CallKind::Write, CallKind::Sync, CallKind::Allocate, CallKind::Read, CallKind::Open, CallKind::SyncDir];

@@ -446,8 +446,16 @@ impl World {
     /// When all tables are dropped no page is in use but those that were lost in crashes.
     fn leave_nothing(&mut self) {
         let before = self.pages_without_tables();
+        let full_at_times = self.random.one_in(2);
         for _ in 0..self.random.below(200) {
-            assert!(matches!(self.step(), End::Fine));
+            if full_at_times && self.random.one_in(5) {
+                self.fill_disk(16 << 10);
+            } else if self.random.one_in(10) {
+                self.heal();
+            }
+            if matches!(self.step(), End::Crash) {
+                self.survive();
+            }
         }
         let after = self.pages_without_tables();
         for (path, pages) in after {
@@ -455,8 +463,22 @@ impl World {
         }
     }
 
+    /// Something has failed for a full disk, but the engine has not: what it was to do is done wholly or not at all.
+    fn survive(&mut self) {
+        say!(self, "goes on");
+        assert!(self.full, "nothing can have failed");
+        self.heal();
+        self.engine().flush_log().expect("a full disk does not stop the engine");
+        for client in &mut self.clients {
+            client.session.rollback().expect("rollback");
+            client.reset();
+        }
+        self.compare();
+    }
+
     /// Drops all tables; pages that are in use then in each tablespace that is left.
     fn pages_without_tables(&mut self) -> BTreeMap<String, u32> {
+        self.heal();
         if self.backup.is_some() {
             assert!(matches!(self.switch_redo_log(), End::Fine));
         }
@@ -480,6 +502,9 @@ impl World {
             // See docs/format.md.
             used.insert(space.path.clone(), get_u32(&bitmap, 28));
         }
+        used.insert("memory".into(), (self.metric("memory_tables_bytes") / self.page_size as u64) as u32);
+        assert!(engine.locks().is_empty() && engine.transactions().is_empty(), "something goes on");
+        assert_eq!(self.metric("history_length"), 0);
         used
     }
 
