@@ -74,6 +74,7 @@ beside crash-administration $python tests/crash/run.py --loops "${CRASH_LOOPS:-4
 beside crash-thread-pool $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --option=--thread-handling=pool-of-threads
 beside crash-binlog $python tests/crash/run.py --loops "${CRASH_LOOPS:-4}" --binlog
 beside crash-two-engines $python tests/crash/two_engines.py
+beside format $python tests/format/run.py
 beside backup $python tests/backup/run.py
 beside faults $python tests/faults/run.py
 beside faults-device $python tests/faults/device.py
