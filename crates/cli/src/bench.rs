@@ -149,7 +149,7 @@ pub fn run(args: &BenchArgs) -> Result<bool, String> {
     }
     for latch in engine.latches() {
         if latch.contended > 0 {
-            eprintln!(
+            out::aside(&format!(
                 "{:<14} {:>14} acquired {:>10} contended ({:.3} %), hottest partition {} with {:.0} %",
                 latch.name,
                 latch.acquired,
@@ -157,7 +157,7 @@ pub fn run(args: &BenchArgs) -> Result<bool, String> {
                 latch.contended_percent,
                 latch.hottest,
                 latch.hottest_percent
-            );
+            ));
         }
     }
     drop(table);
@@ -215,7 +215,7 @@ fn load_rows(engine: &Arc<Engine>, table: &Table, args: &BenchArgs) -> Result<()
     }
     session.commit().map_err(text)?;
     let seconds = start.elapsed().as_secs_f64();
-    eprintln!("loaded {} rows in {seconds:.2} s, {:.0} rows/s", args.rows, args.rows as f64 / seconds);
+    out::aside(&format!("loaded {} rows in {seconds:.2} s, {:.0} rows/s", args.rows, args.rows as f64 / seconds));
     Ok(())
 }
 
@@ -258,7 +258,7 @@ fn run_load(
     });
     let seconds = start.elapsed().as_secs_f64();
     if let Some(failure) = shared.failure.get() {
-        eprintln!("the first to fail: {failure}");
+        out::aside(&format!("the first to fail: {failure}"));
     }
     let done = shared.done.load(Ordering::Relaxed) as f64;
     Line {

@@ -1,16 +1,17 @@
 //! `myriad inspect`: what is in a stopped data directory: its tablespaces, the pages of one, the contents of a page.
 //!
 //! Everything is shown as the next start would see it, with the log's changes, over a view of the files that changes
-//! nothing ([`myriad::Inspection`]). A page that cannot be used is shown as it is in its file, as far as it can be read.
+//! nothing ([`myriad::Inspection`]). A page that cannot be used is shown as it is in its file, as far as it can be read; so is
+//! one of a directory whose log or catalog cannot be.
 
 use crate::out;
 use clap::Args;
 use myriad::Inspection;
 use myriad_base::codec::get_u32;
-use myriad_base::page::{is_zero, page_id, page_lsn, PageKind, HEADER_BYTES, OFF_KIND};
-use myriad_base::{PageId, PageNo, SpaceId};
+use myriad_base::page::{is_zero, page_id, page_lsn, verify, PageKind, HEADER_BYTES, OFF_KIND};
+use myriad_base::{Error, PageId, PageNo, SpaceId};
 use myriad_btree::page as index;
-use myriad_space::DIRECTORY;
+use myriad_space::{SpaceHeader, DIRECTORY, HEADER_READ_BYTES};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
@@ -40,13 +41,15 @@ pub struct InspectArgs {
 /// # Errors
 /// A sentence, where there is nothing to look at: no such directory, tablespace or page, in use by a server.
 pub fn run(args: &InspectArgs) -> Result<bool, String> {
-    let inspection = Inspection::open(&args.dir).map_err(|e| format!("{}: {e}", args.dir.display()))?;
-    let (text, usable) = match (args.space, args.page) {
-        (None, _) => (directory(&inspection)?, true),
-        (Some(space), None) => (tablespace(&inspection, SpaceId(space), &args.dir)?, true),
-        (Some(space), Some(page)) => {
-            one_page(&inspection, PageId::new(SpaceId(space), PageNo(page)), &args.dir, args.entries)?
+    let page = args.space.zip(args.page).map(|(space, page)| PageId::new(SpaceId(space), PageNo(page)));
+    let (text, usable) = match (Inspection::open(&args.dir), args.space, page) {
+        (Ok(inspection), None, _) => (directory(&inspection)?, true),
+        (Ok(inspection), Some(space), None) => (tablespace(&inspection, SpaceId(space), &args.dir)?, true),
+        (Ok(inspection), _, Some(page)) => one_page(&inspection, page, &args.dir, args.entries)?,
+        (Err(e), _, Some(page)) if !matches!(e, Error::DirectoryLocked { .. }) => {
+            one_stored_page(page, &args.dir, args.entries, &e)?
         }
+        (Err(e), ..) => return Err(format!("{}: {e}", args.dir.display())),
     };
     out::all(&text).map(|()| usable)
 }
@@ -78,10 +81,23 @@ fn directory(inspection: &Inspection) -> Result<String, String> {
 }
 
 fn file_of(inspection: &Inspection, space: SpaceId, dir: &Path) -> Result<PathBuf, String> {
-    let all = inspection.list().map_err(|e| e.to_string())?;
+    let all = match inspection.list() {
+        Ok(all) => all,
+        Err(e) => return file_that_says(space, dir).map(|(path, _)| path).ok_or_else(|| e.to_string()),
+    };
     let known = all.into_iter().find(|known| known.id == space);
     let known = known.ok_or_else(|| format!("there is no tablespace {}", space.0))?;
     Ok(dir.join(DIRECTORY).join(known.path))
+}
+
+/// The file that says it is this tablespace, and its page size, for want of a catalog.
+fn file_that_says(space: SpaceId, dir: &Path) -> Option<(PathBuf, usize)> {
+    std::fs::read_dir(dir.join(DIRECTORY)).ok()?.flatten().map(|entry| entry.path()).find_map(|path| {
+        let mut head = [0; HEADER_READ_BYTES];
+        File::open(&path).ok()?.read_exact_at(&mut head, 0).ok()?;
+        let header = SpaceHeader::parse(&head, "").ok().filter(|header| header.id == space)?;
+        Some((path, header.page_size as usize))
+    })
 }
 
 /// What the pages of an index hold, at one level.
@@ -174,27 +190,40 @@ fn one_page(inspection: &Inspection, id: PageId, dir: &Path, entries: usize) -> 
         }
         Err(why) => {
             line!(out, "CANNOT BE USED: {why}");
-            line!(out, "as it is in the file:");
-            let mut page = vec![0; inspection.page_size()];
-            let offset = u64::from(id.page.0) * page.len() as u64;
-            let len = std::fs::metadata(&path).map_or(u64::MAX, |m| m.len());
-            if offset + page.len() as u64 > len {
-                return Err(format!(
-                    "{}: page {}: the file has {} pages",
-                    path.display(),
-                    id.page.0,
-                    len / page.len() as u64
-                ));
-            }
-            match File::open(&path).and_then(|file| file.read_exact_at(&mut page, offset)) {
-                Ok(()) if is_zero(&page) => line!(out, "all zero"),
-                // Its fields may say anything: no more than the header is taken for what it seems.
-                Ok(()) => header(&mut out, &page),
-                Err(e) => return Err(format!("{}: page {}: {e}", path.display(), id.page.0)),
-            }
+            stored(&mut out, id, &path, inspection.page_size(), entries)?;
             Ok((out, false))
         }
     }
+}
+
+/// A page of a directory that cannot be opened.
+fn one_stored_page(id: PageId, dir: &Path, entries: usize, why: &Error) -> Result<(String, bool), String> {
+    let (path, size) = file_that_says(id.space, dir).ok_or_else(|| format!("{}: {why}", dir.display()))?;
+    let mut out = String::new();
+    line!(out, "page {} of {}", id.page.0, path.display());
+    line!(out, "CANNOT BE USED: {why}");
+    stored(&mut out, id, &path, size, entries)?;
+    Ok((out, false))
+}
+
+/// The page as the file has it.
+fn stored(out: &mut String, id: PageId, path: &Path, size: usize, entries: usize) -> Result<(), String> {
+    line!(out, "as it is in the file:");
+    let mut page = vec![0; size];
+    let offset = u64::from(id.page.0) * size as u64;
+    let len = std::fs::metadata(path).map_or(u64::MAX, |m| m.len());
+    if offset + size as u64 > len {
+        let pages = len / size as u64;
+        return Err(format!("{}: page {}: the file has {pages} pages", path.display(), id.page.0));
+    }
+    match File::open(path).and_then(|file| file.read_exact_at(&mut page, offset)) {
+        Ok(()) if is_zero(&page) => line!(out, "all zero"),
+        Ok(()) if verify(&page, id).is_ok() => contents(out, &page, entries),
+        // Its fields may say anything: no more than the header is taken for what it seems.
+        Ok(()) => header(out, &page),
+        Err(e) => return Err(format!("{}: page {}: {e}", path.display(), id.page.0)),
+    }
+    Ok(())
 }
 
 fn header(out: &mut String, page: &[u8]) {
@@ -317,5 +346,35 @@ mod tests {
         assert!(tablespace(&inspection, SpaceId(16), dir.path()).unwrap().contains("1 not usable"));
         let beyond = PageId::new(SpaceId(16), PageNo(1 << 20));
         assert!(one_page(&inspection, beyond, dir.path(), 3).is_err());
+    }
+
+    /// What `myriad inspect --space SPACE --page PAGE` ends with.
+    fn inspect(dir: &Path, space: u32, page: u32) -> Result<bool, String> {
+        run(&InspectArgs { dir: dir.into(), space: Some(space), page: Some(page), entries: 3 })
+    }
+
+    #[test]
+    fn pages_are_shown_without_a_catalog_and_without_a_log() {
+        let dir = directory_of_one();
+        let engine = Engine::open(dir.path()).unwrap();
+        assert!(inspect(dir.path(), 16, 2).unwrap_err().contains("is in use"), "an engine has it");
+        engine.close(CloseMode::Clean).unwrap();
+        drop(engine);
+        let path = dir.path().join(DIRECTORY).join("system.myr");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[2 * PAGE + 3000] ^= 1;
+        std::fs::write(&path, &bytes).unwrap();
+        assert_eq!(inspect(dir.path(), 0, 2), Ok(false));
+        assert!(run(&InspectArgs { dir: dir.path().into(), space: None, page: None, entries: 3 }).is_err());
+
+        std::fs::write(dir.path().join(DIRECTORY).join("redo.log"), "damaged").unwrap();
+        let why = Inspection::open(dir.path()).err().unwrap();
+        for (space, page, told) in [(0, 2, "says it is page 2 of tablespace 0"), (16, 2, "entries, ")] {
+            let page = PageId::new(SpaceId(space), PageNo(page));
+            let (text, usable) = one_stored_page(page, dir.path(), 3, &why).unwrap();
+            assert!(!usable && text.contains("CANNOT BE USED: ") && text.contains(told), "{text}");
+            assert_eq!(inspect(dir.path(), space, 2), Ok(false));
+        }
+        assert!(inspect(dir.path(), 99, 2).unwrap_err().contains("redo.log"));
     }
 }

@@ -77,7 +77,7 @@ fn main() -> ExitCode {
     match result {
         Ok(clean) => ExitCode::from(u8::from(!clean)),
         Err(why) => {
-            eprintln!("myriad: {why}");
+            out::aside(&format!("myriad: {why}"));
             ExitCode::from(2)
         }
     }

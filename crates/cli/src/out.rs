@@ -1,4 +1,4 @@
-//! Standard output, where a closed pipe or a full disk is an error like others.
+//! Standard output, where a closed pipe or a full disk is an error like others; and standard error, where nobody could be told.
 
 use std::io::Write;
 
@@ -19,4 +19,9 @@ pub fn all(text: &str) -> Result<(), String> {
     out.write_all(text.as_bytes())
         .and_then(|()| out.flush())
         .map_err(|e| format!("cannot write to standard output: {e}"))
+}
+
+/// Writes a line to standard error, if somebody listens. (`eprintln!` would panic if not.)
+pub fn aside(text: &str) {
+    let _ = writeln!(std::io::stderr(), "{text}");
 }

@@ -22,8 +22,10 @@ pub struct PrepareArgs {
 /// A sentence: no backup, one that is not whole, or damaged.
 pub fn run(args: &PrepareArgs) -> Result<bool, String> {
     let folder = args.dir.join(DIRECTORY);
-    if !folder.join("FORMAT").exists() {
-        return Err(format!("{} is no whole backup: it has no file FORMAT", folder.display()));
+    match folder.join("FORMAT").try_exists() {
+        Ok(true) => {}
+        Ok(false) => return Err(format!("{} is no whole backup: it has no file FORMAT", folder.display())),
+        Err(e) => return Err(format!("cannot look into {}: {e}", folder.display())),
     }
     let config = EngineConfig {
         buffer_pool_bytes: args.buffer_pool << 20,
@@ -31,7 +33,7 @@ pub fn run(args: &PrepareArgs) -> Result<bool, String> {
         report: Arc::new(|level, text| match level {
             // A reader that has gone does not end a recovery.
             Level::Info => drop(out::line(text)),
-            _ => eprintln!("{level:?}: {text}"),
+            _ => out::aside(&format!("{level:?}: {text}")),
         }),
         ..EngineConfig::new(&args.dir)
     };

@@ -90,6 +90,8 @@ struct Verifier<'a> {
     bar: &'a ProgressBar,
     /// `None`: the catalog cannot be read.
     inspection: Option<Inspection>,
+    /// The check of all files has read the catalog to its end. Where it could not, that is told once and not with each file.
+    listed: bool,
     /// Files that are not the catalog's: their pages are verified by themselves.
     foreign: HashSet<PathBuf>,
     /// `None`: the log cannot be read.
@@ -102,7 +104,7 @@ struct Verifier<'a> {
 impl<'a> Verifier<'a> {
     fn new(dir: &'a Path, bar: &'a ProgressBar, report: &'a mut Report) -> Verifier<'a> {
         let (foreign, beyond) = (HashSet::new(), (0, Lsn(0)));
-        Verifier { dir, bar, inspection: None, foreign, log_end: None, beyond, report }
+        Verifier { dir, bar, inspection: None, listed: false, foreign, log_end: None, beyond, report }
     }
 
     fn all(&mut self, home: &Path, files: &[PathBuf]) {
@@ -142,8 +144,9 @@ impl<'a> Verifier<'a> {
         };
         let found = Mutex::new(Vec::new());
         let note = |f: Finding| found.lock().expect("no panic while noting").push(f);
-        if let Err(e) = check_tablespaces(home, inspection.spaces(), options, &Progress::default(), &note) {
-            self.report.add(DIRECTORY, None, format!("the check of all files could not go on: {e}"));
+        match check_tablespaces(home, inspection.spaces(), options, &Progress::default(), &note) {
+            Ok(_) => self.listed = true,
+            Err(e) => self.report.add(DIRECTORY, None, format!("the check of all files could not go on: {e}")),
         }
         let mut found = found.into_inner().expect("no panic while noting");
         found.sort_by(|a, b| a.path.cmp(&b.path));
@@ -182,7 +185,7 @@ impl<'a> Verifier<'a> {
         let count = len / page_size as u64;
         let read = |bytes: &mut [u8], no: u64| file.read_exact_at(bytes, no * page_size as u64);
         self.contents(&Pages { space, size: page_size, count, known, name, read: &read });
-        if known {
+        if known && (self.listed || space == SpaceId::SYSTEM) {
             self.length(space, count, name);
         }
         Ok(())
@@ -588,6 +591,9 @@ mod tests {
         assert!(report.findings[0].what.contains("could not go on"), "{:?}", report.findings);
         let pages: Vec<_> = report.findings.iter().filter_map(|f| f.page).collect();
         assert_eq!(pages, [3, 2], "{:?}", report.findings);
+        // What is wrong with the catalog is not told as the files' fault.
+        let of_files = |f: &&crate::report::Finding| f.page.is_none() && f.file.ends_with(".myr");
+        assert_eq!(report.findings.iter().filter(of_files).count(), 0, "{:?}", report.findings);
     }
 
     /// Replaces the page by one that says that it lost changes.

@@ -21,6 +21,10 @@ fn output_that_cannot_be_written_is_an_error() {
         assert_eq!(code, Some(2), "{arguments:?}: {text}");
         assert!(text.contains("cannot write to standard output: No space left"), "{arguments:?}: {text}");
     }
+    // Nor does standard error have to have a reader.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_myriad"));
+    let done = command.args(["verify", "/nonexistent"]).stdout(full()).stderr(full()).status().unwrap();
+    assert_eq!(done.code(), Some(2));
     // What was recovered is, whoever reads of it.
     assert_eq!(run(&["verify"], folder.path(), Stdio::null()).0, Some(0));
 }

@@ -151,7 +151,10 @@ fn advise(args: &AdviseArgs) -> Result<Advice, String> {
     let paths: Vec<PathBuf> = files.iter().map(|file| dir.join(&file.path)).collect();
     let quiet = args.json || !std::io::stderr().is_terminal();
     if !quiet && !args.existing {
-        eprintln!("writing a temporary file of {} MiB, which has no name and goes with this process", args.size_mib);
+        out::aside(&format!(
+            "writing a temporary file of {} MiB, which has no name and goes with this process",
+            args.size_mib
+        ));
     }
     let target = open_target(args, &paths, blocks.logical.unwrap_or(0))?;
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
