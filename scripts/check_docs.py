@@ -1,6 +1,6 @@
 #!/usr/bin/python3
 """Checks that docs/variables.md names every system variable, status variable and INFORMATION_SCHEMA table of the plugin, and
-docs/format.md every operation code of the log and every index of the catalog."""
+docs/format.md every operation code of the log and every index of the catalog; and that links between pages lead somewhere."""
 import pathlib
 import re
 import sys
@@ -18,6 +18,24 @@ def found(pattern, path, minimum):
     if len(names) < minimum:
         sys.exit(f"{path}: found {len(names)} of at least {minimum} names; has its form changed?")
     return names
+
+
+def headings(page):
+    """The anchors that a page's headings have, as GitHub makes them."""
+    return {re.sub(r"[^\w -]", "", title.strip().lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", page, re.M)}
+
+
+def broken_links():
+    """Links to files, or to headings of pages, that are not there."""
+    pages = [path for folder in (".", "docs", "docs/decisions", "tests", "bench") for path in sorted((ROOT / folder).glob("*.md"))]
+    for path in pages:
+        for link in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"```.*?```", "", path.read_text(), flags=re.S)):
+            if "://" in link:
+                continue
+            name, _, anchor = link.partition("#")
+            target = path.parent / name if name else path
+            if not target.exists() or anchor and anchor not in headings(target.read_text()):
+                yield f"{path.relative_to(ROOT)}: the link {link} leads nowhere"
 
 
 def main():
@@ -42,6 +60,7 @@ def main():
     missing += [f"docs/format.md has no index {number} in the catalog"
                 for number in found(r"IndexId = IndexId\((\d+)\)", "crates/catalog/src/rows.rs", 7)
                 if f"\n| {number} | " not in catalog]
+    missing += broken_links()
     print("\n".join(missing))
     sys.exit(1 if missing else 0)
 

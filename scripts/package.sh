@@ -15,7 +15,7 @@ stage=build/package/mariadb-plugin-myriad
 rm -rf build/package
 mkdir -p "$stage/man"
 cp -r packaging/debian "$stage/debian"
-cp build/ha_myriad.so build/myriad packaging/myriad.cnf README.md "$stage"
+cp build/ha_myriad.so build/myriad packaging/myriad.cnf ARCHITECTURE.md CHANGELOG.md README.md "$stage"
 cp -r docs "$stage/docs"
 build/myriad man "$stage/man"
 cat >"$stage/debian/changelog" <<END

@@ -44,6 +44,11 @@ def check(root, package):
     with open(os.path.join(root, "etc/mysql/mariadb.conf.d/myriad.cnf")) as f:
         page = re.search(r"/usr/share/doc/\S+", f.read()).group()
     assert os.path.exists(root + page), f"the settings name {page}, which the package lacks"
+    documents = os.path.join(root, "usr/share/doc/mariadb-plugin-myriad")
+    with open(os.path.join(documents, "README.md")) as f:
+        linked = re.findall(r"\]\(([\w/-]+\.md)[)#]", f.read())
+    lacking = [name for name in linked if not os.path.exists(os.path.join(documents, name)) and name != "CONTRIBUTING.md"]
+    assert linked and not lacking, f"the packaged README links to {lacking}, which the package lacks"
     server.PLUGIN = os.path.join(root, "usr/lib/mysql/plugin/ha_myriad.so")
     with PackagedServer(root) as where:
         engines = {row[0]: row[1] for row in where.query("SHOW ENGINES")}
