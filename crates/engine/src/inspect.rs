@@ -19,7 +19,21 @@ use std::sync::Arc;
 /// Memory for the pages looked at.
 const POOL_BYTES: u64 = 32 << 20;
 
-/// See the module. Others may look at the same directory; no engine can have it open meanwhile.
+/// A stopped data directory, looked at without changing it. Others may look at it, too; no engine can have it open meanwhile.
+///
+/// ```
+/// # use myriad::{CloseMode, Engine, Inspection, PageId, PageNo};
+/// # fn main() -> myriad::Result<()> {
+/// # let folder = tempfile::tempdir().unwrap();
+/// # Engine::open(folder.path())?.close(CloseMode::Clean)?;
+/// let inspection = Inspection::open(folder.path())?;
+/// for space in inspection.list()? {
+///     println!("{} has {} pages", space.path, inspection.pages_wanted(space.id)?);
+///     inspection.read_page(PageId::new(space.id, PageNo(1)))?;
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Inspection {
     spaces: EngineSpaces,
     storage: Storage,

@@ -215,13 +215,14 @@ pub use ddl::Alteration;
 pub use engine::Engine;
 pub use inspect::Inspection;
 pub use myriad_base::clock::Clock;
-pub use myriad_base::{work, Error, IndexId, Lsn, PageId, Result};
+pub use myriad_base::{work, Error, IndexId, Lsn, PageId, PageNo, Result, SpaceId};
 pub use myriad_buffer::PartitionStats;
 pub use myriad_catalog::{
     CloneNote, Cloned, FolderFile, ForeignKey, ForeignKeyChange, IndexSpec, Judge, NewDefinition, ReferenceAction,
     TableSpec, Verdict,
 };
 pub use myriad_io::{FileStats, Io};
+pub use myriad_space::check::KnownSpace;
 pub use reports::{CheckFinding, CheckStatus, LatchInfo, LockInfo, SpaceInfo, StartupPhase, TrxInfo};
 pub use row_log::{RowChange, RowChanges};
 pub use session::{ApplyMode, Isolation, KillHandle, Lock, Op, OpKind, Row, Savepoint, Session, Wait};
