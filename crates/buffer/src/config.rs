@@ -134,7 +134,7 @@ pub struct PoolStats {
     pub evictions: u64,
     /// Times a client had to wait for a free frame.
     pub free_waits: u64,
-    /// Batches written by page cleaners and the page provider.
+    /// Batches that page cleaners and the page provider have begun to write.
     pub batches: u64,
     /// Batches that went through the doublewrite file.
     pub doublewrite_batches: u64,

@@ -87,13 +87,14 @@ impl BufferPool {
             if batch.is_empty() {
                 continue;
             }
+            // Counted before those that are doublewritten are, which are fewer.
+            self.counters.add(Counter::Batches);
             let done = self.write_batch(&mut batch, &mut buf, newest);
             for copied in &batch {
                 let durable = copied.outcome == Outcome::Durable;
                 self.shard_of(copied.at).dirty().written(self.frames(), copied.at, durable);
                 result.written += usize::from(durable);
             }
-            self.counters.add(Counter::Batches);
             if let Err(error) = done {
                 let failed = batch.iter().filter(|c| c.outcome == Outcome::Failed).count();
                 self.counters.add_many(Counter::WriteErrors, failed as u64);

@@ -784,8 +784,9 @@ impl BufferPool {
             write_errors: c.sum(Counter::WriteErrors),
             evictions: c.sum(Counter::Evictions),
             free_waits: c.sum(Counter::FreeWaits),
-            batches: c.sum(Counter::Batches),
+            // Before the batches, of which they are a part.
             doublewrite_batches: c.sum(Counter::DoublewriteBatches),
+            batches: c.sum(Counter::Batches),
             checkpoints: c.sum(Counter::Checkpoints),
             checkpoint_age: self.checkpoint_age(),
             pending_redo_pages: self.pending.len() as u64,
