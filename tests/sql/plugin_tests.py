@@ -3,6 +3,7 @@
 Usage: plugin_tests.py [NAME...]"""
 import ctypes
 import os
+import re
 import socket
 import struct
 import subprocess
@@ -291,6 +292,54 @@ def test_switches_without_a_value(where):
         expect("on", rows(other.connect(), "SELECT " + ", ".join("@@" + name for name in switches)), ((1,) * len(switches),))
     with server.Server(options=[f"--{name}=OFF" for name in switches]) as other:
         expect("off", rows(other.connect(), "SELECT " + ", ".join("@@" + name for name in switches)), ((0,) * len(switches),))
+
+
+UNITS = {"": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+
+
+def number(text):
+    """`4 MiB` or `1,024` of the page, in units."""
+    digits, _, unit = text.strip().partition(" ")
+    return int(digits.replace(",", "")) * UNITS[unit]
+
+
+def range_of(told):
+    """(least, greatest, step) or a list of values, as the page tells them; None: it does not."""
+    steps = re.search(r", in steps of (.*)", told)
+    step = number(steps[1]) if steps else 0
+    told = told[:steps.start()] if steps else told
+    if told.startswith("from "):
+        return number(told[5:]), None, step
+    if " to " in told:
+        least, greatest = told.split(" to ")
+        return number(least), number(greatest), step
+    return told.split(", ")
+
+
+def test_page_on_variables(where):
+    """docs/variables.md has defaults, ranges, scopes, and what can be set, of all variables; and which counters are gauges."""
+    with open(os.path.join(server.ROOT, "docs/variables.md")) as f:
+        page = f.read()
+    table = {name: [cell.strip() for cell in cells.split("|")]
+             for name, cells in re.findall(r"^\| `(myriad_\w+)` \|(.*)\|$", page, re.M)}
+    c = where.connect()
+    known = rows(c, "SELECT LOWER(VARIABLE_NAME), DEFAULT_VALUE, NUMERIC_MIN_VALUE, NUMERIC_MAX_VALUE, NUMERIC_BLOCK_SIZE,"
+                    " ENUM_VALUE_LIST, READ_ONLY, VARIABLE_SCOPE FROM information_schema.SYSTEM_VARIABLES WHERE VARIABLE_NAME LIKE 'myriad%'")
+    expect("variables", sorted(name for name, *_ in known), sorted(table))
+    for name, default, least, greatest, step, values, read_only, scope in known:
+        told_default, told_range, _unit, dynamic = table[name]
+        expect(f"{name}: default", told_default.replace(",", "").replace("empty", ""), default)
+        expect(f"{name}: dynamic", (dynamic != "no", "session" in dynamic), (read_only == "NO", scope == "SESSION"))
+        told = range_of(told_range) if least or values else None
+        if isinstance(told, tuple):
+            expect(f"{name}: range", told, (int(least), None if told[1] is None else int(greatest), int(step)))
+        elif told:
+            expect(f"{name}: values", told, values.split(",") if values else [str(n) for n in range(int(least), int(greatest) + 1)])
+    kinds = dict(rows(c, "SELECT NAME, KIND FROM information_schema.MYRIAD_METRICS"))
+    told = [(re.findall(r"`Myriad_(\w+)`", names), unit)
+            for names, unit in re.findall(r"^\| (`Myriad_[^|]*)\| ([^|]*)\|", page, re.M)]
+    expect("counters and gauges", [name for names, unit in told for name in names
+                                   if name in kinds and (kinds[name] == "GAUGE") != ("gauge" in unit)], [])
 
 
 if __name__ == "__main__":
