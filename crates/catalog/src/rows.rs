@@ -110,8 +110,14 @@ pub fn push_table_key(out: &mut Vec<u8>, name: &str) -> Result<()> {
 }
 
 /// Appends a database's key, which is the prefix of its tables' keys.
+///
+/// # Errors
+/// [`Error::Invalid`] for [`SHARED_DATABASE`], with whose tables those of all others would go.
 pub fn push_database_key(out: &mut Vec<u8>, db: &str) -> Result<()> {
     check_part(db)?;
+    if db == SHARED_DATABASE {
+        return Err(Error::invalid(format!("database name {db:?}: it stands for all databases")));
+    }
     out.extend_from_slice(db.as_bytes());
     out.push(0);
     Ok(())

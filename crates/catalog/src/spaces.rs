@@ -31,9 +31,13 @@ pub(crate) fn get_locked(trx: &mut Trx, index: &Index, key: &[u8], lock: Strengt
     Ok(found.then(|| row.value().to_vec()))
 }
 
+/// Of [`rows::SHARED_DATABASE`], too.
 pub(crate) fn database_key(database: &str) -> Result<Vec<u8>> {
     let mut key = Vec::new();
-    rows::push_database_key(&mut key, database)?;
+    match database {
+        rows::SHARED_DATABASE => key.extend([database.as_bytes(), &[0]].concat()),
+        _ => rows::push_database_key(&mut key, database)?,
+    }
     Ok(key)
 }
 

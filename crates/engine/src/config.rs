@@ -60,7 +60,7 @@ pub struct EngineConfig {
     /// Files go under `data_dir/#myriad/`. It is created if its parent is there. A relative one is taken from the process's folder at
     /// the open.
     pub data_dir: PathBuf,
-    /// Buffer pool in bytes.
+    /// Buffer pool in bytes; 32 pages at least are taken.
     pub buffer_pool_bytes: u64,
     /// What in-memory tables may take of the buffer pool, in bytes, at most three quarters of it; 0 = a quarter.
     pub memory_tables_bytes: u64,

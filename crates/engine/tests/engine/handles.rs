@@ -282,3 +282,18 @@ fn counters_of_a_table_that_is_opened_and_closed_all_the_time() {
     given.dedup();
     assert_eq!(given.len(), all, "values were given twice");
 }
+
+/// In the catalog it is the database of the tablespace that all share: dropped, it would take the others' tables along.
+#[test]
+fn no_database_is_called_as_the_one_that_stands_for_all() {
+    let engine = open_sim(&SimIo::new(1), sim_config()).unwrap();
+    let spec = TableSpec { placement: Some(Placement::Server), ..spec() };
+    engine.create_table("d/t", &spec).unwrap();
+    let refused = |result: Result<()>| {
+        assert!(matches!(&result, Err(Error::Invalid { what }) if what.contains("all databases")), "{result:?}");
+    };
+    refused(engine.create_table("*/t", &spec));
+    refused(engine.rename_table("d/t", "*/t"));
+    refused(engine.drop_database("*").map(drop));
+    engine.open_table("d/t").unwrap();
+}
