@@ -28,10 +28,11 @@ pub struct Alteration<'a> {
 
 impl Engine {
     /// Creates a table, whose name is `db/table`: tables of one database have a file together, unless `spec` says otherwise, and
-    /// [`Engine::drop_database`] drops them. Durable when this returns, as every change of a definition.
+    /// [`Engine::drop_database`] drops them. Durable when this returns, as every change of a definition. Either part of the name has 1 to
+    /// 1,024 bytes, none of them a slash or zero; database `*` stands for all and is refused, and `#tmp` is dropped at each start.
     ///
     /// # Errors
-    /// [`Error::TableExists`]; [`Error::Invalid`] for an impossible specification; those of writing.
+    /// [`Error::TableExists`]; [`Error::Invalid`] for an impossible name or specification; those of writing.
     pub fn create_table(&self, name: &str, spec: &TableSpec<'_>) -> Result<()> {
         self.check_open()?;
         self.catalog().create_table(name, spec).map(|_| ())
