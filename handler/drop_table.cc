@@ -59,6 +59,60 @@ myriad_status wait_for_prepared(THD *thd, const std::vector<std::string> &names)
   return MYRIAD_OK;
 }
 
+/* The last name of a long list is cut: "a.ta..." */
+bool is_one_of(const std::set<std::string> &names, const std::string &name) {
+  constexpr const char *DOTS = "...";
+  if (names.count(name)) return true;
+  const size_t dots = name.rfind(DOTS);
+  if (dots == std::string::npos || dots + strlen(DOTS) != name.size()) return false;
+  const auto first = names.lower_bound(name.substr(0, dots));
+  return first != names.end() && !first->compare(0, dots, name, 0, dots);
+}
+
+/* What is left of "a.t,a.u,b.t" without the names in `out`. */
+std::string without(const std::string &list, const std::set<std::string> &out) {
+  std::string left;
+  for (size_t from = 0; from <= list.size();) {
+    const size_t end = std::min(list.find(',', from), list.size());
+    const std::string name = list.substr(from, end - from);
+    if (!is_one_of(out, name)) left += (left.empty() ? "" : ",") + name;
+    from = end + 1;
+  }
+  return left;
+}
+
+/* Takes `kept` out of what the server says of unknown tables. */
+void correct_unknown(THD *thd, const std::set<std::string> &kept) {
+  struct Condition {
+    Sql_condition::enum_warning_level level;
+    uint error;
+    std::string state, text;
+  };
+  const std::string format = ER_THD(thd, ER_BAD_TABLE_ERROR);
+  const size_t begin = format.find('%'), conversion = format.find_first_of("sT", begin); /* %-.100T */
+  if (begin == std::string::npos || conversion == std::string::npos) return;
+  const std::string head = format.substr(0, begin), tail = format.substr(conversion + 1);
+  Diagnostics_area *area = thd->get_stmt_da();
+  std::vector<Condition> conditions;
+  bool corrected = false;
+  Diagnostics_area::Sql_condition_iterator all = area->sql_conditions();
+  while (const Sql_condition *condition = all++) {
+    std::string text = condition->get_message_text();
+    if (condition->get_sql_errno() == ER_BAD_TABLE_ERROR && text.size() >= head.size() + tail.size()) {
+      const std::string list = text.substr(head.size(), text.size() - head.size() - tail.size());
+      const std::string left = without(list, kept);
+      corrected |= left != list;
+      if (left.empty()) continue;
+      text = head + left + tail;
+    }
+    conditions.push_back({condition->get_level(), condition->get_sql_errno(), condition->get_sqlstate(), text});
+  }
+  if (!corrected) return;
+  area->clear_warning_info(area->warning_info_id());
+  for (const Condition &condition : conditions)
+    area->push_warning(thd, condition.error, condition.state.c_str(), condition.level, condition.text.c_str());
+}
+
 }  // namespace
 
 void RefusedDrop::begin(THD *thd) {
@@ -124,6 +178,8 @@ myriad_status RefusedDrop::refuses(THD *thd, const std::string &name, bool *out)
 
 void RefusedDrop::keep(THD *thd, const std::string &name) {
   trans_register_ha(thd, false, myriad_hton, 0);
+  const myriad::SqlName own = myriad::sql_name(name);
+  m_kept.insert(own.db + "." + own.table);
   if (m_all_ours && (thd->variables.option_bits & OPTION_BIN_LOG)) {
     thd->variables.option_bits &= ~OPTION_BIN_LOG;
     m_binlog_off = true;
@@ -134,6 +190,8 @@ void RefusedDrop::keep(THD *thd, const std::string &name) {
 void RefusedDrop::statement_ends(THD *thd) {
   if (m_binlog_off) thd->variables.option_bits |= OPTION_BIN_LOG;
   m_binlog_off = false;
+  if (!m_kept.empty()) correct_unknown(thd, m_kept);
+  m_kept.clear();
   for (const std::string &name : m_aside) put_back(name);
   m_aside.clear();
 }

@@ -1,6 +1,6 @@
 /* A DROP TABLE that is refused, because of foreign keys or of prepared transactions. The server finds no .frm file, so
-   it takes a table that the engine refuses to drop for a missing one: it would remove the table's triggers, and name it
-   in the binary log. */
+   it takes a table that the engine refuses to drop for a missing one: it would remove the table's triggers, name it in
+   the binary log and call it unknown in the warnings. */
 #ifndef MYRIAD_DROP_TABLE_H
 #define MYRIAD_DROP_TABLE_H
 #include "server.h"
@@ -20,7 +20,8 @@ public:
      a child that it does not drop before, or of this table, because a child of it could not be dropped. An error if
      prepared transactions have changed a table and do not end. */
   myriad_status refuses(THD *thd, const std::string &name, bool *out);
-  /* Saves a refused table's triggers from the server, and the binary log from a statement that drops nothing. */
+  /* Saves a refused table's triggers from the server, and the binary log from a statement that drops nothing. Its name
+     is taken out of the warnings when the statement ends. */
   void keep(THD *thd, const std::string &name);
   void statement_ends(THD *thd);
 
@@ -35,6 +36,7 @@ private:
   std::string m_made;
   myriad_status m_looked = MYRIAD_OK;
   bool m_refused = false, m_referenced = false, m_all_ours = false, m_binlog_off = false;
+  std::set<std::string> m_kept;     /* refused tables, as the server names them */
   std::vector<std::string> m_aside; /* tables whose triggers are elsewhere for now */
 };
 

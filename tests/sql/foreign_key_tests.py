@@ -139,7 +139,7 @@ def test_tables_passed_on(where):
 
 
 def test_refused_drop(where):
-    """A DROP TABLE that is refused drops nothing: no table, no trigger."""
+    """A DROP TABLE that is refused drops nothing: no table, no trigger. Its warnings call no table unknown that is there."""
     c = database(where)
     family(c)
     for t in ("p", "other"):
@@ -147,13 +147,28 @@ def test_refused_drop(where):
         rows(c, f"CREATE TRIGGER of_{t} BEFORE INSERT ON {t} FOR EACH ROW SET NEW.id = NEW.id + 100")
 
     shown = rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")
-    for refused in ("DROP TABLE p", "DROP TABLE IF EXISTS p", "DROP TABLE p, c", "DROP TABLE other, p",
-                    "DROP TABLE IF EXISTS nothing, p, other"):
+    parent = ("Error", 1451, "Cannot delete or update a parent row: a foreign key constraint fails")
+    missing = {"DROP TABLE IF EXISTS nothing, p, other": ("Note", "d.nothing"), "DROP TABLE p, nil, other, none": ("Error", "d.nil,d.none")}
+    for refused in ("DROP TABLE p", "DROP TABLE IF EXISTS p", "DROP TABLE p, c", "DROP TABLE other, p", *missing):
         expect(refused, code_of(c, refused), 1451)
+        level, unknown = missing.get(refused, ("", ""))
+        expect(f"warnings of {refused}", rows(c, "SHOW WARNINGS"),
+               (parent, (level, 1051, f"Unknown table '{unknown}'")) if unknown else (parent,))
         expect(f"after {refused}", (rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")), shown)
     for refused in ("(id INT)", "SELECT 1 AS id", "LIKE other", "SELECT * FROM other"):
         expect(refused, code_of(c, f"CREATE OR REPLACE TABLE p {refused}"), 1451)
+        expect(f"warnings of {refused}", rows(c, "SHOW WARNINGS"), (parent,))
         expect(f"after {refused}", (rows(c, "SHOW TRIGGERS"), rows(c, "SHOW TABLES")), shown)
+    long, nothing = "p" * 60, "n" * 60
+    rows(c, f"CREATE TABLE {long} (id INT PRIMARY KEY)")
+    rows(c, f"CREATE TABLE of_long (id INT REFERENCES {long} (id))")
+    expect("long", code_of(c, f"DROP TABLE IF EXISTS {nothing}, {long}"), 1451)
+    expect("warnings of a list that is cut", rows(c, "SHOW WARNINGS"), (parent, ("Note", 1051, f"Unknown table 'd.{nothing}'")))
+    rows(c, f"DROP TABLE of_long, {long}")
+    rows(c, "CREATE PROCEDURE handled() BEGIN DECLARE CONTINUE HANDLER FOR 1451 BEGIN GET DIAGNOSTICS @n = NUMBER;"
+            " GET DIAGNOSTICS CONDITION 1 @text = MESSAGE_TEXT; END; DROP TABLE p; END")
+    expect("handled", code_of(c, "CALL handled()"), 0)
+    expect("conditions", rows(c, "SELECT @n, @text"), ((1, parent[2]),))
     rows(c, "CREATE OR REPLACE TABLE of_p SELECT * FROM p")
     rows(c, "CREATE OR REPLACE TABLE of_p LIKE p")
     rows(c, "DROP TABLE of_p")
