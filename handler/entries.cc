@@ -148,7 +148,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   }
   if (status != MYRIAD_OK) return fail(status);
   if (covering) return 0;
-  error = deliver_clustered(record, whole);
+  error = deliver_clustered(record, whole, &m_blobs);
   *skip = !error && may_differ && !has_entry(record, m_entry);
   return error;
 }

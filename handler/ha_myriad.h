@@ -6,6 +6,7 @@
 #include "rows.h"
 #include "session.h"
 #include "ahead.h"
+#include "owned.h"
 #include <memory>
 
 /* Statistics that all TABLEs of one definition share. */
@@ -223,9 +224,8 @@ private:
   int step(uchar *record, bool forward);
   int deliver(uchar *record, myriad_status status, myriad_row *row, bool forward);
   int deliver_entry(uchar *record, const myriad_row &row, bool *skip);
-  int deliver_clustered(uchar *record, const myriad_row &row);
-  int deliver_tailed(uchar *record, const myriad_row &row);
-  int unpack(uchar *record, const myriad_row &row) { return unpack(m_template, record, row, &m_blobs); }
+  int deliver_clustered(uchar *record, const myriad_row &row, myriad::Buffer *blobs);
+  int deliver_tailed(uchar *record, const myriad_row &row, myriad::Buffer *blobs);
   int unpack(const myriad::Template &what, uchar *record, const myriad_row &row, myriad::Buffer *blobs);
   void read_rows_ahead(const uchar *pk, size_t pk_length);
   myriad_bytes clustered_key(const uchar *position) const;
@@ -332,11 +332,13 @@ private:
   /* The scan. */
   myriad_cursor *m_cursor = nullptr;
   uint32_t m_cursor_index = 0;
-  bool m_have_last = false;  /* m_last_key is the current row's key in the scanned index */
-  bool m_past_same = false;  /* m_last_key is a key sought by HANDLER, which stands behind all rows with it */
-  bool m_exact = false;      /* the cursor stays within m_search */
-  bool m_unique_hit = false; /* the last read was by a whole unique key, without a cursor */
-  bool m_bounded = false;    /* the range ends with m_bound_high */
+  bool m_have_last = false;   /* m_last_key is the current row's key in the scanned index */
+  bool m_past_same = false;   /* m_last_key is a key sought by HANDLER, which stands behind all rows with it */
+  bool m_exact = false;       /* the cursor stays within m_search */
+  bool m_unique_hit = false;  /* the last read was by a whole unique key, without a cursor */
+  bool m_bounded = false;     /* the range ends with m_bound_high */
+  bool m_lends_blobs = false; /* BLOBs of the current row are in the cursor's memory */
+  std::unique_ptr<myriad_cursor, myriad::Deleter> m_lender; /* a cursor that is closed but for that */
   bool m_scan_started = false;
   bool m_full_scan = false;
   bool m_by_position = false; /* rows are asked for by rnd_pos() */

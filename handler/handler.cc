@@ -125,6 +125,7 @@ void ha_myriad::name_indexes() {
 
 int ha_myriad::close() {
   close_cursor();
+  m_lender.reset();
   abandon_copy();
   m_own_session.reset();
   m_template.valid = false;
@@ -152,6 +153,7 @@ handler *ha_myriad::clone(const char *name, MEM_ROOT *mem_root) {
 
 int ha_myriad::reset() {
   close_cursor();
+  m_lender.reset();
   if (m_changed_rows) share_changed_rows();
   m_template.valid = false;
   m_ds_mrr.dsmrr_close();

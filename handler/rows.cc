@@ -103,7 +103,8 @@ void clear_null(const Step &step, const uchar *defaults, uchar *record) {
     memset(record + step.offset, 0, step.length_bytes + (step.kind == StepKind::Blob ? sizeof(uchar *) : 0));
 }
 
-/* A value of a column with length bytes into the record. False: it is too long for the column. */
+/* A value of a column with length bytes into the record; BLOB bytes stay where they are without `blobs`. False: it is
+   too long for the column. */
 [[gnu::always_inline]] inline bool place_value(const Step &step, const uchar *value, size_t length, uchar *record,
                                                Buffer *blobs) {
   uchar *to = record + step.offset;
@@ -124,11 +125,14 @@ void clear_null(const Step &step, const uchar *defaults, uchar *record) {
     break;
   case StepKind::Blob: {
     put_length(to, step.length_bytes, length);
-    /* The caller has made room, so the bytes do not move. */
-    uchar *copy = blobs->data() + blobs->size();
-    memcpy(copy, value, length);
-    blobs->set_size(blobs->size() + length);
-    memcpy(to + step.length_bytes, &copy, sizeof copy);
+    if (blobs) {
+      /* The caller has made room, so the bytes do not move. */
+      uchar *copy = blobs->data() + blobs->size();
+      memcpy(copy, value, length);
+      blobs->set_size(blobs->size() + length);
+      value = copy;
+    }
+    memcpy(to + step.length_bytes, &value, sizeof value);
   }
   }
   return true;
@@ -616,7 +620,7 @@ bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *r
   if (row.value_len < 1 + m_null_bytes || *row.value != m_layout)
     return unpack_other_row(what, row, record, blobs) && finish_row(what, row, record);
   place_null_bits(m_null_bytes ? row.value + 1 : what.defaults, record);
-  if (what.blobs) {
+  if (what.blobs && blobs) {
     blobs->clear();
     blobs->room(row.value_len);
   }
@@ -643,7 +647,7 @@ bool TablePlan::unpack_other_row(const Template &what, const myriad_row &row, uc
   if (size_t(bytes.end - bytes.at) < m_null_bytes) return false;
   place_null_bits(m_null_bytes ? bytes.at : what.defaults, record);
   bytes.at += m_null_bytes;
-  if (what.blobs) {
+  if (what.blobs && blobs) {
     blobs->clear();
     blobs->room(row.value_len);
   }
@@ -712,8 +716,10 @@ bool TablePlan::unpack_old_row(const Template &what, const OldLayout &layout, Ro
   const uchar *nulls = bytes.at;
   bytes.at += layout.null_bytes;
   place_null_bits(what.defaults, record);
-  blobs->clear();
-  blobs->room(size_t(bytes.end - bytes.at) + size_t(bytes.tail_end - bytes.tail) + layout.default_bytes);
+  if (blobs) {
+    blobs->clear();
+    blobs->room(size_t(bytes.end - bytes.at) + size_t(bytes.tail_end - bytes.tail) + layout.default_bytes);
+  }
   auto set_null = [&](const Step &step) {
     record[step.null_offset] |= step.null_bit;
     clear_null(step, what.defaults, record);

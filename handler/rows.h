@@ -174,7 +174,8 @@ public:
   size_t bytes_up_to(const std::vector<Action> &) const;
   /* For the columns that the statement reads and those of the index `also`, or for all. */
   void make_template(const TABLE *table, bool all, Template *out, const IndexPlan *also = nullptr) const;
-  /* Fills the needed columns of the record. Blob bytes go to `blobs`. False: the bytes are no row of this table. */
+  /* Fills the needed columns of the record. Blob bytes go to `blobs`, or stay where the row has them if that is null.
+     False: the bytes are no row of this table. */
   bool unpack_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
   /* Whether the row was read without some of the tail's first `wanted` bytes, which the needed columns are in. */
   bool lacks_tail(const Template &, const myriad_row &, size_t *wanted) const;

@@ -11,9 +11,15 @@ using myriad::WorkFor;
 /* ---- cursors ------------------------------------------------------------------------------------------------------
  */
 
+/* The server may look at the last row after the end of its scan: a cursor in whose memory BLOBs of it are stays until
+   there is another such, or the statement ends. */
 void ha_myriad::close_cursor() {
-  if (m_cursor) myriad_cursor_close(m_cursor);
+  if (m_cursor && m_lends_blobs)
+    m_lender.reset(m_cursor);
+  else if (m_cursor)
+    myriad_cursor_close(m_cursor);
   m_cursor = nullptr;
+  m_lends_blobs = false;
   m_rows_asked = 0;
   if (m_bounded) set_bounded(false, false);
 }
@@ -105,10 +111,11 @@ void ha_myriad::remember(const myriad_row &row) {
 }
 
 /* The row of the clustered index into the record. */
-int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row) {
+int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row, Buffer *blobs) {
   m_from_entry = false;
   make_template();
-  return m_template.tails && myriad::has_tail(row) ? deliver_tailed(record, row) : unpack(record, row);
+  return m_template.tails && myriad::has_tail(row) ? deliver_tailed(record, row, blobs)
+                                                   : unpack(m_template, record, row, blobs);
 }
 
 int ha_myriad::unpack(const myriad::Template &what, uchar *record, const myriad_row &row, Buffer *blobs) try {
@@ -121,11 +128,11 @@ int ha_myriad::unpack(const myriad::Template &what, uchar *record, const myriad_
 
 /* A row that has a tail, of which what is wanted may not have been read: also because it was when the statement's
    columns were others. */
-int ha_myriad::deliver_tailed(uchar *record, const myriad_row &row) {
+int ha_myriad::deliver_tailed(uchar *record, const myriad_row &row, Buffer *blobs) {
   size_t wanted = 0;
   const bool lacks = m_plan->lacks_tail(m_template, row, &wanted);
   note_tail(wanted != 0);
-  if (!lacks) return unpack(record, row);
+  if (!lacks) return unpack(m_template, record, row, blobs);
   myriad_row whole = row;
   Buffer key;
   key.assign(row.key, row.key_len);
@@ -135,7 +142,7 @@ int ha_myriad::deliver_tailed(uchar *record, const myriad_row &row) {
     if (status != MYRIAD_OK) return fail(status);
     if (!m_plan->lacks_tail(m_template, whole, &wanted)) break;
   }
-  return unpack(record, whole);
+  return unpack(m_template, record, whole, &m_blobs);
 }
 
 /* Delivers the row that a cursor found, or the next one in the direction that this statement wants. */
@@ -145,7 +152,12 @@ inline int ha_myriad::deliver(uchar *record, myriad_status status, myriad_row *r
     if (status == MYRIAD_END) return HA_ERR_END_OF_FILE;
     if (status != MYRIAD_OK) return fail(status);
     if (m_plan->hidden_row_id() || m_by_handler) remember(*row);
-    if (m_cursor_index == 0) return deliver_clustered(record, *row);
+    if (m_cursor_index == 0) {
+      /* Its BLOBs are where the cursor has them, until it moves: they may be long. */
+      int error = deliver_clustered(record, *row, nullptr);
+      m_lends_blobs |= m_template.blobs;
+      return error;
+    }
     bool skip;
     int error = deliver_entry(record, *row, &skip);
     if (error || !skip) return error;
@@ -326,7 +338,7 @@ int ha_myriad::read_unique(uchar *record, const uchar *key, size_t key_length) {
   if (status != MYRIAD_OK) return fail(status);
   m_unique_hit = true;
   remember(row);
-  if (m_index->core_no == 0) return deliver_clustered(record, row);
+  if (m_index->core_no == 0) return deliver_clustered(record, row, &m_blobs);
   bool skip;
   int error = deliver_entry(record, row, &skip);
   return error ? (error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error) : skip ? HA_ERR_KEY_NOT_FOUND : 0;
@@ -489,7 +501,7 @@ int ha_myriad::rnd_pos(uchar *record, uchar *position) {
   if (ahead && !asked) m_from_disk = pages_read != myriad_thread_pages_read();
   if (status == MYRIAD_END) return HA_ERR_KEY_NOT_FOUND;
   if (status != MYRIAD_OK) return fail(status);
-  return deliver_clustered(record, row);
+  return deliver_clustered(record, row, &m_blobs);
 }
 
 /* The record is not the one that was read last: a replica asks for a row of its log. */

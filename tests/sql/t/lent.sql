@@ -1,0 +1,86 @@
+-- BLOBs that a scan leaves where its cursor has them: what is done with a row until the scan moves on, or after its end.
+CREATE TABLE t (id INT PRIMARY KEY, a INT, b TEXT, l LONGTEXT, n INT, KEY (a));
+INSERT INTO t SELECT seq, seq % 5, REPEAT(CHAR(65 + seq % 26), seq % 40), REPEAT(MD5(seq), seq * 9), seq FROM seq_1_to_150;
+INSERT INTO t VALUES (900, 1, NULL, NULL, 0), (901, 2, '', '', 0), (902, 3, 'z', REPEAT('z', 300000), 0);
+SELECT id, b, MD5(l) FROM t;
+SELECT id, MD5(UPPER(l)), INSERT(b, 1, 1, 'x'), REVERSE(b) FROM t ORDER BY id DESC;
+SELECT MAX(b), MIN(b), MD5(MAX(l)), MD5(MIN(l)) FROM t;
+SELECT b, COUNT(*), MD5(GROUP_CONCAT(l ORDER BY id)) FROM t GROUP BY b ORDER BY b LIMIT 20;
+SELECT DISTINCT b FROM t ORDER BY b;
+SELECT id, MD5(l) FROM t ORDER BY l, id LIMIT 20;
+SELECT id, MD5(LAG(l) OVER (ORDER BY id)), LEFT(LEAD(b) OVER (ORDER BY id), 9) FROM t ORDER BY id;
+SELECT x.id, MD5(CONCAT(x.l, y.l, z.b)) FROM t x JOIN t y ON y.n = x.n + 1 JOIN t z ON z.id = y.id + 1 ORDER BY x.id;
+SELECT x.id, y.id, MD5(y.l) FROM t x LEFT JOIN t y ON y.b = x.b AND y.id > x.id WHERE x.id < 40 ORDER BY x.id, y.id;
+SELECT id FROM t o WHERE l > ALL (SELECT l FROM t i WHERE i.n = o.n + 1) ORDER BY id;
+SELECT id, (SELECT MD5(l) FROM t i WHERE i.n < o.n ORDER BY n DESC LIMIT 1) FROM t o WHERE id < 50 ORDER BY id;
+SELECT MD5(l) FROM t WHERE id < 3 UNION SELECT b FROM t WHERE id > 899;
+SELECT id, MD5(l) FROM t WHERE b LIKE 'B%' ORDER BY id FOR UPDATE;
+SELECT id, MD5(l) FROM t WHERE id > 140 ORDER BY id LOCK IN SHARE MODE;
+UPDATE t SET n = n + 1;
+UPDATE t SET l = CONCAT(b, l), b = LEFT(l, 5) WHERE id % 3 = 0;
+UPDATE t SET b = l WHERE id BETWEEN 10 AND 20;
+UPDATE t SET id = id + 1000 WHERE id < 8;
+UPDATE t x JOIN t y ON y.id = x.id + 1 SET x.b = y.b, x.l = CONCAT('j', y.l) WHERE x.id BETWEEN 60 AND 70;
+SELECT id, b, MD5(l), n FROM t ORDER BY id;
+CREATE TABLE c (id INT PRIMARY KEY, l LONGTEXT) SELECT id, l FROM t;
+INSERT INTO c SELECT id + 5000, CONCAT(l, 'i') FROM t;
+REPLACE INTO c SELECT id, CONCAT('r', l) FROM c WHERE id % 4 = 0;
+INSERT INTO c SELECT id, l FROM t ON DUPLICATE KEY UPDATE l = CONCAT(c.l, VALUES(l));
+SELECT id, MD5(l) FROM c ORDER BY id;
+DELETE FROM c WHERE id % 7 = 0 ORDER BY id LIMIT 9 RETURNING id, MD5(l);
+CREATE TABLE log (id INT AUTO_INCREMENT PRIMARY KEY, before_ LONGTEXT, after_ LONGTEXT);
+CREATE TRIGGER c_u BEFORE UPDATE ON c FOR EACH ROW INSERT INTO log (before_, after_) VALUES (OLD.l, NEW.l);
+CREATE TRIGGER c_d AFTER DELETE ON c FOR EACH ROW INSERT INTO log (before_) VALUES (OLD.l);
+UPDATE c SET l = CONCAT(l, 't') WHERE id < 100;
+DELETE FROM c WHERE id BETWEEN 30 AND 60;
+DELETE c FROM c JOIN t ON t.id = c.id WHERE t.a = 2;
+SELECT id, MD5(before_), MD5(after_) FROM log ORDER BY id;
+ALTER TABLE t ADD COLUMN d TEXT DEFAULT 'later', ADD COLUMN e INT DEFAULT 3 FIRST;
+SELECT id, MD5(l), d, e FROM t ORDER BY id;
+UPDATE t SET d = CONCAT(d, id), e = 4 WHERE id % 2;
+SELECT id, MD5(l), d, e FROM t ORDER BY id;
+CREATE TABLE p (id INT PRIMARY KEY, a INT, b TEXT, l LONGTEXT, KEY (a)) PARTITION BY HASH (id) PARTITIONS 5;
+INSERT INTO p SELECT id, a, b, l FROM t;
+SELECT id, b, MD5(l) FROM p ORDER BY id;
+SELECT id, b, MD5(l) FROM p ORDER BY id DESC LIMIT 30;
+SELECT a, id, MD5(l) FROM p FORCE INDEX (a) WHERE a > 1 ORDER BY a, id;
+UPDATE p SET id = id + 1, l = CONCAT('p', l) WHERE id > 100 ORDER BY id DESC;
+SELECT id, MD5(l) FROM p ORDER BY id;
+SELECT id, MD5(l) FROM p PARTITION (p3) ORDER BY id;
+HANDLER t OPEN;
+HANDLER t READ `PRIMARY` FIRST LIMIT 3;
+HANDLER t READ `PRIMARY` NEXT LIMIT 2;
+HANDLER t READ `PRIMARY` LAST;
+HANDLER t READ `PRIMARY` NEXT;
+HANDLER t CLOSE;
+-- delimiter //
+CREATE PROCEDURE walk()
+BEGIN
+  DECLARE done INT DEFAULT 0; DECLARE i INT; DECLARE v LONGTEXT; DECLARE all_ LONGTEXT DEFAULT '';
+  DECLARE rows CURSOR FOR SELECT id, l FROM t ORDER BY id;
+  DECLARE CONTINUE HANDLER FOR NOT FOUND SET done = 1;
+  OPEN rows;
+  FETCH rows INTO i, v;
+  WHILE NOT done DO
+    SET all_ = MD5(CONCAT(all_, i, IFNULL(v, 'null')));
+    UPDATE t SET b = all_ WHERE id = i;
+    FETCH rows INTO i, v;
+  END WHILE;
+  CLOSE rows;
+  SELECT all_;
+END//
+-- delimiter ;
+CALL walk();
+SELECT id, b FROM t ORDER BY id;
+SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED;
+-- connection other
+BEGIN;
+UPDATE t SET l = 'kept by another' WHERE id = 25;
+-- connection main
+UPDATE t SET b = l WHERE n = 30;
+SELECT id, MD5(l) FROM t ORDER BY id;
+-- connection other
+ROLLBACK;
+-- connection main
+SET SESSION TRANSACTION ISOLATION LEVEL READ UNCOMMITTED;
+SELECT id, MD5(l), b FROM t ORDER BY id;
