@@ -67,10 +67,10 @@ struct KeptLeaf {
 }
 
 impl Rows {
-    fn hold(&self, pool: &BufferPool, now_us: u64) -> bool {
+    fn hold(&self, pool: &BufferPool, now_us: impl Fn() -> u64) -> bool {
         match self.leaves[0] {
             Some(_) => self.leaves.iter().flatten().all(|leaf| pool.is_unchanged(leaf)),
-            None => is_fresh(self.taken_us, now_us),
+            None => is_fresh(self.taken_us, now_us()),
         }
     }
 }
@@ -217,15 +217,16 @@ pub(crate) fn table_stats(engine: &Engine, share: &TableShare, detail: Detail) -
     if detail == Detail::Counters {
         return Ok(stats);
     }
-    let now_us = engine.clock().now().as_micros() as u64;
+    // Asked only where it matters: a statement may ask for each of a thousand partitions.
+    let now_us = || engine.clock().now().as_micros() as u64;
     let is_close = detail == Detail::Closely;
     let rows = match share.stats.kept.load().filter(|rows| !is_close && rows.hold(engine.pool(), now_us)) {
         Some(rows) => rows,
-        None => fresh_rows(engine, share, now_us, if is_close { CLOSELY } else { NOW_AND_THEN })?,
+        None => fresh_rows(engine, share, now_us(), if is_close { CLOSELY } else { NOW_AND_THEN })?,
     };
     (stats.rows, stats.data_bytes, stats.mean_row_bytes) = (rows.rows, rows.data_bytes, rows.mean_row_bytes);
     if detail >= Detail::Sizes {
-        let known = &share.stats;
+        let (known, now_us) = (&share.stats, now_us());
         let sized_us = known.sized_us.load(Ordering::Relaxed).checked_sub(1);
         if is_close || !sized_us.is_some_and(|sized_us| is_fresh(sized_us, now_us)) {
             known.index_bytes.store(index_bytes(engine, share)?, Ordering::Relaxed);

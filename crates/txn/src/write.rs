@@ -335,6 +335,7 @@ impl<'a> RowKeys<'a> {
 #[inline]
 pub(crate) fn set_full_key(out: &mut Vec<u8>, index: &Index, key: &[u8]) {
     out.clear();
+    out.reserve(4 + key.len());
     out.extend_from_slice(&index.id.0.to_be_bytes());
     out.extend_from_slice(key);
 }

@@ -126,6 +126,8 @@ struct Buffers {
 /// Buffers that a thread keeps, and the most bytes of rows that one of them may have room for.
 const SPARE_BUFFERS: usize = 4;
 const SPARE_ROWS_BYTES: usize = 16 << 10;
+/// Room for rows in new ones: a statement over many partitions has a cursor in each, for a few rows.
+const FIRST_ROWS_BYTES: usize = 128;
 
 thread_local! {
     static SPARE: RefCell<Vec<Buffers>> = const { RefCell::new(Vec::new()) };
@@ -133,7 +135,8 @@ thread_local! {
 
 impl Buffers {
     fn take() -> Buffers {
-        SPARE.with_borrow_mut(Vec::pop).unwrap_or_default()
+        let room = || Buffers { rows_bytes: Vec::with_capacity(FIRST_ROWS_BYTES), ..Buffers::default() };
+        SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(room)
     }
 
     fn keep(mut self) {
