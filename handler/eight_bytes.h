@@ -24,5 +24,14 @@ inline unsigned count_bytes(uint64_t mask) { return unsigned((mask >> 7) * EACH 
 /* The first so many bytes, fewer than eight, others 0. */
 inline uint64_t first_bytes(uint64_t bytes, unsigned count) { return bytes & ((uint64_t(1) << 8 * count) - 1); }
 
+/* The length of the longest common prefix of two strings of `length` bytes. */
+inline size_t equal_bytes(const uchar *a, const uchar *b, size_t length) {
+  size_t i = 0;
+  for (; length - i >= 8; i += 8)
+    if (const uint64_t differs = uint8korr(a + i) ^ uint8korr(b + i)) return i + unsigned(__builtin_ctzll(differs)) / 8;
+  while (i < length && a[i] == b[i]) i++;
+  return i;
+}
+
 }  // namespace myriad
 #endif

@@ -1,5 +1,6 @@
 /* What the optimizer asks: sizes, rows in ranges, rows for each key value; and the table maintenance statements. */
 #include "ha_myriad.h"
+#include "eight_bytes.h"
 #include "work.h"
 
 using myriad::IndexPlan;
@@ -60,8 +61,8 @@ struct Sampler {
   /* A part that lies within what is equal is the same: it says itself where it ends. A separator that the next key
      begins with may have been cut within the same value. */
   size_t count_same(const uchar *key, size_t length) const {
-    const uchar *end = key + length, *equal_end = key + std::min(length, previous.size());
-    equal_end = std::mismatch(key, equal_end, previous.data()).first;
+    const uchar *end = key + length;
+    const uchar *equal_end = key + myriad::equal_bytes(key, previous.data(), std::min(length, previous.size()));
     if (size_t(equal_end - key) == previous.size()) return index.parts.size();
     const uchar *at = key;
     size_t same = 0;
