@@ -20,16 +20,20 @@ fn totals_stay_the_same_in_every_snapshot() {
     t.commit(Durability::Configured).unwrap();
     rig.start_background();
     let stop = AtomicBool::new(false);
-    let (done, deadlocks) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (done, deadlocks, reads) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let rig = &rig;
     std::thread::scope(|s| {
         let workers: Vec<_> = (0..4u64)
             .map(|w| {
-                let (done, deadlocks) = (&done, &deadlocks);
+                let (done, deadlocks, reads) = (&done, &deadlocks, &reads);
                 s.spawn(move || {
                     let mut random = Random::from_seed(w);
                     let mut t = rig.sys.begin(Isolation::RepeatableRead);
-                    for _ in 0..700 * scale() {
+                    let mut tried = 0;
+                    // On a busy machine the reader may begin last.
+                    let waits = |tried| reads.load(Ordering::Relaxed) == 0 && tried < 70_000 * scale();
+                    while tried < 700 * scale() || waits(tried) {
+                        tried += 1;
                         match transfer(rig, &mut t, &mut random, ACCOUNTS) {
                             Ok(()) => {
                                 t.commit(Durability::None).unwrap();
@@ -47,23 +51,22 @@ fn totals_stay_the_same_in_every_snapshot() {
             .collect();
         let reader = s.spawn(|| {
             let mut t = rig.sys.begin(Isolation::RepeatableRead);
-            let mut n = 0;
             while !stop.load(Ordering::Relaxed) {
                 for forward in [true, false] {
                     let rows = rig.scan(&mut t, &rig.rows, forward);
                     assert_eq!(rows.iter().map(|r| balance(&r.1)).sum::<u64>(), ACCOUNTS * 100);
                 }
                 t.commit(Durability::None).unwrap();
-                n += 1;
+                reads.fetch_add(1, Ordering::Relaxed);
             }
-            n
         });
         for w in workers {
             w.join().unwrap();
         }
         stop.store(true, Ordering::Relaxed);
-        assert!(reader.join().unwrap() > 0);
+        reader.join().unwrap();
     });
+    assert!(reads.load(Ordering::Relaxed) > 0);
     assert!(done.load(Ordering::Relaxed) > 1000, "{deadlocks:?} deadlocks");
     rig.sys.shutdown(true).unwrap();
     assert_eq!(rig.sys.purge_stats().history, 0);
