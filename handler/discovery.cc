@@ -54,13 +54,34 @@ bool is_sequence(const char *name) {
   return myriad_read_frm(name, &image) && myriad_frm_is_sequence(image);
 }
 
+/* Definitions that stay in the server's cache until the statement ends, also where that holds more than
+   table_definition_cache: of those it drops each when nobody uses it. An item, because the server frees a statement's
+   items at its end, of which it does not tell an engine whose tables the statement does not use. */
+class HeldDefinitions : public Item_null {
+public:
+  explicit HeldDefinitions(THD *thd) : Item_null(thd), m_thd(thd) {}
+  ~HeldDefinitions() override {
+    for (const auto &[share, lock] : m_held) {
+      tdc_release_share(share);
+      m_thd->mdl_context.release_lock(lock);
+    }
+  }
+  void hold(TABLE_SHARE *share, MDL_ticket *lock) { m_held.emplace_back(share, lock); }
+
+private:
+  THD *m_thd;
+  std::vector<std::pair<TABLE_SHARE *, MDL_ticket *>> m_held;
+};
+
 /* SHOW FULL TABLES tells sequences from tables by .frm files and by the server's cache of definitions: without the
    former they have to be in the latter when it asks about each name. */
 void open_sequences(THD *thd, const LEX_CSTRING &db, const char *directory, const std::vector<std::string> &names) {
+  HeldDefinitions *held = nullptr;
   Dummy_error_handler none;
   thd->push_internal_handler(&none);
   for (const std::string &file : names) {
     if (!is_sequence((std::string(directory) + "/" + file).c_str())) continue;
+    if (!held && !(held = new (thd->mem_root) HeldDefinitions(thd))) break;
     char name[NAME_LEN + 1];
     LEX_CSTRING table = {name, filename_to_tablename(file.c_str(), name, sizeof name, true)};
     TABLE_LIST list;
@@ -70,8 +91,10 @@ void open_sequences(THD *thd, const LEX_CSTRING &db, const char *directory, cons
     MDL_request lock;
     MDL_REQUEST_INIT(&lock, MDL_key::TABLE, db.str, name, MDL_SHARED_HIGH_PRIO, MDL_EXPLICIT);
     if (thd->mdl_context.try_acquire_lock(&lock) || !lock.ticket) continue;
-    if (TABLE_SHARE *share = tdc_acquire_share(thd, &list, GTS_TABLE | GTS_USE_DISCOVERY)) tdc_release_share(share);
-    thd->mdl_context.release_lock(lock.ticket);
+    if (TABLE_SHARE *share = tdc_acquire_share(thd, &list, GTS_TABLE | GTS_USE_DISCOVERY))
+      held->hold(share, lock.ticket);
+    else
+      thd->mdl_context.release_lock(lock.ticket);
   }
   thd->pop_internal_handler();
 }

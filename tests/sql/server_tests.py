@@ -275,6 +275,30 @@ def test_sequences_shown(where):
     expect("left", rows(c, "SHOW FULL TABLES"), ())
 
 
+def test_sequences_of_many_tables(_where):
+    """SHOW FULL TABLES, and with it mariadb-dump, tells sequences from tables also where the server's cache of definitions is full."""
+    with server.Server("MYRIAD", options=["--table-definition-cache=400"]) as where:
+        c = database(where)
+        for i in range(450):
+            rows(c, f"CREATE TABLE t{i} (id INT)")
+            rows(c, f"SELECT * FROM t{i}")
+        rows(c, "CREATE DATABASE few")
+        for i in range(3):
+            rows(c, f"CREATE SEQUENCE few.s{i}")
+        rows(c, "CREATE TABLE few.t (id INT DEFAULT NEXTVAL(few.s0))")
+        rows(c, "PREPARE p FROM 'SHOW FULL TABLES FROM few'")
+        rows(c, "CREATE PROCEDURE shown() SHOW FULL TABLES FROM few")
+        wanted = (("s0", "SEQUENCE"), ("s1", "SEQUENCE"), ("s2", "SEQUENCE"), ("t", "BASE TABLE"))
+        for sql in ("SHOW FULL TABLES FROM few", "EXECUTE p", "EXECUTE p", "CALL shown()"):
+            expect(sql, rows(c, sql), wanted)
+        # They are held no longer than the statement runs.
+        other = where.connect(database="few")
+        rows(other, "SET lock_wait_timeout = 1")
+        for statement in ("DROP SEQUENCE s2", "FLUSH TABLES", "ALTER SEQUENCE s1 START 5"):
+            rows(other, statement)
+        expect("left", rows(c, "SHOW FULL TABLES FROM few"), wanted[:2] + wanted[3:])
+
+
 def test_sequence_passed_on(where):
     """A sequence that the server keeps open is used by one connection after the other: none is taken for another."""
     c = database(where)
