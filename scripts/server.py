@@ -239,7 +239,7 @@ class Server:
             if name.startswith("sanitizer"):
                 with open(os.path.join(self.folder, name), errors="replace") as f:
                     return f.read()[:2000]
-        errors = [line for line in text if "[ERROR]" in line or "panic" in line]
+        errors = [line for line in text if re.search(r"\[ERROR\]|panic|[Aa]ssertion|terminate called|memory allocation", line)]
         return " | ".join((errors or text)[-lines:])
 
     def backtraces(self, frames=24):

@@ -151,17 +151,6 @@ impl Trx {
         Locker { sys: &self.sys, locks: &self.locks, own: self.id(), binding: self.binding_snapshot() }
     }
 
-    /// See [`Locker::lock_entry`].
-    pub(crate) fn lock_entry(
-        &self,
-        key: LockKey<'_>,
-        entry: &Entry<'_>,
-        mode: LockMode,
-        policy: WaitPolicy,
-    ) -> Result<Locked> {
-        self.locker().lock_entry(key, entry, mode, policy)
-    }
-
     /// See [`Locker::lock_gap`].
     pub(crate) fn lock_gap(
         &mut self,

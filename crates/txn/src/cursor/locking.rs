@@ -241,7 +241,7 @@ impl Cursor {
         if span && scattered && self.locked.entries > SPANS_FROM && trx.locker().add_to_span(key, entry, mode)? {
             return Ok(Locked::Held { new: false });
         }
-        trx.lock_entry(key, entry, mode, policy)
+        trx.locker().lock_entry(key, entry, mode, policy)
     }
 
     /// Locks the entry and, if it is a row, makes it the current one.
