@@ -58,6 +58,14 @@ def test_temporary_tables_lock_nothing(where):
     expect("rows as before", rows(c, "SELECT COUNT(*), SUM(b) FROM k FOR UPDATE"), ((1000, 500500),))
 
 
+def one_row(where):
+    """Two connections, and a table with a row."""
+    c = database(where)
+    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
+    rows(c, "INSERT INTO k VALUES (1, 0)")
+    return c, where.connect(database="d")
+
+
 def test_no_update_is_lost(where):
     """With myriad_snapshot_isolation; without it the same clients lose some."""
     c = database(where)
@@ -109,10 +117,7 @@ def test_snapshot_has_what_an_index_has_no_more(where):
 
 
 def test_snapshot_isolation_is_told(where):
-    c = database(where)
-    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
-    rows(c, "INSERT INTO k VALUES (1, 0)")
-    other = where.connect(database="d")
+    c, other = one_row(where)
     rows(other, "SET myriad_snapshot_isolation = ON")
     rows(other, "BEGIN")
     rows(other, "INSERT INTO k VALUES (2, 0)")
@@ -134,10 +139,7 @@ def test_snapshot_isolation_is_told(where):
 
 
 def test_rollback_on_timeout(where):
-    c = database(where)
-    rows(c, "CREATE TABLE k (a INT PRIMARY KEY, b INT)")
-    rows(c, "INSERT INTO k VALUES (1, 0)")
-    other = where.connect(database="d")
+    c, other = one_row(where)
     rows(other, "SET myriad_lock_wait_timeout = 1")
     for switch, left in (("OFF", ((2, 0),)), ("ON", ())):
         rows(other, f"SET myriad_rollback_on_timeout = {switch}")

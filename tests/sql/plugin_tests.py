@@ -263,10 +263,7 @@ def test_open_files(_where):
 
 def test_force_primary_key(where):
     """As innodb_force_primary_key."""
-    c = where.connect()
-    rows(c, "CREATE OR REPLACE DATABASE d")
-    c.select_db("d")
-    outcomes = {}
+    c, outcomes = database(where), {}
     for engine in ("InnoDB", "MYRIAD"):
         rows(c, f"SET GLOBAL {engine}_force_primary_key = OFF")
         rows(c, f"CREATE TABLE old (a INT) ENGINE={engine}")
