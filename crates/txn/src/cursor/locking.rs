@@ -136,7 +136,7 @@ impl Cursor {
             After::Beyond => {
                 let fence = leaf.next_from(&self.position.key)?.to_vec();
                 let in_scope = self.fence_in_scope(&fence);
-                if gaps {
+                if gaps && (!in_scope || self.locks_passed_gaps(trx)) {
                     if !trx.lock_gap(leaf, slot, &self.index, strength)? {
                         return Ok(Looked::Again);
                     }
@@ -195,7 +195,7 @@ impl Cursor {
             return Ok(slot);
         }
         let begin = slot;
-        let gaps = trx.isolation().locks_gaps();
+        let gaps = self.locks_passed_gaps(trx);
         let mode = LockMode::new(self.options.lock.expect("a locking cursor"), Extent::NextKey);
         let mut key = std::mem::take(&mut trx.scratch.key);
         loop {
@@ -221,6 +221,13 @@ impl Cursor {
             self.stand_at(leaf, slot, direction)?;
         }
         Ok(slot)
+    }
+
+    /// Whether the gaps are locked that the scan passes before it comes to a live entry: those before deleted entries and at a leaf's
+    /// end. Who skips locked rows may have none of these entries himself, and keeps nobody out of what he has read: such locks would
+    /// outlive the entries, and keep all workers of a queue from putting back changed what they have taken.
+    fn locks_passed_gaps(&self, trx: &Trx) -> bool {
+        trx.isolation().locks_gaps() && self.options.wait != LockWait::SkipLocked
     }
 
     /// Locks the entry that the scan has come to; `span` tells whether the lock may be in one.
@@ -264,7 +271,7 @@ impl Cursor {
         let mode = LockMode::new(strength, if record_only { Extent::Record } else { Extent::NextKey });
         let semi = self.options.semi_consistent && !gaps && !(again && sought);
         let policy = if semi { WaitPolicy::NoWait } else { self.options.wait.policy() };
-        let locked = if !gaps && entry.is_deleted() && trx.locker().is_settled(&entry) {
+        let locked = if entry.is_deleted() && !self.locks_passed_gaps(trx) && trx.locker().is_settled(&entry) {
             Locked::Held { new: false }
         } else {
             // What may be given back early is in no span.
@@ -277,7 +284,7 @@ impl Cursor {
                 if row {
                     self.take_row(trx, entry, leaf.page_id(), &key, View::Newest)?;
                     self.row_lock = new.then_some(mode);
-                } else if new && !gaps {
+                } else if new && !self.locks_passed_gaps(trx) {
                     trx.sys.locks().release_one(&trx.locks, LockKey::entry(&key), mode);
                 }
                 self.pass(&leaf, slot, &key, direction)?;
