@@ -116,6 +116,33 @@ def test_snapshot_has_what_an_index_has_no_more(where):
             expect(f"{statement} after {change}", code_of(other, statement), 1020)
 
 
+def test_workers_of_a_queue_meet_no_deadlock(where):
+    """Who marks in an indexed column the jobs that it took, skipping those of others, at REPEATABLE READ."""
+    c = database(where)
+    rows(c, "CREATE TABLE jobs (id INT PRIMARY KEY, state VARCHAR(10), prio INT, KEY (state, prio, id))")
+    rows(c, "INSERT INTO jobs SELECT seq, 'new', seq MOD 5 FROM seq_1_to_2000")
+    codes, taken = [], []
+
+    def work():
+        client = where.connect(database="d")
+        while True:
+            rows(client, "BEGIN")
+            jobs = rows(client, "SELECT id FROM jobs WHERE state='new' ORDER BY prio, id LIMIT 5 FOR UPDATE SKIP LOCKED")
+            codes.extend(code_of(client, f"UPDATE jobs SET state='done' WHERE id={job}") for job, in jobs)
+            rows(client, "COMMIT")
+            taken.extend(job for job, in jobs)
+            if not jobs:
+                return client.close()
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    expect("errors", set(codes), {0})
+    expect("each job once", sorted(taken), list(range(1, 2001)))
+    expect("done", rows(c, "SELECT COUNT(*) FROM jobs WHERE state='done'")[0][0], 2000)
+
+
 def test_snapshot_isolation_is_told(where):
     c, other = one_row(where)
     rows(other, "SET myriad_snapshot_isolation = ON")

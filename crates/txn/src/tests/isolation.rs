@@ -671,3 +671,27 @@ fn deleted_entries_that_nobody_else_holds_are_passed_a_leaf_at_a_time() {
     let (there, pages) = pages_of(|| c.seek(&mut b, Seek::First, &[]).unwrap());
     assert!(there && c.key() == key(9950) && pages < 300, "{pages} pages");
 }
+
+/// Purge would leave them to the entry behind, which may be another worker's.
+#[test]
+fn who_skips_locked_rows_locks_no_gaps_on_the_way() {
+    let rig = filled(1000);
+    let (mut a, mut b, mut c) = (rig.trx(), rig.trx(), rig.trx());
+    for i in 0..990u64 {
+        rig.delete(&mut a, &key(i * 10)).unwrap();
+    }
+    a.commit(Durability::Configured).unwrap();
+    for wait in [LockWait::SkipLocked, LockWait::Wait] {
+        let mut cursor = Cursor::new(rig.rows, CursorOptions { wait, ..locking(Strength::X) });
+        assert!(cursor.seek(&mut b, Seek::First, &[]).unwrap() && cursor.key() == key(9900));
+        let mut locked = 0;
+        for i in 0..990 {
+            locked += u64::from(is_blocked(rig.insert(&mut c, &key(i * 10 + 5), b"c")));
+            c.rollback().unwrap();
+        }
+        assert_eq!(locked, if wait == LockWait::SkipLocked { 1 } else { 990 }, "{wait:?}");
+        assert!(is_blocked(rig.insert(&mut c, &key(9895), b"c")), "the gap before the row");
+        c.rollback().unwrap();
+        b.rollback().unwrap();
+    }
+}
