@@ -4,6 +4,7 @@
 
 use crate::cleaner::CLEANER_PAGES;
 use crate::config::{Level, PoolConfig};
+use crate::event::Event;
 use crate::pool::BufferPool;
 use crate::provider::{FrameQueue, FreeBounds, PROVIDERS};
 use crate::usage::USAGE_AHEAD;
@@ -38,36 +39,6 @@ const WAITS_TELL: Duration = Duration::from_secs(60);
 const WAITS_TOLD: usize = 8;
 /// Pages read ahead at a time.
 const PREFETCH_PAGES: usize = crate::doublewrite::BATCH_PAGES / 2;
-
-/// A sleeping place for a thread; a signal that comes while nobody sleeps is kept.
-pub(crate) struct Event {
-    signalled: AtomicBool,
-    mutex: Mutex<()>,
-    condvar: Condvar,
-}
-
-impl Event {
-    fn new() -> Event {
-        Event { signalled: AtomicBool::new(false), mutex: Mutex::new(()), condvar: Condvar::new() }
-    }
-
-    /// Wakes all sleepers. Costs a load while a signal is pending.
-    pub fn signal(&self) {
-        if self.signalled.load(Ordering::Relaxed) || self.signalled.swap(true, Ordering::AcqRel) {
-            return;
-        }
-        drop(self.mutex.lock());
-        self.condvar.notify_all();
-    }
-
-    fn wait(&self, at_most: Duration) {
-        let mut held = self.mutex.lock();
-        if !self.signalled.load(Ordering::Acquire) && !at_most.is_zero() {
-            self.condvar.wait_for(&mut held, at_most);
-        }
-        self.signalled.store(false, Ordering::Release);
-    }
-}
 
 /// The background's shared state.
 pub(crate) struct Background {

@@ -15,6 +15,7 @@ mod change_buffer;
 mod cleaner;
 mod config;
 mod doublewrite;
+mod event;
 mod flush;
 mod frame;
 mod guard;
