@@ -97,7 +97,7 @@ static void set_log_capacity(MYSQL_THD, struct st_mysql_sys_var *, void *place, 
 }
 
 /* Refuses a size before the statement changes anything: an error, not a warning behind a changed value. */
-static int check_buffer_pool_size(MYSQL_THD, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
+static int check_buffer_pool_size(MYSQL_THD thd, struct st_mysql_sys_var *, void *save, struct st_mysql_value *value) {
   longlong wanted;
   if (value->val_int(value, &wanted)) return 1;
   if ((wanted < 0 && !value->is_unsigned(value)) || ulonglong(wanted) < pool_size_min) {
@@ -109,6 +109,11 @@ static int check_buffer_pool_size(MYSQL_THD, struct st_mysql_sys_var *, void *sa
     my_printf_error(ER_WRONG_ARGUMENTS, "MYRIAD: %s", MYF(0), myriad_last_error());
     return 1;
   }
+  /* The server warns of values that it rounds itself. */
+  if (size != ulonglong(wanted))
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_TRUNCATED_WRONG_VALUE,
+                        ER_THD(thd, ER_TRUNCATED_WRONG_VALUE), "myriad_buffer_pool_size",
+                        std::to_string(ulonglong(wanted)).c_str());
   *static_cast<ulonglong *>(save) = size;
   return 0;
 }

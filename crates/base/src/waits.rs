@@ -187,7 +187,8 @@ thread_local! {
     static KILLED: Cell<Option<&'static dyn Fn() -> bool>> = const { Cell::new(None) };
 }
 
-/// Does what changes nothing: a wait for a frame of the buffer pool in it fails soon after `killed` says so.
+/// Does what changes nothing, or can be given up: a wait for a frame of the buffer pool in it, or one of a backup for the switch of
+/// the log, fails soon after `killed` says so.
 #[inline]
 pub fn until_killed<T>(killed: &dyn Fn() -> bool, read: impl FnOnce() -> T) -> T {
     struct Outer(Option<&'static dyn Fn() -> bool>);

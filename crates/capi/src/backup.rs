@@ -3,6 +3,7 @@
 use crate::error::{guard, guard_value};
 use crate::types::{name, EngineHandle, Status};
 use myriad::{Backup, Engine, Error};
+use myriad_base::waits::until_killed;
 use std::ffi::{c_char, c_void};
 use std::path::Path;
 use std::sync::Arc;
@@ -30,7 +31,9 @@ pub unsafe extern "C" fn myriad_backup_begin(
     guard(Some(engine), || {
         let watch = watch.ok_or_else(|| Error::invalid("no function to watch the backup"))?;
         // SAFETY: NUL-terminated by contract.
-        let mut backup = engine.backup(Path::new(unsafe { name(dir) }?))?;
+        let dir = Path::new(unsafe { name(dir) }?);
+        // SAFETY: the callback is the caller's.
+        let mut backup = until_killed(&|| !unsafe { watch(arg, 0, 0, 0) }, || engine.backup(dir))?;
         // SAFETY: the callback is the caller's.
         backup.copy_all(&mut |p| unsafe { watch(arg, p.files, p.files_total, p.file_permille) })?;
         backup.keep_up()?;

@@ -10,17 +10,21 @@ use crate::session::Session;
 use crate::share::TableShare;
 use crate::shares::Shares;
 use myriad_base::clock::Clock;
-use myriad_base::{Error, Lsn, Result};
+use myriad_base::{waits, Error, Lsn, Result};
 use myriad_buffer::{BufferPool, Level, Reporter};
 use myriad_catalog::Catalog;
 use myriad_io::{FileLock, FileWatch, Io};
 use myriad_space::SpaceRegistry;
 use myriad_txn::{FlushPolicy, TrxSystem};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
+
+/// Time between looks whether somebody who waits has been killed.
+const KILL_LOOK: Duration = Duration::from_millis(50);
 
 /// An open data directory. Open it with [`Engine::open`] or [`Engine::open_with`], close it with [`Engine::close`]; one
 /// that is dropped without leaves its pages to the next start's recovery, as a crash would.
@@ -264,9 +268,22 @@ impl Engine {
         Ok(())
     }
 
+    /// As a backup waits while the log is being switched or gets another size, which may take as long as all changed pages take to
+    /// be written.
+    fn await_log_switch(&self) -> Result<MutexGuard<'_, ()>> {
+        loop {
+            if let Some(held) = self.redo_log_switch.try_lock_for(KILL_LOOK) {
+                return Ok(held);
+            }
+            if waits::is_killed() {
+                return Err(Error::Interrupted);
+            }
+        }
+    }
+
     /// A backup begins: it needs the log.
     pub(crate) fn begin_backup(&self, dir: &Path) -> Result<()> {
-        let _one = self.redo_log_switch.lock();
+        let _one = self.await_log_switch()?;
         if self.pool().log().is_unlogged() {
             return Err(Error::NotSupported { what: "a backup while myriad_redo_log is OFF".into() });
         }

@@ -3,6 +3,7 @@
 
 use super::*;
 use myriad_io::{CallKind, Fault, OpenMode};
+use std::time::Instant;
 
 type Said = Arc<Mutex<Vec<String>>>;
 
@@ -357,4 +358,23 @@ fn many_files_are_durable_at_the_end_or_the_backup_fails() {
     for table in &tables {
         assert_eq!(rows(&copy, table).len(), 1, "{table}");
     }
+}
+
+#[test]
+fn one_that_waits_for_another_size_of_the_log_can_be_killed() {
+    let (io, engine, _) = simulated(false);
+    let held = io.lose_write("redo.log.new");
+    std::thread::scope(|s| {
+        let resize = s.spawn(|| engine.set(Setting::LogCapacityBytes(64 << 20)));
+        held.wait();
+        let begun = Instant::now();
+        let killed = || begun.elapsed() > Duration::from_millis(20);
+        let backup = myriad_base::waits::until_killed(&killed, || engine.backup(Path::new("/copy")).map(drop));
+        assert_eq!(backup, Err(Error::Interrupted));
+        // Lets the other go on.
+        let file = io.open(&sim_config().data_dir.join("#myriad/redo.log.new"), OpenMode::WRITE).unwrap();
+        assert!(file.sync().is_err());
+        resize.join().unwrap().unwrap();
+    });
+    engine.backup(Path::new("/copy")).unwrap();
 }
