@@ -10,6 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
+/* The server gives it to plugins, but in no header. */
+bool get_lookup_field_values(THD *, COND *, bool, TABLE_LIST *, LOOKUP_FIELD_VALUES *);
+
 struct st_mysql_information_schema myriad_i_s_info = {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
 
 int myriad_i_s_deinit(void *) { return 0; }
@@ -303,25 +306,63 @@ std::vector<Item *> conditions_without(TABLE *table, uint unknown, COND *cond) {
   return parts;
 }
 
-/* Asks the file system for the sizes alone that the statement reads, of files that its condition has not left out. */
+/* True: an error, or the statement was killed. */
+bool store_space(THD *thd, TABLE *table, const Row &row, const std::vector<Item *> &wanted) {
+  if (thd_kill_level(thd) != THD_IS_NOT_KILLED) return true;
+  fill_record(thd, table, row);
+  const bool is_wanted = std::all_of(wanted.begin(), wanted.end(), [](Item *part) { return part->val_int(); });
+  if (thd->is_error()) return true;
+  if (!is_wanted) return false;
+  if (bitmap_is_set(table->read_set, SPACE_BYTES)) {
+    const uint32_t id = uint32_t(row[SPACE_ID].number);
+    const uint64_t bytes = myriad_space_bytes(myriad_core, id, row[SPACE_PATH].text.c_str());
+    table->field[SPACE_BYTES]->store(longlong(bytes), true);
+  }
+  return schema_table_store_record(thd, table);
+}
+
+/* Whether the text that the column is compared with is an id. What else may be equal to one (5.0, ' 5') is not looked
+ * up. */
+bool is_space_id(const LEX_CSTRING &text, uint64_t *id) {
+  if (!text.length || text.length > 9) return false;
+  uint64_t number = 0;
+  for (const char *at = text.str; at < text.str + text.length; at++) {
+    if (*at < '0' || *at > '9') return false;
+    number = number * 10 + uint64_t(*at - '0');
+  }
+  *id = number;
+  return true;
+}
+
+/* So many are listed at a time: however many there are, they take little memory beside the statement's own. */
+constexpr size_t SPACES_AT_ONCE = 1000;
+
+/* Asks the core for the one tablespace whose id the condition tells, if it does, and the file system for the sizes
+ * alone that the statement reads, of files that its condition has not left out. */
 int fill_spaces(THD *thd, TABLE_LIST *tables, COND *cond) {
   if (shows_nothing(thd)) return 0;
   TABLE *table = tables->table;
-  Rows rows;
-  myriad_list_spaces(myriad_core, add_space, &rows);
+  LOOKUP_FIELD_VALUES lookup;
+  if (get_lookup_field_values(thd, cond, false, tables, &lookup)) return 0;
+  uint64_t first = 0;
+  const bool is_one = is_space_id(lookup.db_value, &first);
   const std::vector<Item *> wanted = conditions_without(table, SPACE_BYTES, cond);
-  for (const Row &row : rows) {
-    if (thd_kill_level(thd) != THD_IS_NOT_KILLED) return 1;
-    fill_record(thd, table, row);
-    if (!std::all_of(wanted.begin(), wanted.end(), [](Item *part) { return part->val_int(); })) continue;
-    if (thd->is_error()) return 1;
-    if (bitmap_is_set(table->read_set, SPACE_BYTES)) {
-      const uint32_t id = uint32_t(row[SPACE_ID].number);
-      const uint64_t bytes = myriad_space_bytes(myriad_core, id, row[SPACE_PATH].text.c_str());
-      table->field[SPACE_BYTES]->store(longlong(bytes), true);
-    }
-    if (schema_table_store_record(thd, table)) return 1;
+  const size_t most = is_one ? 1 : SPACES_AT_ONCE;
+  for (;;) {
+    Rows rows;
+    myriad_list_spaces(myriad_core, uint32_t(first), most, add_space, &rows);
+    for (const Row &row : rows)
+      if (store_space(thd, table, row, wanted)) return 1;
+    if (is_one || rows.size() < most) return 0;
+    first = rows.back()[SPACE_ID].number + 1;
   }
+}
+
+int init_spaces(void *arg) {
+  auto *schema = static_cast<ST_SCHEMA_TABLE *>(arg);
+  schema->fields_info = space_fields;
+  schema->fill_table = fill_spaces;
+  schema->idx_field1 = SPACE_ID;
   return 0;
 }
 
@@ -409,7 +450,7 @@ const Myriad_i_s myriad_i_s_locks = {"MYRIAD_LOCKS", init<lock_fields, fill_lock
 const Myriad_i_s myriad_i_s_lock_waits = {"MYRIAD_LOCK_WAITS", init<wait_fields, fill_waits>};
 const Myriad_i_s myriad_i_s_latches = {"MYRIAD_LATCHES", init<latch_fields, fill_latches>};
 const Myriad_i_s myriad_i_s_startup = {"MYRIAD_STARTUP", init_startup};
-const Myriad_i_s myriad_i_s_tablespaces = {"MYRIAD_TABLESPACES", init<space_fields, fill_spaces>};
+const Myriad_i_s myriad_i_s_tablespaces = {"MYRIAD_TABLESPACES", init_spaces};
 const Myriad_i_s myriad_i_s_tablespace_check = {"MYRIAD_TABLESPACE_CHECK", init<check_fields, fill_check>};
 const Myriad_i_s myriad_i_s_buffer_pool = {"MYRIAD_BUFFER_POOL", init<buffer_fields, fill_buffer_pool>};
 const Myriad_i_s myriad_i_s_metrics = {"MYRIAD_METRICS", init<metric_fields, fill_metrics>};

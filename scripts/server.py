@@ -35,6 +35,11 @@ class ServerError(Exception):
     """One sentence a person can act on."""
 
 
+# What a line of the error log says that tells why a server ended: its own, of Rust, of C++ and of the C library.
+ENDED_BY = re.compile(r"\[ERROR\]|panic|[Aa]ssertion|fatal runtime error|memory allocation|terminate called|pure virtual"
+                      r"|free\(\)|[am]lloc\(\)|corrupted|stack smashing|buffer overflow")
+
+
 def tool(name):
     """The path of an installed program, or ServerError."""
     for folder in [None, "/usr/sbin", "/usr/local/sbin"]:
@@ -239,7 +244,7 @@ class Server:
             if name.startswith("sanitizer"):
                 with open(os.path.join(self.folder, name), errors="replace") as f:
                     return f.read()[:2000]
-        errors = [line for line in text if re.search(r"\[ERROR\]|panic|[Aa]ssertion|terminate called|memory allocation", line)]
+        errors = [line for line in text if ENDED_BY.search(line)]
         return " | ".join((errors or text)[-lines:])
 
     def backtraces(self, frames=24):

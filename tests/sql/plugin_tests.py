@@ -196,6 +196,11 @@ def test_sizes_are_asked_where_wanted(_where):
             rows(c, sql.replace("{}", f"FROM {listed}") if "{}" in sql else f"{sql} FROM {listed}")
             expect(sql, opened.names() & files, wanted)
         rows(c, f"CREATE TABLE listed ENGINE=InnoDB SELECT * FROM {listed}")
+        one = rows(c, "SELECT MAX(SPACE_ID) FROM listed")[0][0]
+        for condition in (f"= {one}", "= 0", "= 1", "= 2", "= 999999999", "= 99999999999", "= NULL", f"= '{one}'", f"= '{one}x'", f"= '0{one}'", f"= {one}.0",
+                          f"= {one} AND PATH LIKE '#%'", f"= {one} AND SPACE_ID = 1", f"= {one} OR SPACE_ID = 1", f"IN (1, {one})", "LIKE '1%'", f"<=> {one}"):
+            sql = f"SELECT * FROM {{}} WHERE SPACE_ID {condition} ORDER BY 1"
+            expect(sql, rows(c, sql.replace("{}", listed)), rows(c, sql.replace("{}", "listed")))
         rows(c, "CREATE TABLE names ENGINE=InnoDB SELECT 'd' a UNION SELECT 'e' UNION SELECT 'nobody'")
         for sql in ("SELECT * FROM {} WHERE DATABASE_NAME = 'e' ORDER BY 1", "SELECT PATH FROM {} WHERE FILE_BYTES > 65536 AND SPACE_ID > 0 ORDER BY 1",
                     "SELECT a, s.PATH FROM names LEFT JOIN {} s ON DATABASE_NAME = a WHERE SPACE_ID IS NULL ORDER BY 1, 2",

@@ -87,6 +87,9 @@ def test_pool_resize(where):
         except pymysql.err.Error as problem:
             if why not in str(problem):
                 raise AssertionError(f"a pool of {size} bytes: {problem}") from None
+    rows(c, f"SET GLOBAL myriad_buffer_pool_size={9 * mib - 1}")
+    expect("a size that is rounded", rows(c, "SHOW WARNINGS"),
+           (("Warning", 1292, f"Truncated incorrect myriad_buffer_pool_size value: '{9 * mib - 1}'"),))
     expect("the variable after a refusal", int(rows(c, "SELECT @@myriad_buffer_pool_size")[0][0]), 8 * mib)
     resized(before)
     rows(c, "DROP TABLE r")

@@ -161,10 +161,12 @@ pub unsafe extern "C" fn myriad_list_latches(
     });
 }
 
-/// Tablespaces.
+/// Tablespaces whose ids are no less than `first_id`, in order, the first `most` of them.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_list_spaces(
     e: *mut EngineHandle,
+    first_id: u32,
+    most: usize,
     visit: Option<unsafe extern "C" fn(*mut c_void, *const CSpaceInfo)>,
     arg: *mut c_void,
 ) {
@@ -173,7 +175,7 @@ pub unsafe extern "C" fn myriad_list_spaces(
     guard_value(Some(&e.engine), (), || {
         let Some(visit) = visit else { return };
         // A listing has no way to tell an error; what could not be read is left out.
-        for s in e.engine.spaces().unwrap_or_default() {
+        for s in e.engine.spaces_from(first_id, most).unwrap_or_default() {
             let (path, database) = (c_string(&s.path), c_string(&s.database));
             let info =
                 CSpaceInfo { space_id: s.space_id, path: path.as_ptr(), database: database.as_ptr(), open: s.open };

@@ -173,9 +173,10 @@ impl Catalog {
     }
 
     fn insert_table(&self, trx: &mut Trx, def: &TableDef, key: &[u8], auto_increment: Option<u64>) -> Result<()> {
-        self.store_auto_increment(def, auto_increment)?;
         apply_one(trx, OpKind::Insert, &index(rows::TABLES), key, &rows::encode_table(def))?;
-        self.insert_references(trx, def)
+        self.insert_references(trx, def)?;
+        // At last: no rollback takes it away.
+        self.store_auto_increment(def, auto_increment)
     }
 
     fn note_if(&self, references_changed: bool) {

@@ -353,21 +353,25 @@ impl Catalog {
     /// # Errors
     /// Those of reading the catalog.
     pub fn scan_spaces(&self, visit: &mut dyn FnMut(SpaceId, SpaceRow) -> bool) -> Result<()> {
-        self.scan(rows::SPACES, &[], &mut |key, value| {
+        self.scan_spaces_from(SpaceId(0), visit)
+    }
+
+    fn scan_spaces_from(&self, first: SpaceId, visit: &mut dyn FnMut(SpaceId, SpaceRow) -> bool) -> Result<()> {
+        let before = first.0.checked_sub(1).map(u32::to_be_bytes);
+        self.scan_after(rows::SPACES, &[], before.as_ref().map(|key| &key[..]), &mut |key, value| {
             let id: [u8; 4] = key.try_into().map_err(|_| Error::invalid("tablespace key"))?;
             Ok(visit(SpaceId(u32::from_be_bytes(id)), SpaceRow::decode(value)?))
         })
     }
 
-    /// All tablespaces: `visit(id, path, database)`. For listings.
+    /// The tablespaces in order of their ids, from `first` on, until `visit(id, path, database)` says false. For listings.
     ///
     /// # Errors
     /// Those of reading the catalog.
-    pub fn list_spaces(&self, visit: &mut dyn FnMut(SpaceId, &str, &str)) -> Result<()> {
-        self.scan_spaces(&mut |id, row| {
+    pub fn list_spaces(&self, first: SpaceId, visit: &mut dyn FnMut(SpaceId, &str, &str) -> bool) -> Result<()> {
+        self.scan_spaces_from(first, &mut |id, row| {
             let database = if row.state == rows::SpaceState::Orphan { "" } else { row.database.as_str() };
-            visit(id, &row.path, database);
-            true
+            visit(id, &row.path, database)
         })
     }
 

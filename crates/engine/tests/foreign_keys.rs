@@ -331,3 +331,23 @@ fn an_error_says_that_nothing_has_changed() {
         assert!(failed > 20, "{failed} changes failed");
     }
 }
+
+#[test]
+fn a_table_that_comes_to_nothing_leaves_no_counter() {
+    let (dir, engine) = place();
+    let next = 0x1122_3344_5566_7788_u64;
+    // The name of a parent that makes a longer key than there can be.
+    let keys = [key("k", &format!("d/{}", "x".repeat(5000)))];
+    let spec = TableSpec { frm: b"image", indexes: INDEXES, auto_increment_next: Some(next), ..TableSpec::default() };
+    create(&engine, "d/c", &[]);
+    assert!(engine.create_table("d/t", &TableSpec { foreign_keys: &keys, ..spec }).is_err());
+    let is_stored = |engine: &Engine| {
+        engine.checkpoint_now().expect("written");
+        let space = engine.spaces().expect("listed").into_iter().find(|s| s.database == "d").expect("there");
+        let bytes = std::fs::read(dir.path().join(space.path)).expect("read");
+        bytes.windows(8).any(|at| at == next.to_le_bytes())
+    };
+    assert!(!is_stored(&engine));
+    engine.create_table("d/t", &spec).expect("created");
+    assert!(is_stored(&engine));
+}

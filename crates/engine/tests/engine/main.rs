@@ -282,6 +282,10 @@ fn placement_decides_the_file() {
     engine.create_table("a/t1", &spec()).unwrap();
     engine.create_table("a/t2", &spec()).unwrap();
     assert_eq!(user_files(&engine), 1);
+    let ids =
+        |first, most| -> Vec<u32> { engine.spaces_from(first, most).unwrap().iter().map(|s| s.space_id).collect() };
+    assert_eq!([ids(0, 1), ids(0, 2), ids(0, 9), ids(1, 9)], [vec![0], vec![0, 1], vec![0, 1, 16], vec![1, 16]]);
+    assert_eq!([ids(1, 1), ids(2, 1), ids(16, 1), ids(17, 1)], [vec![1], vec![16], vec![16], vec![]]);
     engine.set(Setting::Placement(Placement::Server)).unwrap();
     engine.create_table("b/t", &spec()).unwrap();
     engine.create_table("c/t", &spec()).unwrap();
