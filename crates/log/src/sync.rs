@@ -2,7 +2,7 @@
 
 #[cfg(all(test, loom))]
 pub(crate) use loom::{
-    sync::atomic::{AtomicBool, AtomicU64},
+    sync::atomic::{fence, AtomicBool, AtomicU64},
     sync::Mutex,
     thread::yield_now,
 };
@@ -10,6 +10,6 @@ pub(crate) use std::sync::atomic::Ordering;
 #[cfg(not(all(test, loom)))]
 pub(crate) use {
     parking_lot::Mutex,
-    std::sync::atomic::{AtomicBool, AtomicU64},
+    std::sync::atomic::{fence, AtomicBool, AtomicU64},
     std::thread::yield_now,
 };

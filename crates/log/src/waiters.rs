@@ -1,11 +1,12 @@
 //! Who waits for a sync, and who makes the next one: in shards, so that those who join do not wait for each other.
 //!
-//! At most one thread leads. Who finds a leader joins a shard, under the mutex under which it looked. A leader looks through the
-//! shards once more after it has said that its lead ends: so one of the two sees the other, and nobody is left behind without a
-//! leader. Who has joined is told once, and waits for that: what is told late would be taken for an answer to what it waits for
-//! next. Some do not lead; where only they are left, somebody has to who does not wait.
+//! At most one thread leads. Who looks for a leader has marked its shard before, and joins it if there is one. A leader looks at
+//! the marks of all shards once more after it has said that its lead ends: so one of the two sees the other, and nobody is left
+//! behind without a leader. It takes the mutexes of marked shards alone: with few who wait most have nobody. Who has joined is
+//! told once, and waits for that: what is told late would be taken for an answer to what it waits for next. Some do not lead;
+//! where only they are left, somebody has to who does not wait.
 
-use crate::sync::{AtomicBool, Mutex, Ordering};
+use crate::sync::{fence, AtomicBool, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
 #[cfg(not(all(test, loom)))]
 use myriad_base::latch::{lock_counted, LatchClass};
@@ -32,35 +33,62 @@ pub(crate) enum Next<P> {
     Nobody,
 }
 
+struct Shard<P> {
+    /// The mark: whether somebody waits here or is about to. Written under the mutex.
+    used: AtomicBool,
+    waiting: Mutex<Vec<Waiting<P>>>,
+}
+
 /// Those who wait; a `P` each, by which it is told.
 pub(crate) struct Waiters<P> {
     leader: CachePadded<AtomicBool>,
-    shards: [CachePadded<Mutex<Vec<Waiting<P>>>>; SHARDS],
+    shards: [CachePadded<Shard<P>>; SHARDS],
 }
 
 impl<P: MayLead> Waiters<P> {
     pub(crate) fn new() -> Waiters<P> {
         Waiters {
             leader: CachePadded::new(AtomicBool::new(false)),
-            shards: std::array::from_fn(|_| CachePadded::new(Mutex::new(Vec::new()))),
+            shards: std::array::from_fn(|_| {
+                CachePadded::new(Shard { used: AtomicBool::new(false), waiting: Mutex::new(Vec::new()) })
+            }),
         }
     }
 
     fn shard<T>(&self, no: usize, look: impl FnOnce(&mut Vec<Waiting<P>>) -> T) -> T {
+        let shard = &self.shards[no];
         #[cfg(not(all(test, loom)))]
-        return look(&mut lock_counted(&self.shards[no], LatchClass::LogWrite.part(1 + no)));
+        let mut waiting = lock_counted(&shard.waiting, LatchClass::LogWrite.part(1 + no));
         #[cfg(all(test, loom))]
-        return look(&mut self.shards[no].lock().unwrap());
+        let mut waiting = shard.waiting.lock().unwrap();
+        let seen = look(&mut waiting);
+        shard.used.store(!waiting.is_empty(), Ordering::Relaxed);
+        seen
+    }
+
+    /// Lets `look` find out whether the caller leads, and join if it does not.
+    fn look_for_lead(&self, thread: usize, look: impl FnOnce(&mut Vec<Waiting<P>>) -> bool) -> bool {
+        let no = thread % SHARDS;
+        self.shard(no, |waiting| {
+            self.shards[no].used.store(true, Ordering::Relaxed);
+            // Between the mark and the look at the leader's flag; `hand_on` has one between the two the other way round.
+            fence(Ordering::SeqCst);
+            look(waiting)
+        })
+    }
+
+    fn is_used(&self, no: usize) -> bool {
+        self.shards[no].used.load(Ordering::Relaxed)
     }
 
     fn take_lead(&self) -> bool {
-        !self.leader.load(Ordering::SeqCst)
-            && self.leader.compare_exchange(false, true, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        !self.leader.load(Ordering::Relaxed)
+            && self.leader.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Whether the caller, thread number `thread`, leads. Else it has joined with `lsn`, and will be told, once.
     pub(crate) fn lead_or_join(&self, thread: usize, lsn: u64, me: P) -> bool {
-        self.shard(thread % SHARDS, |waiting| {
+        self.look_for_lead(thread, |waiting| {
             let leads = self.take_lead();
             if !leads {
                 waiting.push((lsn, me));
@@ -71,7 +99,7 @@ impl<P: MayLead> Waiters<P> {
 
     /// Joins with `lsn` as one that does not lead. Whether somebody has to lead for it: the caller has the lead, to hand it on.
     pub(crate) fn join(&self, thread: usize, lsn: u64, me: P) -> bool {
-        self.shard(thread % SHARDS, |waiting| {
+        self.look_for_lead(thread, |waiting| {
             waiting.push((lsn, me));
             self.take_lead()
         })
@@ -82,7 +110,7 @@ impl<P: MayLead> Waiters<P> {
         loop {
             let mut next = None;
             let mut calls_left = false;
-            for no in 0..SHARDS {
+            for no in (0..SHARDS).filter(|&no| self.is_used(no)) {
                 self.shard(no, |waiting| {
                     served.extend(waiting.extract_if(.., |w| is_served(w.0)));
                     if next.is_none() {
@@ -98,9 +126,10 @@ impl<P: MayLead> Waiters<P> {
             if calls_left {
                 return Next::Calls;
             }
-            self.leader.store(false, Ordering::SeqCst);
+            self.leader.store(false, Ordering::Release);
+            fence(Ordering::SeqCst);
             // Whoever joined after its shard was looked at may have found us leading still.
-            if (0..SHARDS).all(|no| self.shard(no, |waiting| waiting.is_empty())) || !self.take_lead() {
+            if !(0..SHARDS).any(|no| self.is_used(no)) || !self.take_lead() {
                 return Next::Nobody;
             }
         }
