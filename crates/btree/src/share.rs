@@ -52,9 +52,15 @@ impl Owner {
                 return Ok(false);
             }
             self.tree.expect(mtr.page(leaf), id, 0)?;
+        }
+        let (from, into) = if to == To::Left { (right, left) } else { (left, right) };
+        if !is_worth_it(mtr.page(from), mtr.page(into), key) {
+            return Ok(false);
+        }
+        for (leaf, id) in [(left, left_id), (right, right_id)] {
             expect_order(mtr.page(leaf), id)?;
         }
-        let Some(plan) = Plan::new(mtr.page(left), mtr.page(right), key, to) else { return Ok(false) };
+        let Some(plan) = Plan::new(mtr.page(left), mtr.page(right), to) else { return Ok(false) };
         if !page::fits_inner(mtr.page(parent), plan.separator.len()) {
             return Ok(false);
         }
@@ -80,6 +86,12 @@ impl Owner {
     }
 }
 
+/// Whether the neighbour has the room, and the two are of the key's index: looked at first, as most neighbours are full.
+fn is_worth_it(from: &[u8], into: &[u8], key: &[u8]) -> bool {
+    let same_index = page::prefix(into).get(..4).is_some_and(|id| key.starts_with(id));
+    page::free_bytes(into) >= into.len() / FREE_PART && same_index && page::covers(from, key)
+}
+
 /// What changes.
 struct Plan {
     separator: Vec<u8>,
@@ -93,13 +105,9 @@ struct Plan {
 
 impl Plan {
     /// Half of what the neighbour has free moves there, if that is enough.
-    fn new(left: &[u8], right: &[u8], key: &[u8], to: To) -> Option<Plan> {
+    fn new(left: &[u8], right: &[u8], to: To) -> Option<Plan> {
         let (from, into) = if to == To::Left { (right, left) } else { (left, right) };
         let free = page::free_bytes(into);
-        let same_index = page::prefix(into).get(..4).is_some_and(|id| key.starts_with(id));
-        if free < into.len() / FREE_PART || !same_index || !page::covers(from, key) {
-            return None;
-        }
         let (low, high) = (page::low_stored(left), page::high_stored(right));
         let (n, prefix) = (page::count(from), page::prefix_len(from));
         let (mut bytes, mut moving) = (0, 0);
@@ -152,9 +160,11 @@ fn append(from: &[u8], slots: Range<usize>, prefix: usize) -> Vec<Vec<u8>> {
 
 fn inserts(from: &[u8], slots: Range<usize>, prefix: usize) -> Vec<Vec<u8>> {
     let record = |(to, slot)| {
-        let mut record = u16::to_le_bytes(to).to_vec();
-        push_bytes(&mut record, &page::key(from, slot)[prefix..]);
-        record.extend_from_slice(page::value(from, slot));
+        let (key, value) = (page::key(from, slot), page::value(from, slot));
+        let mut record = Vec::with_capacity(4 + key.len() + value.len());
+        record.extend_from_slice(&u16::to_le_bytes(to));
+        push_bytes(&mut record, &key[prefix..]);
+        record.extend_from_slice(value);
         record
     };
     (0u16..).zip(slots).map(record).collect()

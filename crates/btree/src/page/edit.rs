@@ -299,37 +299,37 @@ pub fn refence(p: &mut [u8], first: usize, end: usize, left: PageNo, f: Fences<'
     if first > end || end > count(p) {
         return refuse("entries beyond the page's slots");
     }
-    let old = p.to_vec();
-    let level = level(&old);
-    let mut new = vec![0; p.len()];
+    let old = &*p;
+    let level = level(old);
+    let mut new = vec![0; old.len()];
     new[..myriad_base::page::HEADER_BYTES].copy_from_slice(&old[..myriad_base::page::HEADER_BYTES]);
     format(&mut new, level, left, f)?;
     let new_prefix = prefix(&new).to_vec();
-    if free_bytes(&new) < refenced_bytes(&old, first..end, new_prefix.len()) {
+    if free_bytes(&new) < refenced_bytes(old, first..end, new_prefix.len()) {
         return refuse("the entries do not fit under the new fences");
     }
-    if new_prefix == prefix(&old) {
-        copy_entries(&mut new, &old, first..end);
+    if new_prefix == prefix(old) {
+        copy_entries(&mut new, old, first..end);
     } else {
         let mut whole = Vec::new();
         for slot in first..end {
             whole.clear();
-            key_parts(&old, slot).append_to(&mut whole);
+            key_parts(old, slot).append_to(&mut whole);
             let Some(rest) = whole.strip_prefix(&new_prefix[..]) else {
                 return refuse("an entry is not within the new fences");
             };
             if level == 0 {
-                insert(&mut new, slot - first, rest, value(&old, slot))?;
+                insert(&mut new, slot - first, rest, value(old, slot))?;
             } else {
-                insert_child(&mut new, slot - first, rest, child(&old, slot + 1))?;
+                insert_child(&mut new, slot - first, rest, child(old, slot + 1))?;
             }
         }
     }
     // Only insertions of users make a pattern.
-    let at = get_u16(&old, OFF_LAST) as usize;
+    let at = get_u16(old, OFF_LAST) as usize;
     let kept = at.checked_sub(first).filter(|&s| s < end - first);
     put_u16(&mut new, OFF_LAST, kept.unwrap_or(0) as u16);
-    put_u16(&mut new, OFF_RUN, if kept.is_some() { get_u16(&old, OFF_RUN) } else { 0 });
+    put_u16(&mut new, OFF_RUN, if kept.is_some() { get_u16(old, OFF_RUN) } else { 0 });
     p.copy_from_slice(&new);
     Ok(())
 }
@@ -337,6 +337,9 @@ pub fn refence(p: &mut [u8], first: usize, end: usize, left: PageNo, f: Fences<'
 /// Bytes that the slots `range` and their entries take on a page whose prefix is `new_prefix` bytes long.
 pub fn refenced_bytes(p: &[u8], range: Range<usize>, new_prefix: usize) -> usize {
     let (level, old_prefix) = (level(p), prefix_len(p));
+    if new_prefix == old_prefix && range == (0..count(p)) {
+        return heap_end(p) - SLOTS - free_bytes(p);
+    }
     range
         .map(|slot| {
             let value_len = if level == 0 { value_len(p, slot) } else { 4 };

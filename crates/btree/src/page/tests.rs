@@ -148,6 +148,27 @@ fn entries_are_small() {
     }
 }
 
+/// What a page's entries take is known without a look at each, also where some were removed or became shorter.
+#[test]
+fn a_whole_page_takes_what_its_parts_do() {
+    let bounds = Fences { low: b"pre-a", high: b"pre-z", flags: 0 };
+    let mut p = new_page(0, bounds);
+    for n in 0..40u8 {
+        insert(&mut p, n.into(), &[b'b', n, 7, 7, n, n], &vec![n; 3 * usize::from(n)]).unwrap();
+    }
+    remove(&mut p, 5, 3).unwrap();
+    replace(&mut p, 20, b"short").unwrap();
+    let mut inner = new_page(1, bounds);
+    for n in 0..9u8 {
+        insert_child(&mut inner, n.into(), &vec![b'c' + n; 1 + usize::from(n)], PageNo(50)).unwrap();
+    }
+    for p in [p, inner] {
+        let (n, prefix) = (count(&p), prefix_len(&p));
+        let parts: usize = (0..n).map(|slot| refenced_bytes(&p, slot..slot + 1, prefix)).sum();
+        assert_eq!(refenced_bytes(&p, 0..n, prefix), parts);
+    }
+}
+
 #[test]
 fn a_value_longer_than_its_length_can_say_is_refused() {
     let mut p = vec![0; 65536];
