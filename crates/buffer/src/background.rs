@@ -60,6 +60,8 @@ pub(crate) struct Background {
     pub io_capacity_max: AtomicU64,
     /// When paced writing may go on.
     pub paced: Mutex<Instant>,
+    /// When buffered changes are made again, after a try that made none.
+    pub merge_again: Mutex<Instant>,
     /// Log end at the last idle look, and when it was seen to move.
     pub idle: Mutex<(u64, Instant)>,
     last_wait: Mutex<Option<Instant>>,
@@ -89,6 +91,7 @@ impl Background {
             io_capacity: AtomicU64::new(config.io_capacity.max(1)),
             io_capacity_max: AtomicU64::new(config.io_capacity_max.max(1)),
             paced: Mutex::new(now),
+            merge_again: Mutex::new(now),
             idle: Mutex::new((0, now)),
             last_wait: Mutex::new(None),
             next_look: Mutex::new(now),

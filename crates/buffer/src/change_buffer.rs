@@ -12,6 +12,8 @@
 //! No change is lost between a page's reader and somebody who buffers: the reader publishes its frame in the page table
 //! before it looks here; who buffers looks at the page table while it holds the lock here.
 
+use crate::background::IDLE;
+use crate::cleaner::CLEANER_PAGES;
 use crate::config::Level;
 use crate::mtr::Mtr;
 use crate::pool::BufferPool;
@@ -404,6 +406,20 @@ impl BufferPool {
         self.merge_pages(&mut self.changes.old_pages(limit, max))
     }
 
+    /// As [`BufferPool::merge_old`], by a cleaner: after a try of which nothing came it is left for a while, or the cleaner,
+    /// which does not sleep while the log is old, would do nothing but read what cannot be read.
+    pub(crate) fn merge_in_turn(&self, limit: Lsn) -> usize {
+        if self.changes.pages() == 0 || Instant::now() < *self.background.merge_again.lock() {
+            return 0;
+        }
+        let mut ids = self.changes.old_pages(limit, CLEANER_PAGES);
+        let settled = self.merge_pages(&mut ids);
+        if settled == 0 && !ids.is_empty() {
+            *self.background.merge_again.lock() = Instant::now() + IDLE;
+        }
+        settled
+    }
+
     /// As [`BufferPool::merge_old`], these pages.
     fn merge_pages(&self, ids: &mut [PageId]) -> usize {
         ids.sort_unstable();
@@ -424,6 +440,7 @@ impl BufferPool {
                 // The file was there when the page left memory: as for changed pages in memory the checkpoint waits for it.
                 Err(
                     error @ (Error::TablespaceUnavailable { .. }
+                    | Error::Io { .. }
                     | Error::CorruptPage { .. }
                     | Error::CorruptFile { .. }
                     | Error::Format { .. }),

@@ -177,7 +177,7 @@ impl BufferPool {
             }
         }
         self.redo_if_started();
-        let merged = self.merge_old(limit, CLEANER_PAGES);
+        let merged = self.merge_in_turn(limit);
         let wrote = self.write_oldest(limit, CLEANER_PAGES, false).map(|written| written.max(merged));
         let checkpointed = self.take_checkpoint_if_due(false);
         self.set_wake_lsn();

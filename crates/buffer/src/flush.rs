@@ -75,6 +75,14 @@ impl BufferPool {
     /// caller then holds none. Frames that are clean, latched or being written are skipped.
     pub(crate) fn write_pages(&self, candidates: &mut Vec<u32>, wait: bool) -> BatchResult {
         let mut result = BatchResult::default();
+        let mut held = None;
+        candidates.retain(|&at| match self.failing.holds(self.frames().get(at).page().space) {
+            Some(error) => {
+                held = Some(error);
+                false
+            }
+            None => true,
+        });
         // Each key read once: frames may change hands meanwhile.
         candidates.sort_by_cached_key(|&at| self.frames().get(at).page_id.load(Ordering::Relaxed));
         let mut buf = self.buffers.take();
@@ -95,6 +103,11 @@ impl BufferPool {
                 self.shard_of(copied.at).dirty().written(self.frames(), copied.at, durable);
                 result.written += usize::from(durable);
             }
+            // Without threads there is nobody whose tries would follow each other, and no time.
+            if self.background.has_threads() {
+                let outcomes = batch.iter().map(|c| (c.id.space, c.outcome == Outcome::Durable));
+                self.failing.note(outcomes, done.as_ref().err());
+            }
             if let Err(error) = done {
                 let failed = batch.iter().filter(|c| c.outcome == Outcome::Failed).count();
                 self.counters.add_many(Counter::WriteErrors, failed as u64);
@@ -107,6 +120,9 @@ impl BufferPool {
         self.buffers.give(buf);
         candidates.clear();
         self.background.batch_done();
+        if result.written == 0 && result.error.is_none() {
+            result.error = held;
+        }
         result
     }
 

@@ -16,6 +16,7 @@ mod cleaner;
 mod config;
 mod doublewrite;
 mod event;
+mod failing;
 mod flush;
 mod frame;
 mod guard;

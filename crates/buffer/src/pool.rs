@@ -4,6 +4,7 @@ use crate::background::Background;
 use crate::change_buffer::ChangeBuffer;
 use crate::config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
 use crate::doublewrite::Doublewrite;
+use crate::failing::Failing;
 use crate::flush::BatchBuffers;
 use crate::frame::{Frame, FrameNo, Frames};
 use crate::guard::{ExclusivePage, OptimisticPage, ReadFrame, SharedPage};
@@ -67,6 +68,7 @@ pub struct BufferPool {
     pub(crate) doublewrite: Option<Doublewrite>,
     pub(crate) pending: Pending,
     pub(crate) changes: CachePadded<ChangeBuffer>,
+    pub(crate) failing: Failing,
     pub(crate) memory: MemoryPages,
     pub(crate) turns: CachePadded<Turns>,
     pub(crate) resize: Resize,
@@ -118,6 +120,7 @@ impl BufferPool {
             doublewrite,
             pending: Pending::new(),
             changes: CachePadded::new(ChangeBuffer::new(config.change_buffer_max_size)),
+            failing: Failing::default(),
             memory: MemoryPages::default(),
             turns: CachePadded::default(),
             resize: Resize::new(count),

@@ -126,6 +126,8 @@ enum Look {
     Freed,
     Dirty,
     Spared,
+    /// Dirty, and not to be written for now.
+    Held(Error),
 }
 
 impl BufferPool {
@@ -160,6 +162,7 @@ impl BufferPool {
         let mut dirty = Vec::with_capacity(batch);
         let frames = self.frames().len() as u32;
         let mut looks = 3 * frames;
+        let mut held = None;
         while looks > 0 && self.free_frames.load(Ordering::Relaxed) < self.background.free.target() {
             let turn = self.background.free.turn.fetch_add(1, Ordering::Relaxed);
             let shard = &self.shards[turn % self.shards.len()];
@@ -171,6 +174,10 @@ impl BufferPool {
                     Look::Freed => freed += 1,
                     Look::Dirty => dirty.push(at),
                     Look::Spared => continue,
+                    Look::Held(error) => {
+                        held = Some(error);
+                        continue;
+                    }
                 }
                 victims += 1;
                 if victims == TURN_VICTIMS || dirty.len() == batch {
@@ -181,7 +188,11 @@ impl BufferPool {
                 freed += self.write_victims(&mut dirty)?;
             }
         }
-        Ok(freed + self.write_victims(&mut dirty)?)
+        freed += self.write_victims(&mut dirty)?;
+        match held {
+            Some(error) if freed == 0 => Err(error),
+            _ => Ok(freed),
+        }
     }
 
     /// Gives the frame another chance, or frees it if it is clean.
@@ -199,7 +210,10 @@ impl BufferPool {
             return Look::Spared;
         }
         if frame.is_dirty() {
-            return Look::Dirty;
+            return match self.failing.holds(frame.page().space) {
+                Some(error) => Look::Held(error),
+                None => Look::Dirty,
+            };
         }
         if self.try_evict(at) {
             Look::Freed

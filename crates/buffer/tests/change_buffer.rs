@@ -10,6 +10,7 @@ use myriad_io::{CallKind, Fault, Io};
 use rig::{create, id, init_pages, open, small, Rig, DIR, SPACE};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// The operation WRITE: overwrites bytes.
 const WRITE: u8 = 1;
@@ -97,6 +98,30 @@ fn pages_that_cannot_be_read_hold_no_others_up() {
     assert_eq!((s.change_buffer_pages, s.changes_merged, s.checkpoint_age), (0, n + 1, 0));
     assert!(changed.iter().all(|&page| pool.fix_shared(id(page)).unwrap()[1000] == 7));
     assert_eq!(pool.fix_shared(last).unwrap()[1000], 7);
+}
+
+/// What cannot be read is not read all the time, and the error log tells why the checkpoint waits.
+#[test]
+fn pages_that_cannot_be_read_are_left_alone_between_two_tries() {
+    let rig = filled(12, &PoolConfig { background_threads: true, ..small(48) });
+    let pool = &rig.pool;
+    let told = |what: &str| rig.messages.lock().unwrap().iter().any(|(_, text)| text.contains(what));
+    rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
+    let changed = (1..=PAGES).filter(|&page| set_buffered(pool, page, 1000, 7)).count();
+    assert!(changed > 100, "{changed}");
+    let (reads, begin) = (rig.sim.calls(CallKind::Read), Instant::now());
+    while begin.elapsed() < Duration::from_secs(3) {
+        pool.set_io_capacity(1000, 2000);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let reads = rig.sim.calls(CallKind::Read) - reads;
+    assert!(reads > 0 && reads < 30 * changed as u64, "{reads} reads in three seconds");
+    assert!(told("cannot be made yet, the checkpoint waits for it: read of"), "{:?}", rig.messages.lock().unwrap());
+    rig.sim.clear_faults();
+    pool.checkpoint_now().unwrap();
+    assert!((1..=PAGES).all(|page| pool.fix_shared(id(page)).is_ok()));
+    assert_eq!(pool.stats().change_buffer_pages, 0);
+    pool.stop_background();
 }
 
 #[test]

@@ -3,7 +3,7 @@
 mod rig;
 
 use myriad_base::page::{seal, PageKind, HEADER_BYTES};
-use myriad_base::{Error, SpaceId};
+use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
 use rig::{create, create_as, id, open, open_forced, small, DIR, SPACE};
@@ -592,4 +592,40 @@ fn a_wait_for_a_page_ends() {
     }
     rig.pool.check_poison().unwrap();
     drop(rig.pool.fix_exclusive(id(1)).unwrap());
+}
+
+fn threaded(frames: usize) -> PoolConfig {
+    PoolConfig { background_threads: true, ..small(frames) }
+}
+
+/// Tries follow each other slowly, whoever waits for a frame, and pages of other files are written meanwhile.
+#[test]
+fn pages_that_cannot_be_written_are_left_alone_between_two_tries() {
+    let rig = create(3, &threaded(64));
+    let pool = &rig.pool;
+    let other = |page: u32| PageId::new(SpaceId(17), PageNo(page));
+    pool.spaces().create(SpaceId(17), "b.myr", [8; 16], Lsn(0)).unwrap();
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+    (1..=40).for_each(|page| put(pool, page, u64::from(page), true));
+    for page in 1..=200 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        let _ = mtr.init(other(page), PageKind::Index).unwrap();
+        mtr.commit().unwrap();
+    }
+    assert!(pool.stats().write_errors > 0, "none was to be written");
+    assert!(pool.failing_writes().iter().all(|sentence| sentence.contains("a.myr")), "{:?}", pool.failing_writes());
+    assert_eq!(pool.failing_writes().len(), 1);
+    // However often the cleaner is woken, as by every change while the log is old.
+    let (before, begin) = (pool.stats(), Instant::now());
+    while begin.elapsed() < Duration::from_secs(3) {
+        pool.set_io_capacity(1000, 2000);
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let tries = pool.stats().batches - before.batches;
+    assert!(tries < 60, "{tries} batches in three seconds");
+    rig.sim.clear_faults();
+    pool.checkpoint_now().unwrap();
+    assert!(pool.failing_writes().is_empty());
+    (1..=40).for_each(|page| assert_eq!(get(pool, page), Ok(u64::from(page))));
+    pool.stop_background();
 }

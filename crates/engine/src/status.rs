@@ -20,6 +20,8 @@ const WAITS_SHOWN: Duration = Duration::from_secs(1);
 const LOCK_WAITS_SHOWN: usize = 10;
 /// Snapshots that it lists.
 const SNAPSHOTS_SHOWN: usize = 3;
+/// Failures of page writes that are shown.
+const FAILING_SHOWN: usize = 10;
 
 fn state_name(info: &myriad_txn::TrxInfo) -> &'static str {
     match info.state {
@@ -234,6 +236,13 @@ impl Engine {
             s.evictions,
             s.write_errors
         );
+        let failing = self.pool().failing_writes();
+        for sentence in failing.iter().take(FAILING_SHOWN) {
+            line!(out, "Cannot be written: {sentence}");
+        }
+        if failing.len() > FAILING_SHOWN {
+            line!(out, "and {} more", failing.len() - FAILING_SHOWN);
+        }
         line!(
             out,
             "Batches {}, of these doublewritten {}; checkpoints {}",
