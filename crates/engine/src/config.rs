@@ -82,7 +82,7 @@ pub struct EngineConfig {
     pub page_size: usize,
     /// Size of the redo log in bytes; 1 TiB at most.
     pub log_capacity_bytes: u64,
-    /// The log's buffer in memory in bytes.
+    /// The log's buffer in memory in bytes; four pages at least are taken.
     pub log_buffer_bytes: usize,
     /// What a commit waits for.
     pub flush_at_commit: FlushAtCommit,

@@ -234,14 +234,16 @@ fn open_io(config: &EngineConfig) -> Result<Arc<dyn Io>> {
     Ok(io)
 }
 
-fn log_config(config: &EngineConfig) -> LogConfig {
-    LogConfig { capacity_bytes: config.log_capacity_bytes, buffer_bytes: config.log_buffer_bytes }
+fn log_config(config: &EngineConfig, page_size: usize) -> LogConfig {
+    // A mini-transaction that gives a page new contents is logged at once, and half of the buffer has to hold it.
+    let buffer_bytes = config.log_buffer_bytes.max(4 * page_size);
+    LogConfig { capacity_bytes: config.log_capacity_bytes, buffer_bytes }
 }
 
 /// Opens log, registry and pool; nothing is recovered yet.
 fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Result<Storage> {
     let dir: &Path = &config.data_dir;
-    let log = Arc::new(Log::open(io, dir, log_config(config))?);
+    let log = Arc::new(Log::open(io, dir, log_config(config, format.page_size))?);
     if log.uuid() != format.uuid {
         return Err(Error::Format {
             path: dir.join(format::FOLDER).join("redo.log").display().to_string(),
@@ -359,7 +361,7 @@ fn create(
     // The folder's own name, before anything in it counts.
     io.sync_dir(&config.data_dir)?;
     format::begin_creation(io, folder)?;
-    Log::create(io, &config.data_dir, log_config(config), uuid)?;
+    Log::create(io, &config.data_dir, log_config(config, format.page_size), uuid)?;
     let storage = open_storage(config, io, format)?;
     let lsn = storage.pool.recover(false)?.end_lsn;
     for (id, path) in [(SpaceId::SYSTEM, SYSTEM_FILE), (SpaceId::UNDO, UNDO_FILE)] {

@@ -304,3 +304,20 @@ fn a_killed_read_does_not_wait_for_a_frame() {
         assert!(waits_on && took < Duration::from_secs(10), "{took:?}");
     });
 }
+
+/// However small the log's buffer is to be, it has room for what is logged of a page at once.
+#[test]
+fn a_buffer_smaller_than_a_page_is_made_larger() {
+    let io = SimIo::new(1);
+    io.create_dir(Path::new("/data")).unwrap();
+    let config = EngineConfig { page_size: 64 << 10, log_buffer_bytes: 1, ..sim_config() };
+    let engine = Engine::open_with(config, Some(Arc::new(io))).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let table = engine.open_table("d/t").unwrap();
+    let mut session = engine.session();
+    for key in 0..20u8 {
+        session.insert(&table, &[key], &[key; 20_000]).unwrap();
+    }
+    session.commit().unwrap();
+    assert_eq!(rows(&engine, "d/t").len(), 20);
+}
