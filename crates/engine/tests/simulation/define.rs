@@ -244,7 +244,7 @@ impl World {
                 assert!(!created, "{what}: it was there");
                 self.forget_in_snapshots(what, &after);
                 if self.model != after {
-                    self.lazy.clear();
+                    self.hardened();
                 }
                 self.model = after;
                 End::Fine

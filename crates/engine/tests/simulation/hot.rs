@@ -72,6 +72,7 @@ impl World {
             model: self.model.clone(),
             alternatives: [&self.alternatives[..], &self.lazy[..]].concat(),
             lazy: Vec::new(),
+            undone: self.undone.clone(),
             prepared: self.prepared.clone(),
             faulty: false,
             backup: None,

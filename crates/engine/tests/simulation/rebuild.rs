@@ -211,7 +211,7 @@ impl World {
             self.alternatives.push(after);
             return Ok(End::Crash);
         }
-        self.lazy.clear();
+        self.hardened();
         self.model = after;
         if let What::Index(index, _) = *what {
             ADOPTED.fetch_add(1, Ordering::Relaxed);

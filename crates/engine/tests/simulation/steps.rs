@@ -110,7 +110,7 @@ impl World {
 
     pub(crate) fn step(&mut self) -> End {
         let client = self.random.below(self.clients.len() as u64) as usize;
-        match self.random.below(121) {
+        match self.random.below(124) {
             0..=54 => self.change(client),
             55..=66 => self.read(client),
             67..=74 => self.commit(client),
@@ -127,6 +127,8 @@ impl World {
             105 => self.resize_log(),
             106..=113 => self.look_up(client),
             114..=117 => self.setting(),
+            118 => self.flush(),
+            119..=120 => self.commit_together(),
             _ => self.hot_backup(),
         }
     }
@@ -152,6 +154,57 @@ impl World {
             Err(Error::Invalid { .. }) if self.faulty => End::Fine,
             Err(e) => self.trouble("resize", e),
         }
+    }
+
+    /// Everything in the log becomes durable.
+    fn flush(&mut self) -> End {
+        say!(self, "flush the log");
+        match self.engine().flush_log() {
+            Ok(()) if self.backup.is_none() => {
+                self.hardened();
+                End::Fine
+            }
+            Ok(()) => End::Fine,
+            Err(e) => self.trouble("flush", e),
+        }
+    }
+
+    /// As a server with a binary log does: several are prepared, then committed in order, and none waits for the log of the engine.
+    fn commit_together(&mut self) -> End {
+        let clients: Vec<usize> = (0..self.clients.len()).filter(|&c| !self.clients[c].changes.is_empty()).collect();
+        let mut group = Vec::new();
+        for client in clients {
+            self.next_xid += 1;
+            let xid = format!("xid {}", self.next_xid).into_bytes();
+            say!(self, "{client} prepare {} in a group", self.next_xid);
+            let c = &mut self.clients[client];
+            let (prepared, changes) = (c.session.prepare(&xid), std::mem::take(&mut c.changes));
+            let p = PreparedTrx { xid, changes, acknowledged: prepared.is_ok(), maybe_committed: false };
+            group.push((client, p));
+            if let Err(e) = prepared {
+                assert!(self.excused(&e), "prepare: {e}");
+                self.prepared.extend(group.into_iter().map(|(_, p)| p));
+                return End::Crash;
+            }
+        }
+        for (client, _) in &group {
+            self.clients[*client].session.commit_ordered();
+        }
+        let mut end = End::Fine;
+        for (client, p) in group {
+            let before = self.model.clone();
+            self.model.apply(&p.changes);
+            self.lazy.push(before);
+            self.undone.push(p);
+            let c = &mut self.clients[client];
+            let finished = c.session.commit_finish(false);
+            c.reset();
+            if let Err(e) = finished {
+                assert!(self.excused(&e), "end of a group: {e}");
+                end = End::Crash;
+            }
+        }
+        end
     }
 
     pub(crate) fn checkpoint(&mut self) -> End {
@@ -250,6 +303,9 @@ impl World {
         self.begin(client);
         // Now and then many rows, of which some are new.
         let (many, keys_max) = if self.large { (6, KEYS * 20) } else { (25, KEYS * 5) };
+        // More than the log holds, at times.
+        let huge = self.random.one_in(150);
+        let many = if huge { 1 } else { many };
         let (rows, keys) = match self.random.one_in(many) {
             true => (self.random.below(150), keys_max),
             false if self.large => (1, keys_max),
@@ -265,6 +321,9 @@ impl World {
         let result = (0..rows).try_for_each(|_| {
             key = (self.random.below(keys) as u32 * 7).to_be_bytes().to_vec();
             value = self.value();
+            if huge {
+                value.resize(20_000, 1);
+            }
             let mut kind = self.random.below(10);
             if self.large && rows > 1 {
                 // No duplicates: they would undo nearly every such statement.
@@ -414,9 +473,16 @@ impl World {
         if lazy {
             flush([FlushAtCommit::Lazy, FlushAtCommit::Write][self.random.below(2) as usize]);
         }
+        let later = lazy && self.random.one_in(3);
         let c = &mut self.clients[client];
-        say!(self, "{client} commit {} changes, lazy: {lazy}", c.changes.len());
-        let result = c.session.commit();
+        say!(self, "{client} commit {} changes, lazy: {lazy}, later: {later}", c.changes.len());
+        let result = match later {
+            true => c.session.commit_later().map(|_| ()),
+            false if lazy && self.random.one_in(3) => {
+                c.session.commit_visible().and_then(|()| c.session.commit_finish(false))
+            }
+            false => c.session.commit(),
+        };
         flush(FlushAtCommit::Sync);
         let (changes, auto) = (std::mem::take(&mut c.changes), std::mem::take(&mut c.auto));
         c.reset();
@@ -434,7 +500,7 @@ impl World {
                 let before = std::mem::replace(&mut self.model, after);
                 match lazy {
                     true => self.lazy.push(before),
-                    false if lasting => self.lazy.clear(),
+                    false if lasting => self.hardened(),
                     false => {}
                 }
                 End::Fine

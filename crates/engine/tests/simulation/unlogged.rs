@@ -11,6 +11,7 @@ pub(crate) struct Backup {
     model: Model,
     prepared: Vec<PreparedTrx>,
     lazy: Vec<Model>,
+    undone: Vec<PreparedTrx>,
 }
 
 impl World {
@@ -21,7 +22,8 @@ impl World {
         if !on {
             let io = self.io.crash(self.random.next_u64());
             let (model, prepared, lazy) = (self.model.clone(), self.prepared.clone(), self.lazy.clone());
-            self.backup = Some(Backup { io, model, prepared, lazy });
+            let undone = self.undone.clone();
+            self.backup = Some(Backup { io, model, prepared, lazy, undone });
         }
         self.surely_off = false;
         match self.engine().set(Setting::RedoLog(on)) {
@@ -46,6 +48,7 @@ impl World {
         self.model = backup.model;
         self.prepared = backup.prepared;
         self.alternatives = backup.lazy;
+        self.undone = backup.undone;
         self.surely_off = false;
     }
 }

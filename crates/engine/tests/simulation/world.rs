@@ -63,6 +63,8 @@ pub struct World {
     pub(crate) alternatives: Vec<Model>,
     /// What a crash may leave: since each of them no commit has waited for the log.
     pub(crate) lazy: Vec<Model>,
+    /// Prepared ones, committed since without a wait for the log: a crash may leave them prepared.
+    pub(crate) undone: Vec<PreparedTrx>,
     pub(crate) prepared: Vec<PreparedTrx>,
     /// Whether transactions that a crash ended may not be rolled back yet.
     pub(crate) losers: bool,
@@ -74,6 +76,9 @@ pub struct World {
     pub(crate) page_size: usize,
     /// Pages in memory.
     pub(crate) frames: usize,
+    /// The log's size in halves of the smallest.
+    pub(crate) log_parts: u64,
+    pub(crate) log_buffer_bytes: usize,
     /// Tables outgrow the memory.
     pub(crate) large: bool,
     /// So small that most tables are promoted; or out of reach.
@@ -103,6 +108,8 @@ impl World {
         World {
             page_size: [4 << 10, 4 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10][random.below(6) as usize],
             frames: if random.one_in(2) { 40 } else { 96 },
+            log_parts: 2,
+            log_buffer_bytes: 256 << 10,
             large: random.one_in(3),
             promote_bytes: [1, 16 << 10, 1 << 20][random.below(3) as usize],
             random,
@@ -114,6 +121,7 @@ impl World {
             model: Model::default(),
             alternatives: Vec::new(),
             lazy: Vec::new(),
+            undone: Vec::new(),
             prepared: Vec::new(),
             losers: false,
             faulty: false,
@@ -152,7 +160,7 @@ impl World {
             buffer_pool_bytes: (self.page_size * self.frames) as u64,
             buffer_pool_instances: 2,
             log_capacity_bytes: self.log_bytes(),
-            log_buffer_bytes: 256 << 10,
+            log_buffer_bytes: self.log_buffer_bytes,
             page_size: self.page_size,
             promote_bytes: self.promote_bytes,
             background_threads: false,
@@ -167,8 +175,22 @@ impl World {
         }
     }
 
+    /// All that was committed is durable.
+    pub(crate) fn hardened(&mut self) {
+        self.lazy.clear();
+        self.undone.clear();
+    }
+
+    /// The next start is one with more or less memory, and another log.
+    fn change_sizes(&mut self) {
+        let mut some = |of: &[u64]| of[self.random.below(of.len() as u64) as usize];
+        self.frames = some(&[40, 40, 64, 96]) as usize;
+        self.log_parts = some(&[2, 2, 3, 5]);
+        self.log_buffer_bytes = some(&[64 << 10, 256 << 10]) as usize;
+    }
+
     pub(crate) fn log_bytes(&self) -> u64 {
-        (self.page_size as u64 * 128).max(2 << 20)
+        (self.page_size as u64 * 64).max(1 << 20) * self.log_parts
     }
 
     pub(crate) fn reopen(&mut self) {
@@ -261,6 +283,7 @@ impl World {
     fn start_again(&mut self) {
         self.alternatives.append(&mut self.lazy);
         self.losers = true;
+        self.change_sizes();
         self.reopen();
         self.forget_memory();
         self.compare();
@@ -268,7 +291,7 @@ impl World {
 
     /// A start has emptied the tables that are in memory alone.
     pub(crate) fn forget_memory(&mut self) {
-        for p in &mut self.prepared {
+        for p in self.prepared.iter_mut().chain(&mut self.undone) {
             p.changes.retain(|(table, _), _| !self.model.is_in_memory(table));
             // Without lasting changes it need not be there any more.
             p.acknowledged &= !p.changes.is_empty();
@@ -288,7 +311,7 @@ impl World {
         say!(self, "stop: {mode:?}");
         match self.engine().close(mode) {
             Ok(()) => {
-                self.lazy.clear();
+                self.hardened();
                 self.surely_off = false;
             }
             Err(e) => assert!(faulty || matches!(e, Error::Poisoned { .. }), "close: {e}"),
@@ -395,6 +418,9 @@ impl World {
     pub(crate) fn match_prepared(&mut self) {
         let found: BTreeSet<Vec<u8>> = self.engine().prepared().into_iter().collect();
         let known = std::mem::take(&mut self.prepared);
+        // If one is prepared again, what is compared is a model without it.
+        let again = std::mem::take(&mut self.undone).into_iter().filter(|p| found.contains(&p.xid));
+        let known: Vec<_> = known.into_iter().chain(again).collect();
         for xid in &found {
             assert!(known.iter().any(|p| p.xid == *xid), "prepared {xid:?} was never prepared or has ended");
         }
@@ -523,7 +549,7 @@ impl World {
         self.backup = None;
         self.surely_off = false;
         self.engine = None;
-        self.lazy.clear();
+        self.hardened();
         self.lose_power();
         self.start_again();
     }
