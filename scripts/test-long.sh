@@ -19,6 +19,11 @@ while [ $SECONDS -lt $end ]; do
     $python tests/crash/run.py --loops 10 --seconds 4 --pool-mib $pool --option=--thread-handling=pool-of-threads
   done
   $python tests/crash/larger.py --loops 20
+  for page in 4096 16384 65536; do
+    $python tests/crash/power.py --runs 3 --cuts 15 --seed $RANDOM --option=--loose-myriad-page-size=$page
+  done
+  $python tests/crash/power.py --runs 3 --cuts 6 --seed $RANDOM --binlog
+  $python tests/crash/power.py --runs 3 --cuts 15 --seed $RANDOM --flush 2
   $python tests/sql/random_queries.py --statements 10000
   $python tests/sql/random_types.py --rounds 100 --collations 100 --seed $RANDOM
   $python tests/sql/evolution.py --seconds 300 --seed $RANDOM
