@@ -2,8 +2,8 @@
 //!
 //! `cargo run --release -p myriad --example embedded [folder]`
 
-use myriad::{CloseMode, Engine, Error, IndexSpec, Result, Table, TableSpec};
-use std::ops::ControlFlow;
+use myriad::key::{decode, encode};
+use myriad::{CloseMode, Engine, Error, IndexSpec, Result, TableSpec};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -18,38 +18,41 @@ fn create_and_fill(engine: &Arc<Engine>) -> Result<()> {
     let stock = engine.open_table("shop/stock")?;
 
     let mut session = engine.session();
-    for (item, count) in [("apple", "12"), ("banana", "7"), ("cherry", "240"), ("damson", "3")] {
-        match session.insert(&stock, item.as_bytes(), count.as_bytes()) {
-            Ok(()) => {}
-            Err(Error::DuplicateKey { .. }) => println!("{item} is known"),
-            Err(e) => return Err(e),
+    session.transaction(|s| -> Result<()> {
+        for (item, count) in [("apple", 12u32), ("banana", 7), ("cherry", 240), ("damson", 3)] {
+            if s.put(&stock, &encode(item), &encode(&count))? {
+                println!("{item} is known");
+            }
         }
-    }
-    session.commit()?;
+        Ok(())
+    })?;
 
     // Two sessions: what one has not committed, the other does not see.
     let mut other = engine.session();
-    session.update(&stock, b"apple", b"11")?;
-    println!("others still see {} apples", text(other.find(&stock, b"apple")?));
-    other.commit()?;
-    session.commit()?;
-
-    // Thrown away.
-    session.remove(&stock, b"cherry")?;
-    session.rollback()
-}
-
-fn print(engine: &Arc<Engine>, table: &Table, from: &str) -> Result<()> {
-    let mut session = engine.session();
-    session.scan(table, from.as_bytes(), |key, value| {
-        println!("  {:<8} {}", String::from_utf8_lossy(key), String::from_utf8_lossy(value));
-        ControlFlow::Continue(())
+    session.transaction(|s| -> Result<()> {
+        let apples: u32 = decode(&s.find_for_update(&stock, &encode("apple"))?.expect("apples"))?;
+        s.update(&stock, &encode("apple"), &encode(&(apples - 1)))?;
+        let seen: u32 = decode(&other.find(&stock, &encode("apple"))?.expect("apples"))?;
+        println!("{} apples, others still see {seen}", apples - 1);
+        other.commit()
     })?;
-    session.commit()
+
+    // Thrown away, as the closure says that it failed.
+    let refused = session.transaction(|s| -> Result<()> {
+        s.remove(&stock, &encode("cherry"))?;
+        Err(Error::invalid("who would sell all cherries?"))
+    });
+    println!("{}", refused.expect_err("it fails"));
+    Ok(())
 }
 
-fn text(value: Option<Vec<u8>>) -> String {
-    value.map_or("no".into(), |v| String::from_utf8_lossy(&v).into_owned())
+fn print(engine: &Arc<Engine>) -> Result<()> {
+    let (stock, mut session) = (engine.open_table("shop/stock")?, engine.session());
+    for row in session.range(&stock, 0, encode("b")..)? {
+        let (item, count) = row?;
+        println!("  {:<8} {}", decode::<String>(&item)?, decode::<u32>(&count)?);
+    }
+    session.commit()
 }
 
 fn main() -> Result<()> {
@@ -63,8 +66,6 @@ fn main() -> Result<()> {
 
     let engine = Engine::open(&folder)?;
     println!("after reopening {}, from b on:", folder.display());
-    let stock = engine.open_table("shop/stock")?;
-    print(&engine, &stock, "b")?;
-    drop(stock);
+    print(&engine)?;
     engine.close(CloseMode::Clean)
 }

@@ -85,6 +85,10 @@ impl IndexBuild {
         self.sorter.add(key, unique_len, value)
     }
 
+    pub(crate) fn is_unique(&self) -> bool {
+        self.def.spec.unique
+    }
+
     /// Sorts, checks and writes.
     ///
     /// # Errors

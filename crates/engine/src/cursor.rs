@@ -100,7 +100,14 @@ impl Cursor {
 
     #[inline]
     fn row(&self, found: bool) -> Option<Row<'_>> {
-        found.then(|| self.inner.row()).map(|(key, value)| Row { key, value })
+        found.then(|| self.current())
+    }
+
+    /// The row that it stands at.
+    #[inline]
+    pub(crate) fn current(&self) -> Row<'_> {
+        let (key, value) = self.inner.row();
+        Row { key, value }
     }
 
     /// Goes to a key.
@@ -113,7 +120,7 @@ impl Cursor {
         if !self.locks {
             self.share.check_snapshot(&session.trx, self.index_no)?;
         }
-        let found = self.inner.seek(&mut session.trx, seek, key)?;
+        let found = self.inner.seek(&mut session.trx, seek, key).map_err(|e| session.note_failure(e))?;
         Ok(self.row(found))
     }
 
@@ -125,7 +132,7 @@ impl Cursor {
     #[allow(clippy::should_implement_trait)] // rows are borrowed from the cursor
     pub fn next(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
         self.check_engine(session)?;
-        let found = self.inner.next(&mut session.trx)?;
+        let found = self.inner.next(&mut session.trx).map_err(|e| session.note_failure(e))?;
         Ok(self.row(found))
     }
 
@@ -136,7 +143,7 @@ impl Cursor {
     #[inline]
     pub fn prev(&mut self, session: &mut Session) -> Result<Option<Row<'_>>> {
         self.check_engine(session)?;
-        let found = self.inner.prev(&mut session.trx)?;
+        let found = self.inner.prev(&mut session.trx).map_err(|e| session.note_failure(e))?;
         Ok(self.row(found))
     }
 

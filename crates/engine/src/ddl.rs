@@ -300,7 +300,7 @@ impl Engine {
         let share = self.share(name, &|def, stats| {
             TableShare::open(self.trx_system(), Arc::clone(def), self.catalog().contents_since(def), stats)
         })?;
-        Ok(Table { engine: Arc::clone(self), share })
+        Ok(Table { engine: Arc::clone(self), share, index_keys: None })
     }
 
     fn share(&self, name: &str, open: Opener<'_>) -> Result<Arc<TableShare>> {

@@ -1,70 +1,99 @@
-//! The short way for Rust programs: one table, one index, a statement a call; see the crate's own page.
+//! The short way for Rust programs: a statement a call; see the crate's own page.
 
-use crate::cursor::{Cursor, CursorOptions, Seek};
-use crate::session::{ApplyMode, Isolation, Lock, Op, OpKind, Session, Wait};
+use crate::index_keys::RowOps;
+use crate::session::{ApplyMode, Isolation, Lock, Session, Wait};
 use crate::table::Table;
+use crate::transaction::Closure;
 use myriad_base::{Error, Result};
-use std::ops::ControlFlow;
-use std::time::Duration;
 
-/// Longest wait for a lock, unless the program says otherwise.
-pub(crate) const LOCK_WAIT: Duration = Duration::from_secs(50);
+/// Whether the transaction has to be rolled back whole.
+pub(crate) fn takes_transaction(e: &Error) -> bool {
+    matches!(e, Error::Deadlock | Error::RecordChanged | Error::LockTableFull { .. })
+}
 
 impl Session {
-    fn statement<R>(&mut self, f: impl FnOnce(&mut Session) -> Result<R>) -> Result<R> {
-        self.statement_begin(Isolation::RepeatableRead, false, self.lock_wait);
-        let result = f(self);
-        match result {
+    pub(crate) fn begin_short(&mut self) -> Result<()> {
+        if let Closure::Lost(e) = &self.closure {
+            return Err(e.clone());
+        }
+        self.statement_begin(self.options.isolation, false, self.options.lock_wait);
+        Ok(())
+    }
+
+    pub(crate) fn end_short<R>(&mut self, result: Result<R>) -> Result<R> {
+        match &result {
             Ok(_) => self.statement_end(),
             // Others wait for its locks.
-            Err(Error::Deadlock | Error::LockTableFull { .. }) => self.rollback()?,
+            Err(e) if takes_transaction(e) => self.rollback()?,
             Err(_) => self.statement_rollback()?,
         }
         result
     }
 
-    /// How long each wait for a lock may be in the calls that are a statement each; 50 seconds if this is not called. Others have it
-    /// from [`Session::statement_begin`].
-    pub fn set_lock_wait(&mut self, lock_wait: Duration) {
-        self.lock_wait = lock_wait;
+    fn statement<R>(&mut self, f: impl FnOnce(&mut Session) -> Result<R>) -> Result<R> {
+        self.begin_short()?;
+        let result = f(self);
+        self.end_short(result)
     }
 
-    fn change(&mut self, table: &Table, kind: OpKind, key: &[u8], value: &[u8]) -> Result<()> {
-        let unique_len = if kind == OpKind::Insert { key.len() } else { 0 };
-        let op = Op { kind, index_no: 0, key, unique_len, value, head_len: 0 };
-        self.statement(|s| s.apply(table, std::iter::once(op), ApplyMode::default()))
-    }
-
-    /// Adds a row to the table's clustered index; rows of a table that has others are added by [`Session::apply`].
-    ///
-    /// # Errors
-    /// [`Error::DuplicateKey`], [`Error::TooLong`]; lock waits; those of reading and writing pages.
-    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
-        self.change(table, OpKind::Insert, key, value)
-    }
-
-    /// Replaces a row's value in the clustered index; false if there is none of that key.
-    ///
-    /// # Errors
-    /// Lock waits; those of reading and writing pages.
-    pub fn update(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
-        self.change_existing(table, OpKind::Update, key, value)
-    }
-
-    /// Removes a row from the clustered index; false if there is none of that key.
-    ///
-    /// # Errors
-    /// Lock waits; those of reading and writing pages.
-    pub fn remove(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
-        self.change_existing(table, OpKind::Delete, key, &[])
-    }
-
-    fn change_existing(&mut self, table: &Table, kind: OpKind, key: &[u8], value: &[u8]) -> Result<bool> {
-        let found = self.statement(|s| Ok(s.get(table, 0, key, false, Lock::Exclusive, Wait::Wait)?.is_some()))?;
-        if found {
-            self.change(table, kind, key, value)?;
+    /// The lock of a read that asks for none.
+    pub(crate) fn plain_lock(&self) -> Lock {
+        match self.options.isolation {
+            Isolation::Serializable => Lock::Shared,
+            _ => Lock::None,
         }
-        Ok(found)
+    }
+
+    fn apply_row(&mut self, table: &Table, ops: &RowOps<'_>, duplicate_exclusive: bool) -> Result<()> {
+        self.apply(table, ops.list().into_iter(), ApplyMode { duplicate_exclusive })
+    }
+
+    /// Adds a row.
+    ///
+    /// # Errors
+    /// [`Error::DuplicateKey`], see [`Session::last_duplicate`]: its position is the index's number; [`Error::TooLong`]; lock waits;
+    /// those of [`Table::with_index_keys`], and of reading and writing pages.
+    pub fn insert(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<()> {
+        let ops = RowOps::new(table, key, None, Some(value))?;
+        self.statement(|s| s.apply_row(table, &ops, false))
+    }
+
+    /// Adds a row, or replaces the value of the one with this key; whether there was one.
+    ///
+    /// # Errors
+    /// Those of [`Session::insert`], [`Error::DuplicateKey`] for other indexes alone.
+    pub fn put(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
+        let ops = RowOps::new(table, key, None, Some(value))?;
+        self.statement(|s| match s.apply_row(table, &ops, true) {
+            // The lock on the duplicate stays.
+            Err(Error::DuplicateKey { .. }) if s.failed_op == 0 => s.change_row(table, key, Some(value)),
+            applied => applied.map(|()| false),
+        })
+    }
+
+    /// Replaces a row's value; false if there is none of that key.
+    ///
+    /// # Errors
+    /// Lock waits; those of [`Table::with_index_keys`], and of reading and writing pages.
+    pub fn update(&mut self, table: &Table, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.statement(|s| s.change_row(table, key, Some(value)))
+    }
+
+    /// Removes a row; false if there is none of that key.
+    ///
+    /// # Errors
+    /// As [`Session::update`].
+    pub fn remove(&mut self, table: &Table, key: &[u8]) -> Result<bool> {
+        self.statement(|s| s.change_row(table, key, None))
+    }
+
+    fn change_row(&mut self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<bool> {
+        let ops = match self.get(table, 0, key, false, Lock::Exclusive, Wait::Wait)? {
+            Some(old) => RowOps::new(table, key, Some(old.value), value)?,
+            None => return Ok(false),
+        };
+        self.apply_row(table, &ops, false)?;
+        Ok(true)
     }
 
     /// The newest value of the row with this key, which nobody else changes before the transaction ends: what is read by
@@ -73,37 +102,19 @@ impl Session {
     /// # Errors
     /// Lock waits; those of reading pages.
     pub fn find_for_update(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.statement(|s| Ok(s.get(table, 0, key, false, Lock::Exclusive, Wait::Wait)?.map(|row| row.value.to_vec())))
+        self.find_locked(table, key, Lock::Exclusive)
     }
 
-    /// The value of the row with this key, as the transaction's snapshot sees it, which is as old as its first such read.
+    /// The value of the row with this key, as the transaction's snapshot sees it, which is as old as its first such read. At
+    /// SERIALIZABLE the newest value, which nobody else changes before the transaction ends.
     ///
     /// # Errors
-    /// Those of reading pages.
+    /// Those of reading pages; at SERIALIZABLE lock waits.
     pub fn find(&mut self, table: &Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.statement(|s| Ok(s.get(table, 0, key, false, Lock::None, Wait::Wait)?.map(|row| row.value.to_vec())))
+        self.find_locked(table, key, self.plain_lock())
     }
 
-    /// Rows from `start` on in key order, as the snapshot sees them, until `visit` breaks.
-    ///
-    /// # Errors
-    /// Those of reading pages.
-    pub fn scan(
-        &mut self,
-        table: &Table,
-        start: &[u8],
-        mut visit: impl FnMut(&[u8], &[u8]) -> ControlFlow<()>,
-    ) -> Result<()> {
-        self.statement(|s| {
-            let mut cursor = Cursor::open(s, table, 0, CursorOptions::default())?;
-            let mut row = cursor.seek(s, Seek::Ge, start)?;
-            while let Some(found) = row {
-                if visit(found.key, found.value).is_break() {
-                    break;
-                }
-                row = cursor.next(s)?;
-            }
-            Ok(())
-        })
+    fn find_locked(&mut self, table: &Table, key: &[u8], lock: Lock) -> Result<Option<Vec<u8>>> {
+        self.statement(|s| Ok(s.get(table, 0, key, false, lock, Wait::Wait)?.map(|row| row.value.to_vec())))
     }
 }

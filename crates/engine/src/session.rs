@@ -4,6 +4,7 @@ use crate::changed::Changed;
 use crate::engine::Engine;
 use crate::share::TableShare;
 use crate::table::Table;
+use crate::transaction::{Closure, TransactionOptions};
 use myriad_base::{Error, Lsn, Result};
 use myriad_buffer::Level;
 use myriad_txn::{Durability, LockWait, RowBuf, Strength, Trx, TrxHandle, TrxState};
@@ -121,8 +122,8 @@ pub struct Session {
     pub(crate) trx: Trx,
     row: RowBuf,
     statement: Savepoint,
-    /// Of the calls that are a statement each.
-    pub(crate) lock_wait: Duration,
+    pub(crate) options: TransactionOptions,
+    pub(crate) closure: Closure,
     autocommit: bool,
     pub(crate) failed_op: usize,
     /// Tables whose AUTO_INCREMENT counter the transaction has moved.
@@ -159,7 +160,8 @@ impl Session {
             trx,
             row: RowBuf::new(),
             statement,
-            lock_wait: crate::embedded::LOCK_WAIT,
+            options: TransactionOptions::default(),
+            closure: Closure::default(),
             autocommit: true,
             failed_op: 0,
             counters: SmallVec::new(),
@@ -277,6 +279,15 @@ impl Session {
         stored
     }
 
+    /// [`Session::rollback`] where something else has failed, which the caller is told of.
+    pub(crate) fn give_up(&mut self) {
+        self.changed.forget();
+        if let Err(failed) = self.trx.rollback() {
+            let text = format!("the rollback of a transaction that failed goes on in the background: {failed}");
+            (self.engine.parts.report)(Level::Warning, &text);
+        }
+    }
+
     /// Makes the transaction visible, and durable as configured.
     ///
     /// # Errors
@@ -309,6 +320,7 @@ impl Session {
     }
 
     fn commit_by<R>(&mut self, commit: impl FnOnce(&mut Trx) -> Result<R>) -> Result<R> {
+        self.check_no_closure()?;
         self.row.trim();
         let stored = self.check_commit().and_then(|()| self.store_counters());
         match stored.and_then(|()| commit(&mut self.trx)) {
@@ -317,13 +329,7 @@ impl Session {
                 Ok(done)
             }
             Err(e) => {
-                self.changed.forget();
-                if let Err(failed) = self.trx.rollback() {
-                    let text = format!(
-                        "the rollback of a transaction whose commit failed goes on in the background: {failed}"
-                    );
-                    (self.engine.parts.report)(Level::Warning, &text);
-                }
+                self.give_up();
                 Err(e)
             }
         }
@@ -335,6 +341,7 @@ impl Session {
     /// # Errors
     /// Those of the log; [`Error::TooLong`], [`Error::Invalid`] if it is prepared already, [`Error::ShuttingDown`].
     pub fn prepare(&mut self, xid: &[u8]) -> Result<()> {
+        self.check_no_closure()?;
         self.check_commit()?;
         self.store_counters()?;
         self.trx.prepare(xid, Durability::Configured)
@@ -367,6 +374,7 @@ impl Session {
     /// # Errors
     /// Those of the log.
     pub fn commit_finish(&mut self, durable: bool) -> Result<()> {
+        self.check_no_closure()?;
         self.row.trim();
         self.trx.commit_finish(if durable { Durability::Configured } else { Durability::None })?;
         self.trx.help_purge();
@@ -435,8 +443,15 @@ impl Session {
         if lock == Lock::None {
             table.share.check_snapshot(&self.trx, index_no)?;
         }
-        let found = self.trx.get(index, key, prefix, lock.strength(), wait.lock_wait(), &mut self.row)?;
-        Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
+        let found = self.trx.get(index, key, prefix, lock.strength(), wait.lock_wait(), &mut self.row);
+        let found = found.map_err(|e| self.note_failure(e))?;
+        Ok(found.then(|| self.last_row()))
+    }
+
+    /// What [`Session::get`] has found last.
+    #[inline]
+    pub(crate) fn last_row(&self) -> Row<'_> {
+        Row { key: self.row.key(), value: self.row.value() }
     }
 
     /// The row with this clustered key, read without a lock, and of a value that has a head in its index page no more than
@@ -448,7 +463,7 @@ impl Session {
         self.check_usable(table)?;
         table.share.check_snapshot(&self.trx, 0)?;
         let found = self.trx.get_head(table.share.index(0)?, key, tail_bytes, &mut self.row)?;
-        Ok(found.then(|| Row { key: self.row.key(), value: self.row.value() }))
+        Ok(found.then(|| self.last_row()))
     }
 
     /// Reads the index pages of these keys, or beginnings of keys, that are not in memory all at once, before they are looked up
@@ -519,7 +534,7 @@ impl Session {
         table.share.note_rows(&converted);
         applied.map_err(|e| {
             self.failed_op = e.op;
-            e.error
+            self.note_failure(e.error)
         })?;
         self.changed.note(&table.share);
         Ok(())

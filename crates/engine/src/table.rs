@@ -1,6 +1,7 @@
 //! Open tables.
 
 use crate::engine::Engine;
+use crate::index_keys::IndexKey;
 use crate::share::TableShare;
 use crate::stats::{self, Sampled};
 use myriad_base::{Error, Result};
@@ -14,6 +15,8 @@ use std::sync::Arc;
 pub struct Table {
     pub(crate) engine: Arc<Engine>,
     pub(crate) share: Arc<TableShare>,
+    /// See [`Table::with_index_keys`].
+    pub(crate) index_keys: Option<Arc<[IndexKey]>>,
 }
 
 /// What [`Table::info`] tells.

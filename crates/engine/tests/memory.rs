@@ -2,7 +2,6 @@
 
 use myriad::*;
 use myriad_io::{Io, SimIo};
-use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -34,13 +33,7 @@ fn open_with(io: &SimIo, pool_bytes: u64) -> Arc<Engine> {
 }
 
 fn rows(session: &mut Session, table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
-    let mut rows = Vec::new();
-    let visit = |k: &[u8], v: &[u8]| {
-        rows.push((k.to_vec(), v.to_vec()));
-        ControlFlow::Continue(())
-    };
-    session.scan(table, b"", visit).unwrap();
-    rows
+    session.rows(table, 0).unwrap().collect::<Result<_>>().unwrap()
 }
 
 fn committed(engine: &Arc<Engine>, table: &Table) -> usize {

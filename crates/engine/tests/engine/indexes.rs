@@ -6,15 +6,11 @@ pub fn build_index(engine: &Arc<Engine>, name: &str, memory: u64, tmp: &Path, du
     let table = engine.open_table(name)?;
     let mut session = engine.session();
     let mut build = IndexBuild::begin(&mut session, &table, dup, tmp, memory)?;
-    let mut all = Vec::new();
-    session.scan(&table, b"", |k, v| {
-        all.push((k.to_vec(), v.to_vec()));
-        ControlFlow::Continue(())
-    })?;
-    for (k, v) in &all {
+    for row in session.rows(&table, 0)? {
+        let (k, v) = row?;
         let mut key: Vec<u8> = v.iter().rev().copied().collect();
         let unique_len = if dup { 1 } else { 0 };
-        key.extend_from_slice(k);
+        key.extend_from_slice(&k);
         build.add(&key, unique_len, b"")?;
     }
     session.commit()?;

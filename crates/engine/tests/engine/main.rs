@@ -13,6 +13,7 @@ mod losers;
 mod mismatch;
 mod missed;
 mod online;
+mod programs;
 mod space;
 mod statements;
 mod unused;
@@ -20,7 +21,7 @@ mod unused;
 use myriad::*;
 use myriad_base::{PageId, PageNo, SpaceId};
 use myriad_io::{CallKind, Fault, Io, SimIo};
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -49,13 +50,7 @@ fn sim_config() -> EngineConfig {
 fn rows(engine: &Arc<Engine>, table: &str) -> Vec<(Vec<u8>, Vec<u8>)> {
     let table = engine.open_table(table).unwrap();
     let mut session = engine.session();
-    let mut rows = Vec::new();
-    session
-        .scan(&table, b"", |k, v| {
-            rows.push((k.to_vec(), v.to_vec()));
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    let rows = session.rows(&table, 0).unwrap().collect::<Result<_>>().unwrap();
     session.commit().unwrap();
     rows
 }
@@ -454,12 +449,8 @@ fn damage_stays_where_it_is() {
     let scan = |name: &str| {
         let table = engine.open_table(name)?;
         let mut session = engine.session();
-        let mut n = 0;
-        session.scan(&table, b"", |_, _| {
-            n += 1;
-            ControlFlow::Continue(())
-        })?;
-        Ok::<u32, Error>(n)
+        let rows = session.rows(&table, 0)?;
+        rows.collect::<Result<Vec<_>>>().map(|rows| rows.len())
     };
     match scan("a/t") {
         Err(Error::CorruptPage { page, .. }) => assert_eq!((page.space.0, page.page.0), (16, 4)),

@@ -35,10 +35,10 @@ impl Online {
 
     fn read_all(&mut self) -> Result<()> {
         let (build, unique_len) = (&mut self.build, if self.unique { 8 } else { 0 });
-        self.before.scan(&self.table, b"", |key, value| {
-            build.add(&entry(key, value), unique_len, &value[8..]).unwrap();
-            ControlFlow::Continue(())
-        })?;
+        for row in self.before.rows(&self.table, 0)? {
+            let (key, value) = row?;
+            build.add(&entry(&key, &value), unique_len, &value[8..])?;
+        }
         build.finish()
     }
 
