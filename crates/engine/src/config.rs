@@ -182,6 +182,7 @@ impl EngineConfig {
 
 /// A setting that can change while the engine runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum Setting {
     /// See [`FlushAtCommit`].
     FlushAtCommit(FlushAtCommit),

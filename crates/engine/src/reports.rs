@@ -2,6 +2,7 @@
 
 /// A running transaction.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct TrxInfo {
     /// Its id, as in [`LockInfo`]; until its first change a number that no other has, beyond all ids.
     pub trx_id: u64,
@@ -27,6 +28,7 @@ pub struct TrxInfo {
 
 /// A lock.
 #[derive(Clone, Debug, Default)]
+#[non_exhaustive]
 pub struct LockInfo {
     /// Whose.
     pub trx_id: u64,
@@ -48,6 +50,7 @@ pub struct LockInfo {
 
 /// A latch class.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct LatchInfo {
     /// Class.
     pub name: &'static str,
@@ -67,6 +70,7 @@ pub struct LatchInfo {
 
 /// A tablespace.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct SpaceInfo {
     /// Id.
     pub space_id: u32,
@@ -80,6 +84,7 @@ pub struct SpaceInfo {
 
 /// Something that the tablespace check found wrong.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CheckFinding {
     /// The tablespace that it is about, if any.
     pub space_id: Option<u32>,
@@ -97,6 +102,7 @@ pub struct CheckFinding {
 
 /// How far the tablespace check is.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct CheckStatus {
     /// `OFF`, `ONLINE` or `BLOCKING`.
     pub mode: &'static str,
@@ -118,6 +124,7 @@ pub struct CheckStatus {
 
 /// A phase of the start.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct StartupPhase {
     /// Name.
     pub phase: &'static str,

@@ -21,6 +21,7 @@ pub struct Table {
 
 /// What [`Table::info`] tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TableStats {
     /// Estimated rows; 0 only if there is none.
     pub rows: u64,

@@ -36,6 +36,7 @@ const ROUNDS_MAX: u32 = 5;
 
 /// How far a backup is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupProgress {
     /// Files copied.
     pub files: u64,
@@ -49,6 +50,7 @@ pub struct BackupProgress {
 
 /// What a backup is at.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum BackupStage {
     /// Copies the files that there are.
     Copying,
@@ -60,6 +62,7 @@ pub enum BackupStage {
 
 /// A backup being made.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BackupStatus {
     /// Its folder.
     pub dir: PathBuf,
@@ -79,6 +82,7 @@ impl BackupStatus {
 
 /// What was copied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct BackupSummary {
     /// Tablespace files.
     pub files: u64,

@@ -63,7 +63,9 @@ fn sizes_have_overflow_pages() {
 fn told_rows(table: &Table) -> u64 {
     let stats = table.info().unwrap();
     let accessed = work::of_thread().pages_accessed;
-    assert_eq!(table.info_of(Detail::Rows).unwrap(), TableStats { index_bytes: 0, ..stats });
+    let mut expected = stats;
+    expected.index_bytes = 0;
+    assert_eq!(table.info_of(Detail::Rows).unwrap(), expected);
     assert_eq!(work::of_thread().pages_accessed, accessed, "pages accessed for statistics of an unchanged table");
     stats.rows
 }
@@ -78,7 +80,7 @@ fn rows_of_a_small_table_are_kept_and_never_old() {
         let name = |table: &str| format!("d{}/{table}", u8::from(in_memory));
         let open = |table: &str| {
             engine.create_table(&name(table), &TableSpec { indexes, in_memory, ..spec() }).unwrap();
-            engine.open_table(&name(table)).unwrap()
+            engine.open_table(&name(table)).unwrap().with_index_keys([|row| Ok(row.value[..1].to_vec())]).unwrap()
         };
         let [before, table, behind] = ["a", "t", "z"].map(open);
         let mut session = engine.session();

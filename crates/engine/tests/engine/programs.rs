@@ -505,3 +505,84 @@ fn an_iterator_locks_what_it_gives() {
     assert_eq!((told.len(), &told[5]), (6, &Err(Error::LockWaitTimeout)), "nothing follows an error");
     assert!(session.in_transaction());
 }
+
+/// Files of a program's own, made of what the crate exports.
+struct Counted {
+    disk: myriad::io::SimIo,
+    opened: Mutex<Vec<std::path::PathBuf>>,
+}
+
+impl myriad::io::Io for Counted {
+    fn open(&self, path: &Path, mode: myriad::io::OpenMode) -> Result<Arc<dyn myriad::io::File>> {
+        self.opened.lock().unwrap().push(path.into());
+        self.disk.open(path, mode)
+    }
+
+    fn create_dir(&self, path: &Path) -> Result<()> {
+        self.disk.create_dir(path)
+    }
+
+    fn remove_file(&self, path: &Path) -> Result<()> {
+        self.disk.remove_file(path)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.disk.rename(from, to)
+    }
+
+    fn sync_dir(&self, dir: &Path) -> Result<()> {
+        self.disk.sync_dir(dir)
+    }
+
+    fn exists(&self, path: &Path) -> Result<bool> {
+        self.disk.exists(path)
+    }
+
+    fn list_dir(&self, path: &Path) -> Result<Vec<String>> {
+        self.disk.list_dir(path)
+    }
+
+    fn lock_file(&self, path: &Path) -> Result<Box<dyn myriad::io::FileLock>> {
+        self.disk.lock_file(path)
+    }
+
+    fn submit(&self, batch: &mut [myriad::io::IoRequest<'_>]) {
+        self.disk.submit(batch);
+    }
+
+    fn name(&self) -> &'static str {
+        "counted"
+    }
+}
+
+#[test]
+fn a_program_brings_its_own_files() {
+    let io = Arc::new(Counted { disk: SimIo::new(1), opened: Mutex::default() });
+    io.create_dir(Path::new("/data")).unwrap();
+    let engine = Engine::open_with(sim_config(), Some(io.clone())).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    fill(&engine, "d/t", 100);
+    engine.close(CloseMode::Clean).unwrap();
+    drop(engine);
+    assert!(io.opened.lock().unwrap().iter().any(|path| path.ends_with("redo.log")));
+    let engine = Engine::open_with(sim_config(), Some(io)).unwrap();
+    assert_eq!(rows(&engine, "d/t").len(), 100);
+}
+
+/// What a set of put calls at once leaves: no gap is locked where a key is new, so that they do not deadlock.
+#[test]
+fn new_keys_are_put_at_once() {
+    let (engine, table) = open_filled(0);
+    let (mut a, mut b) = (engine.session(), engine.session());
+    b.set_options(TransactionOptions { lock_wait: Duration::ZERO, ..Default::default() });
+    assert_eq!((a.put(&table, b"a", b"1"), b.put(&table, b"b", b"1")), (Ok(false), Ok(false)));
+    assert_eq!((a.put(&table, b"c", b"1"), b.put(&table, b"d", b"1")), (Ok(false), Ok(false)));
+    assert_eq!(b.put(&table, b"a", b"2"), Err(Error::LockWaitTimeout));
+    a.commit().unwrap();
+    assert_eq!(
+        (b.put(&table, b"a", b"2"), b.put(&table, b"", b"1"), b.put(&table, b"", b"2")),
+        (Ok(true), Ok(false), Ok(true))
+    );
+    b.commit().unwrap();
+    assert_eq!(rows(&engine, "d/t").into_iter().map(|row| row.1).collect::<Vec<_>>(), [b"2", b"2", b"1", b"1", b"1"]);
+}
