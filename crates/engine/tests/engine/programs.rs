@@ -586,3 +586,19 @@ fn new_keys_are_put_at_once() {
     b.commit().unwrap();
     assert_eq!(rows(&engine, "d/t").into_iter().map(|row| row.1).collect::<Vec<_>>(), [b"2", b"2", b"1", b"1", b"1"]);
 }
+
+/// The log's two headers: one is enough, without both nothing says where recovery begins.
+#[test]
+fn a_log_without_its_headers_is_told_by_its_name() {
+    let io = SimIo::new(1);
+    open_sim(&io, sim_config()).unwrap().create_table("d/t", &spec()).unwrap();
+    let (io, log) = (io.crash(1), Path::new("/data/#myriad/redo.log"));
+    io.scribble(log, 50, &[0xaa; 8]).unwrap();
+    assert!(open_sim(&io, sim_config()).unwrap().table_exists("d/t").unwrap());
+    let io = io.crash(2);
+    for header in [0, 4096] {
+        io.scribble(log, header + 50, &[0xaa; 8]).unwrap();
+    }
+    let refused = open_sim(&io, sim_config()).map(drop);
+    assert!(matches!(&refused, Err(Error::CorruptFile { path, .. }) if Path::new(path) == log), "{refused:?}");
+}
