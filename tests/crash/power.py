@@ -29,6 +29,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts
 import pymysql  # noqa: E402
 import server  # noqa: E402
 from power_clients import NO_PAR, Administrator, Alterer, Definitions, Family, Prepared, Rows, RowsApart  # noqa: E402
+from run import check_table  # noqa: E402
 
 SECTOR, FLUSH = 512, (1 << 64) - 1
 OPTIONS = {"INNODB": ["--innodb-log-file-size=16M"], "MYRIAD": ["--loose-myriad-log-capacity=16777216"]}
@@ -169,9 +170,8 @@ class Run:
         self.moments = []
 
     def make_server(self, folder):
-        self.now_server = server.Server(self.args.engine, options=self.options, pool_mib=self.args.pool_mib, flush=self.args.flush,
-                                        binlog=self.args.binlog, folder=os.path.join(folder, "s"), keep=True)
-        return self.now_server
+        return server.Server(self.args.engine, options=self.options, pool_mib=self.args.pool_mib, flush=self.args.flush,
+                             binlog=self.args.binlog, folder=os.path.join(folder, "s"), keep=True)
 
     def position(self):
         return self.disk.position()
@@ -257,6 +257,9 @@ class Run:
 
     def check_tables(self, cursor):
         problems = []
+        def rows(statement):
+            cursor.execute(statement)
+            return cursor.fetchall()
         databases = [c.db for c in self.clients]
         cursor.execute("SHOW DATABASES LIKE 'copied'")
         databases += [row[0] for row in cursor.fetchall()]
@@ -272,8 +275,7 @@ class Run:
                     if problem.args[0] == NO_PAR:
                         continue
                     raise
-                cursor.execute(f"CHECK TABLE {db}.{name} EXTENDED")
-                problems += [f"{row}" for row in cursor.fetchall() if row[2] in ("error", "warning") or row[2] == "status" and row[3] != "OK"]
+                problems += check_table(rows, f"{db}.{name}")
                 cursor.execute(f"SHOW INDEX FROM {db}.{name}")
                 first = {row[2]: row[4] for row in cursor.fetchall() if row[3] == 1 and row[7] is None}
                 if "PRIMARY" not in first:

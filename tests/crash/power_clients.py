@@ -2,21 +2,14 @@
 disk's record: before its COMMIT (or statement) was sent, and after that was acknowledged."""
 import itertools
 import os
-import random
-import threading
 import time
 import zlib
 
 import pymysql
+import run
 
 # Failed to read from the .par file.
 NO_PAR = 1696
-RETRY = {1205, 1213, 1020}
-LOST = {2006, 2013, 1053, 1927, 1317, 1184}
-
-
-class Lost(Exception):
-    """The server is gone."""
 
 
 class Refused(Exception):
@@ -30,13 +23,11 @@ class State:
         self.content, self.begun, self.begun_s, self.done, self.done_s = content, begun, begun_s, None, None
 
 
-class Client(threading.Thread):
+class Client(run.Client):
     """Works until the server dies. Subclasses have setup() statements, round(), content() and more that check() looks at."""
 
-    def __init__(self, run, number):
-        super().__init__(daemon=True)
-        self.owner, self.number, self.trouble = run, number, None
-        self.random = random.Random(run.seed * 100 + number)
+    def __init__(self, owner, number):
+        super().__init__(owner, number)
         self.db = f"c{number}"
         self.states = []
         self.allowed = {}
@@ -59,22 +50,8 @@ class Client(threading.Thread):
     def now(self):
         return self.states[-1].content
 
-    def run(self):
-        try:
-            self.connection = self.owner.server.connect(database=self.db, autocommit=True)
-            self.cursor = self.connection.cursor()
-            while not self.owner.stopping:
-                self.round()
-        except Lost:
-            pass
-        except Exception as problem:
-            if not self.owner.stopping:
-                self.trouble = problem
-        finally:
-            try:
-                self.connection.close()
-            except Exception:
-                pass
+    def is_trouble(self, problem):
+        return not self.run_state.stopping
 
     def sql(self, text, args=None, allowed=()):
         """Runs a statement; the error's number if it is one to try again after, or one of those allowed."""
@@ -83,10 +60,10 @@ class Client(threading.Thread):
             return 0
         except pymysql.err.MySQLError as problem:
             code = problem.args[0] if problem.args else 0
-            if code in RETRY or code in allowed:
+            if code in run.RETRY or code in allowed:
                 return code
-            if code in LOST or code == 0 or self.owner.stopping or not self.owner.server.alive():
-                raise Lost from None
+            if code in run.LOST or code == 0 or self.run_state.stopping or not self.run_state.server.alive():
+                raise run.Lost from None
             raise Refused(f"{text[:200]}: {problem}") from None
 
     def rows(self, text):
@@ -95,14 +72,14 @@ class Client(threading.Thread):
 
     def reach(self, content, statement="COMMIT", allowed=()):
         """Sends what brings the tables to this content, and waits for the answer."""
-        state = State(content, self.owner.position(), time.monotonic())
+        state = State(content, self.run_state.position(), time.monotonic())
         self.states.append(state)
         code = self.sql(statement, allowed=allowed)
         if code:
             self.states.pop()
         else:
             self.settle()
-            state.done, state.done_s = self.owner.position(), time.monotonic()
+            state.done, state.done_s = self.run_state.position(), time.monotonic()
         return code
 
     def settle(self):
@@ -221,7 +198,7 @@ class Rows(Client):
         new = cursor.lastrowid
         cursor.execute(f"DELETE FROM {self.db}.t WHERE id={new}")
         # Only where the commit waited for the log.
-        last = max((i for done, i in self.given if done <= cut), default=0) if not self.owner.lazy else max(self.states[at].content, default=0)
+        last = max((i for done, i in self.given if done <= cut), default=0) if not self.run_state.lazy else max(self.states[at].content, default=0)
         return [f"{self.db}.t: AUTO_INCREMENT gives {new} again, {last} was acknowledged"] if new <= last else []
 
 
@@ -309,7 +286,7 @@ class Definitions(Client):
 
     def settle(self):
         """The server does not sync the .par files of partitioned tables."""
-        folder = os.path.join(self.owner.server.datadir, self.db)
+        folder = os.path.join(self.run_state.server.datadir, self.db)
         for path in [os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".par")] + [folder]:
             file = os.open(path, os.O_RDONLY)
             os.fsync(file)
@@ -323,11 +300,11 @@ class Definitions(Client):
         r, model = self.random, dict(self.now)
         name = r.choice(list(model)) if model else None
         # What comes to the binary log after the engine's commit is not made up for after a crash, in any engine.
-        binlog = self.owner.args.binlog
+        binlog = self.run_state.args.binlog
         if name is None or len(model) < 8 and r.random() < 0.3:
             name = f"t{next(self.numbers)}"
-            parts = self.owner.args.partitions and r.random() < 0.4
-            option = r.choice(["", "TABLESPACE_PER='TABLE'", "TABLESPACE_PER='SERVER'", "TABLESPACE_PER='DATABASE'"]) if self.owner.myriad and not binlog else ""
+            parts = self.run_state.args.partitions and r.random() < 0.4
+            option = r.choice(["", "TABLESPACE_PER='TABLE'", "TABLESPACE_PER='SERVER'", "TABLESPACE_PER='DATABASE'"]) if self.run_state.myriad and not binlog else ""
             model[name] = (("a", "b"), ("PRIMARY", "b"), ("p0", "p1", "pz") if parts else (), ())
             self.apply(f"CREATE TABLE {name} (a INT PRIMARY KEY, b INT, KEY b(b)) {option}" +
                        (" PARTITION BY RANGE (a) (PARTITION p0 VALUES LESS THAN (10), PARTITION p1 VALUES LESS THAN (100), "
@@ -429,7 +406,7 @@ class Prepared(Client):
         self.numbers = itertools.count(1)
 
     def round(self):
-        at, i = self.owner.position, next(self.numbers)
+        at, i = self.run_state.position, next(self.numbers)
         xid = f"'x{self.number}_{i}'"
         self.sql(f"XA START {xid}")
         self.sql(f"INSERT INTO x VALUES ({i}, 'u{i}')")
@@ -441,7 +418,7 @@ class Prepared(Client):
         choice = self.random.random()
         if choice < 0.05 and sum(r[3] is None for r in self.records) < 20:
             self.connection.close()
-            self.connection = self.owner.server.connect(database=self.db, autocommit=True)
+            self.connection = self.run_state.server.connect(database=self.db, autocommit=True)
             self.cursor = self.connection.cursor()
             return
         record[3] = "COMMIT" if choice < 0.8 else "ROLLBACK"
@@ -450,7 +427,7 @@ class Prepared(Client):
         record[5] = at()
 
     def check(self, cursor, cut, lazy_s):
-        cursor.execute(self.owner.no_wait)
+        cursor.execute(self.run_state.no_wait)
         cursor.execute("XA RECOVER")
         names = {row[3].decode() if isinstance(row[3], bytes) else row[3] for row in cursor.fetchall()}
         prefix = f"x{self.number}_"
@@ -464,14 +441,14 @@ class Prepared(Client):
             may = {"absent"}
             if begun < cut:
                 may.add("prepared")
-            if done is not None and done <= cut and not self.owner.lazy:
+            if done is not None and done <= cut and not self.run_state.lazy:
                 may.discard("absent")
             if decision and decided < cut:
                 outcome = "committed" if decision == "COMMIT" else "absent"
                 may.add(outcome)
-                if ended is not None and ended <= cut and not self.owner.lazy:
+                if ended is not None and ended <= cut and not self.run_state.lazy:
                     may = {outcome}
-            if self.owner.lazy:
+            if self.run_state.lazy:
                 may |= {"absent"}
             if seen not in may:
                 problems.append(f"XA transaction {i} of client {self.number} is {seen}, may be {sorted(may)}")
@@ -494,7 +471,7 @@ class Alterer(Client):
 
     def round(self):
         r = self.random
-        table = r.choice([f"{c.db}.t" for c in self.owner.clients if isinstance(c, Rows)])
+        table = r.choice([f"{c.db}.t" for c in self.run_state.clients if isinstance(c, Rows)])
         name = f"x{r.randrange(4)}"
         statement = r.choice([f"ALTER TABLE {table} ADD INDEX {name} ({r.choice(['k', 'u, k', 'v(30)'])})", f"ALTER TABLE {table} DROP INDEX {name}",
                               f"OPTIMIZE TABLE {table}", f"ALTER TABLE {table} FORCE",
@@ -515,7 +492,7 @@ class Administrator(Client):
         self.random.choice([self.variable] * 4 + [self.clone, self.space, self.stages, self.flush])()
 
     def variable(self):
-        if not self.owner.myriad:
+        if not self.run_state.myriad:
             return
         choice, mib = self.random.choice, 1 << 20
         values = {"log_capacity": [4 * mib, 5 * mib, 16 * mib, 48 * mib], "buffer_pool_size": [6 * mib, 8 * mib, 16 * mib, 48 * mib],
@@ -527,7 +504,7 @@ class Administrator(Client):
         self.sql(f"SET GLOBAL myriad_{name}={choice(values[name])}", allowed={1231, 1296, 3, 1030})
 
     def clone(self):
-        if self.owner.myriad and not self.owner.args.binlog:
+        if self.run_state.myriad and not self.run_state.args.binlog:
             self.sql("DROP DATABASE IF EXISTS copied")
             if not self.sql("SELECT myriad_clone_database('c1', 'copied')", allowed={1296, 1105, 1050, 1030}):
                 self.cursor.fetchall()

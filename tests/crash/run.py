@@ -50,6 +50,8 @@ class Lost(Exception):
 class Client(threading.Thread):
     """One connection that works until the server dies. Subclasses fill in round()."""
 
+    db = "crash"
+
     def __init__(self, run, number):
         super().__init__(daemon=True)
         self.run_state, self.number = run, number
@@ -62,22 +64,26 @@ class Client(threading.Thread):
 
     def run(self):
         try:
-            self.connection = self.run_state.server.connect(database="crash", autocommit=True)
+            self.connection = self.run_state.server.connect(database=self.db, autocommit=True)
             self.cursor = self.connection.cursor()
             while not self.run_state.stopping:
                 self.round()
         except Lost:
             pass
-        except (pymysql.err.OperationalError, OSError) as problem:
-            if not self.run_state.stopping and (not problem.args or problem.args[0] not in LOST | {2002, 2003}):
-                self.trouble = problem
         except Exception as problem:
-            self.trouble = problem
+            if self.is_trouble(problem):
+                self.trouble = problem
         finally:
             try:
                 self.connection.close()
             except Exception:
                 pass
+
+    def is_trouble(self, problem):
+        """Whether it is none of what a client meets as the server goes."""
+        if not isinstance(problem, (pymysql.err.OperationalError, OSError)):
+            return True
+        return not self.run_state.stopping and (not problem.args or problem.args[0] not in LOST | {2002, 2003})
 
     def sql(self, text, args=None):
         """Runs a statement; False if the transaction has to be tried again."""

@@ -60,6 +60,15 @@ def start(connection, sql):
     return thread
 
 
+def at_once(work, items):
+    """Does `work` for each in a thread of its own, all at the same time."""
+    threads = [threading.Thread(target=work, args=(item,)) for item in items]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def first_answer(ask):
     """What `ask` gives as soon as it gives something; it is asked for two seconds."""
     for _ in range(100):

@@ -8,7 +8,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import begin, code_of, database, expect, first_answer, pymysql, rows, run, server, status, wait_pairs  # noqa: E402
+from cases import at_once, begin, code_of, database, expect, first_answer, pymysql, rows, run, server, status, wait_pairs  # noqa: E402
 
 
 def test_wait_of_readers(where):
@@ -75,7 +75,7 @@ def test_no_update_is_lost(where):
         rows(c, "INSERT INTO k VALUES (1, 0)")
         codes = []
 
-        def add():
+        def add(_):
             client = where.connect(database="d")
             rows(client, f"SET myriad_snapshot_isolation = {switch}")
             for _ in range(100):
@@ -86,11 +86,7 @@ def test_no_update_is_lost(where):
                 rows(client, "COMMIT")
                 codes.append(code)
             client.close()
-        threads = [threading.Thread(target=add) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(add, range(4))
         expect("errors", set(codes) - {0, 1020}, set())
         return codes.count(0), codes.count(1020), rows(c, "SELECT b FROM k")[0][0]
     done, refused, value = count("ON")
@@ -123,7 +119,7 @@ def test_workers_of_a_queue_meet_no_deadlock(where):
     rows(c, "INSERT INTO jobs SELECT seq, 'new', seq MOD 5 FROM seq_1_to_2000")
     codes, taken = [], []
 
-    def work():
+    def work(_):
         client = where.connect(database="d")
         while True:
             rows(client, "BEGIN")
@@ -133,11 +129,7 @@ def test_workers_of_a_queue_meet_no_deadlock(where):
             taken.extend(job for job, in jobs)
             if not jobs:
                 return client.close()
-    threads = [threading.Thread(target=work) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(work, range(6))
     expect("errors", set(codes), {0})
     expect("each job once", sorted(taken), list(range(1, 2001)))
     expect("done", rows(c, "SELECT COUNT(*) FROM jobs WHERE state='done'")[0][0], 2000)

@@ -5,7 +5,7 @@ import sys
 import threading
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import begin, code_of, database, expect, pymysql, rows, run, server  # noqa: E402
+from cases import at_once, begin, code_of, database, expect, pymysql, rows, run, server  # noqa: E402
 
 
 def test_converted_partition_opened_at_once(where):
@@ -28,11 +28,7 @@ def test_converted_partition_opened_at_once(where):
                    PARTITION BY LIST (k) (PARTITION p0 VALUES IN (0), PARTITION p1 VALUES IN (1))""")
         rows(c, "ALTER TABLE p CONVERT PARTITION p1 TO TABLE y")
         go = threading.Barrier(len(clients))
-        threads = [threading.Thread(target=insert, args=(client, go)) for client in clients]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(lambda client: insert(client, go), clients)
         expect("errors", problems, [])
         expect("rows and values", rows(c, "SELECT COUNT(*), COUNT(DISTINCT a) FROM y"), ((36, 36),))
         rows(c, "DROP TABLE y, p")

@@ -13,7 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import begin, code_of, database, expect, first_answer, metric, pymysql, rows, run, server, start, status  # noqa: E402
+from cases import at_once, begin, code_of, database, expect, first_answer, metric, pymysql, rows, run, server, start, status  # noqa: E402
 
 
 def test_dump(where):
@@ -100,11 +100,7 @@ def test_thread_pool(_where):
         rows(c, "CREATE TABLE l (id INT PRIMARY KEY AUTO_INCREMENT)")
         commits, syncs = status(c, "commits"), status(c, "log_syncs")
         waiters += [srv.connect(database="d", autocommit=True) for _ in range(12)]
-        threads = [threading.Thread(target=lambda w=w: [rows(w, "INSERT INTO l VALUES ()") for _ in range(25)]) for w in waiters]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        at_once(lambda w: [rows(w, "INSERT INTO l VALUES ()") for _ in range(25)], waiters)
         commits, syncs = status(c, "commits") - commits, status(c, "log_syncs") - syncs
         expect(f"commits with a sync of their own: {syncs} syncs of {commits} commits", syncs > 0.8 * commits, False)
 
@@ -267,11 +263,7 @@ def test_sequences_shown(where):
 
     work = [[f"CREATE SEQUENCE q{i}", f"SELECT NEXTVAL(q{i})", "FLUSH TABLES" if i == 0 else "DO 1",
              f"RENAME TABLE q{i} TO r{i}", f"DROP SEQUENCE r{i}"] for i in range(3)] + [["SHOW FULL TABLES"]] * 2
-    threads = [threading.Thread(target=attempt, args=(statements,)) for statements in work]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    at_once(attempt, work)
     expect("errors", problems, [])
     expect("left", rows(c, "SHOW FULL TABLES"), ())
 

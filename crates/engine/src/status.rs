@@ -644,19 +644,21 @@ impl Engine {
     pub fn spaces_from(&self, first: u32, most: usize) -> Result<Vec<SpaceInfo>> {
         let mut all = Vec::new();
         let mut add = |id: myriad_base::SpaceId, path: &str, database: &str| {
-            if id.0 < first || all.len() >= most {
-                return all.len() < most;
-            }
             // Those that nobody has used are not made known for this: a listing leaves nothing in memory.
             let open = self.parts.spaces.get_known(id).is_some_and(|s| s.is_open());
             let path = format!("{}/{path}", crate::format::FOLDER);
             all.push(SpaceInfo { space_id: id.0, path, database: database.into(), open });
             all.len() < most
         };
+        let mut more = most > 0;
         for id in [myriad_base::SpaceId::SYSTEM, myriad_base::SpaceId::UNDO] {
-            add(id, &self.parts.spaces.get(id)?.path(), "");
+            if more && id.0 >= first {
+                more = add(id, &self.parts.spaces.get(id)?.path(), "");
+            }
         }
-        self.catalog().list_spaces(myriad_base::SpaceId(first), &mut add)?;
+        if more {
+            self.catalog().list_spaces(myriad_base::SpaceId(first), &mut add)?;
+        }
         Ok(all)
     }
 
