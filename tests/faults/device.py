@@ -14,7 +14,7 @@ import sys
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from harness import OPTIONS, ROWS, Load, Skipped, case, expect, run_cases, server, wait_for  # noqa: E402
+from harness import LOG_BYTES, OPTIONS, ROWS, Load, Skipped, case, expect, run_cases, server, wait_for  # noqa: E402
 
 
 class Fault:
@@ -96,6 +96,41 @@ def page_write_fails(place):
     place.server.kill()
     load.end()
     place.server.start()
+    load.check()
+
+
+@case
+def one_tenant_cannot_write(place):
+    """Others go on, for longer than the log lasts; who would change its rows is told of the file, reads and ends of transactions work."""
+    place.server.start()
+    load = Load(place)
+    expect(wait_for(lambda: len(load.acknowledged) > 2000), f"the load does not run: {load.errors[-1:]}")
+    name = os.path.basename(place.file("d"))
+    open_one = place.server.connect(database="d", autocommit=False)
+    with open_one, open_one.cursor() as cursor:
+        cursor.execute("INSERT INTO t VALUES (-1, 'open')")
+        with Fault(place, "pwrite64", [place.file("d")]) as fault:
+            logged, refused = place.metric("log_written_bytes"), 0
+            while place.metric("log_written_bytes") < logged + 3 * LOG_BYTES:
+                begin = time.monotonic()
+                _, problem = place.ask("UPDATE e.t SET v = CONCAT(REPEAT('f', 199), RAND(), id)")
+                expect(not problem and time.monotonic() - begin < 20, f"another tenant: {problem}, {time.monotonic() - begin:.1f} s")
+                refused += any(name in str(error) for error in load.errors)
+            expect(fault.hits() and refused, f"no change was refused with the file's name: {fault.hits()} {load.errors[-1:]}")
+            status = place.ask("SHOW ENGINE MYRIAD STATUS")[0][0][2]
+            expect("changes of their tables are refused" in status, "the status does not tell of it")
+            expect("changes of their tables are refused" in place.log(), "the error log does not tell of it")
+            got, problem = place.ask("SELECT COUNT(*) FROM d.t")
+            expect(not problem, f"a read: {problem}")
+            cursor.execute("COMMIT")
+            load.acknowledged.add(-1)
+            place.server.kill()
+    load.end()
+    place.server.start()
+    found = place.server.query("SELECT COUNT(*) FROM d.t WHERE id = -1")
+    expect(found[0][0] == 1, "a commit meanwhile is lost")
+    place.server.query("DELETE FROM d.t WHERE id = -1")
+    load.acknowledged.remove(-1)
     load.check()
 
 

@@ -15,7 +15,8 @@ import server  # noqa: E402
 PAGE = 16384
 ROWS = 5000
 # Without the warm-up: a case decides itself which tablespaces have been used.
-OPTIONS = ["--loose-myriad-log-capacity=16777216", "--loose-myriad-buffer-pool-warm-up=OFF", "--skip-log-bin"]
+LOG_BYTES = 16 << 20
+OPTIONS = [f"--loose-myriad-log-capacity={LOG_BYTES}", "--loose-myriad-buffer-pool-warm-up=OFF", "--skip-log-bin"]
 CASES = []
 
 
@@ -76,6 +77,9 @@ class Place:
             except pymysql.err.MySQLError as problem:
                 cursor.execute("SHOW WARNINGS")
                 return None, f"{problem} {cursor.fetchall()}"
+
+    def metric(self, name):
+        return int(self.ask(f"SELECT value FROM information_schema.myriad_metrics WHERE name = '{name}'")[0][0][0])
 
     def good(self, database="e", rows=ROWS):
         """The database's table reads whole, can be written, and CHECK TABLE finds nothing."""

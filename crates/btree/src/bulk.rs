@@ -244,6 +244,7 @@ impl<'p> BulkBuilder<'p> {
 
     /// Writes the first `n` entries, in more than one leaf if they must. `next` is the key after them.
     fn flush(&mut self, n: usize, next: Option<&[u8]>) -> Result<()> {
+        self.pool.check_writable(self.tree.space)?;
         let mut rest = n;
         while rest > 0 {
             let mut m = rest;
@@ -405,6 +406,7 @@ impl<'p> BulkAppender<'p> {
         let mut payload = Vec::new();
         let mut at = 0;
         while at < entries.len() {
+            self.pool.check_writable(self.tree.space)?;
             let mut mtr = Mtr::start(self.pool)?;
             let leaf = self.tree.seek_exclusive(self.pool, entries.key(at))?.into_mtr(&mut mtr);
             let n = entries.behind(at, leaf.view(&mtr).bytes(), &mut payload);

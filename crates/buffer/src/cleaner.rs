@@ -163,6 +163,14 @@ impl BufferPool {
         if self.check_poison().is_err() {
             return IDLE;
         }
+        let pause = self.clean();
+        if self.try_failing() {
+            return pause.min(RETRY_PAUSE);
+        }
+        pause
+    }
+
+    fn clean(&self) -> Duration {
         let duty = self.cleaner_duty();
         let Some(limit) = duty.limit else {
             let checkpointed = self.take_checkpoint_if_due(true);
@@ -178,7 +186,12 @@ impl BufferPool {
         }
         self.redo_if_started();
         let merged = self.merge_in_turn(limit);
-        let wrote = self.write_oldest(limit, CLEANER_PAGES, false).map(|written| written.max(merged));
+        // First: behind those that cannot be written there may be others.
+        let carried = if duty.rate.is_none() { self.carry_forward(limit) } else { Ok(0) };
+        let wrote = match carried {
+            Ok(0) => self.write_oldest(limit, CLEANER_PAGES, false).map(|written| written.max(merged)),
+            carried => carried,
+        };
         let checkpointed = self.take_checkpoint_if_due(false);
         self.set_wake_lsn();
         match (wrote, checkpointed) {

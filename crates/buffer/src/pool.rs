@@ -120,7 +120,7 @@ impl BufferPool {
             doublewrite,
             pending: Pending::new(),
             changes: CachePadded::new(ChangeBuffer::new(config.change_buffer_max_size)),
-            failing: Failing::default(),
+            failing: Failing::new(),
             memory: MemoryPages::default(),
             turns: CachePadded::default(),
             resize: Resize::new(count),
@@ -584,6 +584,7 @@ impl BufferPool {
             return;
         }
         self.shard_of(at).dirty().mark(&self.frames, at, start);
+        self.failing.note_changed(frame);
     }
 
     /// Puts a frame without page and latch on its free list.

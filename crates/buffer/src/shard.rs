@@ -178,6 +178,28 @@ impl DirtyList {
         frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
     }
 
+    /// When the first change was made that is not durable, of a frame that is not being written.
+    pub fn since(&self, frames: &Frames, at: u32) -> Option<Lsn> {
+        match DirtyList::places(frames, at) {
+            (Some(place), None) if !frames.get(at).is_writing() => {
+                Some(Lsn(mark(frames, place).load(Ordering::Relaxed) - 1))
+            }
+            _ => None,
+        }
+    }
+
+    /// The log has the frame's page whole from `start` on: what was changed before counts as changed then. Only if its first
+    /// change is still that of `since`. Returns whether it was.
+    pub fn advance(&mut self, frames: &Frames, at: u32, since: Lsn, start: Lsn) -> bool {
+        let (Some(place), true) = (DirtyList::places(frames, at).0, self.since(frames, at) == Some(since)) else {
+            return false;
+        };
+        self.unlink(frames, place);
+        // However many changes have come since: to be thought older would be for nothing.
+        self.link(frames, place, start.0 + 1, usize::MAX);
+        true
+    }
+
     /// Frames older than `limit` that are not being written, oldest first, at most `max`.
     pub fn collect(&self, frames: &Frames, limit: Lsn, max: usize, out: &mut Vec<u32>) {
         let mut at = self.head;
@@ -195,12 +217,12 @@ impl DirtyList {
     }
 
     /// The neighbours between which a mark belongs, or one a little older: the mark is lowered rather than its place
-    /// looked for among thousands.
-    fn position(&self, frames: &Frames, new: &mut u64) -> (u32, u32) {
+    /// looked for farther than `steps` from the tail.
+    fn position(&self, frames: &Frames, new: &mut u64, steps: usize) -> (u32, u32) {
         let of = |place: u32| mark(frames, place).load(Ordering::Relaxed);
         // New changes belong at the tail.
         let mut before = self.tail;
-        for _ in 0..POSITION_STEPS {
+        for _ in 0..steps {
             if before == NIL || of(before) <= *new {
                 let after = if before == NIL { self.head } else { next(frames, before).load(Ordering::Relaxed) };
                 return (before, after);
@@ -220,9 +242,15 @@ impl DirtyList {
         (before, after)
     }
 
-    fn insert(&mut self, frames: &Frames, at: u32, mut new: u64) {
+    fn insert(&mut self, frames: &Frames, at: u32, new: u64) {
         debug_assert_eq!(mark(frames, at).load(Ordering::Relaxed), 0);
-        let (before, after) = self.position(frames, &mut new);
+        self.link(frames, at, new, POSITION_STEPS);
+        self.len += 1;
+    }
+
+    /// Gives the place its neighbours and the mark, or one a little older ([`DirtyList::position`]).
+    fn link(&mut self, frames: &Frames, at: u32, mut new: u64, steps: usize) {
+        let (before, after) = self.position(frames, &mut new, steps);
         prev(frames, at).store(before, Ordering::Relaxed);
         next(frames, at).store(after, Ordering::Relaxed);
         match before {
@@ -234,10 +262,16 @@ impl DirtyList {
             _ => prev(frames, after).store(at, Ordering::Relaxed),
         }
         mark(frames, at).store(new, Ordering::Release);
-        self.len += 1;
     }
 
     fn remove(&mut self, frames: &Frames, at: u32) {
+        self.unlink(frames, at);
+        mark(frames, at).store(0, Ordering::Release);
+        self.len -= 1;
+    }
+
+    /// Takes the place out of the row. It keeps its mark: the frame is not clean for a moment.
+    fn unlink(&mut self, frames: &Frames, at: u32) {
         let (before, after) = (prev(frames, at).load(Ordering::Relaxed), next(frames, at).load(Ordering::Relaxed));
         match before {
             NIL => self.head = after,
@@ -249,8 +283,6 @@ impl DirtyList {
         }
         prev(frames, at).store(NIL, Ordering::Relaxed);
         next(frames, at).store(NIL, Ordering::Relaxed);
-        mark(frames, at).store(0, Ordering::Release);
-        self.len -= 1;
     }
 }
 
@@ -338,7 +370,17 @@ mod tests {
         for step in 1..50_000u64 {
             let at = random.below(40) as u32;
             let mut list = shard.dirty();
-            match random.below(4) {
+            match random.below(5) {
+                4 => {
+                    let since = model.get(&at).map_or(0, |e| e.0);
+                    let moved = list.advance(&frames, at, Lsn(since), Lsn(step));
+                    let moves = model.get(&at).is_some_and(|e| !e.1);
+                    assert_eq!(moved, moves, "step {step}");
+                    if moved {
+                        model.get_mut(&at).unwrap().0 = step;
+                    }
+                    assert!(!list.advance(&frames, at, Lsn(step + 1), Lsn(step + 2)));
+                }
                 0 | 1 => {
                     let lsn = if random.one_in(5) { 1 + random.below(step) } else { step };
                     list.mark(&frames, at, Lsn(lsn));

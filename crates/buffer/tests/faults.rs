@@ -4,7 +4,7 @@ mod rig;
 
 use myriad_base::page::{seal, PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
-use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
+use myriad_buffer::{BufferPool, FailingWrites, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
 use rig::{create, create_as, id, open, open_forced, small, DIR, SPACE};
 use std::path::Path;
@@ -603,8 +603,8 @@ fn threaded(frames: usize) -> PoolConfig {
 fn pages_that_cannot_be_written_are_left_alone_between_two_tries() {
     let rig = create(3, &threaded(64));
     let pool = &rig.pool;
-    let other = |page: u32| PageId::new(SpaceId(17), PageNo(page));
-    pool.spaces().create(SpaceId(17), "b.myr", [8; 16], Lsn(0)).unwrap();
+    let other = |page: u32| PageId::new(OTHER, PageNo(page));
+    pool.spaces().create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
     rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
     (1..=40).for_each(|page| put(pool, page, u64::from(page), true));
     for page in 1..=200 {
@@ -613,8 +613,9 @@ fn pages_that_cannot_be_written_are_left_alone_between_two_tries() {
         mtr.commit().unwrap();
     }
     assert!(pool.stats().write_errors > 0, "none was to be written");
-    assert!(pool.failing_writes().iter().all(|sentence| sentence.contains("a.myr")), "{:?}", pool.failing_writes());
-    assert_eq!(pool.failing_writes().len(), 1);
+    let failing = pool.failing_writes();
+    assert!(failing.errors.iter().all(|sentence| sentence.contains("a.myr")), "{failing:?}");
+    assert_eq!(failing.errors.len(), 1);
     // However often the cleaner is woken, as by every change while the log is old.
     let (before, begin) = (pool.stats(), Instant::now());
     while begin.elapsed() < Duration::from_secs(3) {
@@ -625,7 +626,91 @@ fn pages_that_cannot_be_written_are_left_alone_between_two_tries() {
     assert!(tries < 60, "{tries} batches in three seconds");
     rig.sim.clear_faults();
     pool.checkpoint_now().unwrap();
-    assert!(pool.failing_writes().is_empty());
+    assert_eq!(pool.failing_writes(), FailingWrites::default());
     (1..=40).for_each(|page| assert_eq!(get(pool, page), Ok(u64::from(page))));
+    pool.stop_background();
+}
+
+/// A pool with threads whose first tablespace cannot be written, another that can, and pages of the first that have changes.
+fn failing(seed: u64, frames: usize, pages: u32) -> rig::Rig {
+    let rig = create(seed, &threaded(frames));
+    rig.pool.spaces().create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
+    (1..=pages).for_each(|page| put(&rig.pool, page, 0, true));
+    rig.pool.checkpoint_now().unwrap();
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+    (1..=pages).for_each(|page| put(&rig.pool, page, u64::from(page), false));
+    rig
+}
+
+const OTHER: SpaceId = SpaceId(17);
+
+/// Makes pages of the other tablespace until `done` says so.
+fn work_elsewhere(pool: &BufferPool, mut done: impl FnMut() -> bool) {
+    for page in (1..).take_while(|_| !done()) {
+        let mut mtr = Mtr::start(pool).unwrap();
+        let at = mtr.init(PageId::new(OTHER, PageNo(1 + page % 500)), PageKind::Index).unwrap();
+        mtr.write(at, HEADER_BYTES, &[page as u8; 1000]);
+        mtr.commit().unwrap();
+    }
+}
+
+/// Ten times the log's length is logged for others' pages meanwhile; what had to be kept is there after a crash.
+#[test]
+fn pages_that_cannot_be_written_do_not_keep_the_checkpoint() {
+    for seed in 0..4 {
+        let rig = failing(seed, 256, 20);
+        let pool = &rig.pool;
+        let (from, length) = (pool.log().end_lsn().0, pool.log().ring_bytes());
+        work_elsewhere(pool, || pool.log().end_lsn().0 > from + 10 * length);
+        assert_eq!(pool.failing_writes().pages, 20);
+        // Of some the newest change is later than where the log has them whole.
+        (1..=20).step_by(3).for_each(|page| put(pool, page, u64::from(page) + 100, false));
+        let durable = pool.log().end_lsn();
+        pool.log().flush_to(durable).unwrap();
+        let crashed = rig.sim.crash(seed);
+        if seed == 0 {
+            rig.sim.clear_faults();
+            pool.checkpoint_now().unwrap();
+        }
+        pool.stop_background();
+        drop(rig);
+        let rig = open(crashed, &small(256)).unwrap();
+        for page in 1..=20 {
+            let newest = if page % 3 == 1 { page + 100 } else { page };
+            assert_eq!(get(&rig.pool, page), Ok(u64::from(newest)), "page {page}, seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn changes_are_refused_where_too_many_pages_cannot_be_written() {
+    let rig = failing(1, 512, 20);
+    let pool = &rig.pool;
+    let waits = |what: &dyn Fn() -> bool| {
+        let begin = Instant::now();
+        while !what() {
+            assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", pool.failing_writes());
+            work_elsewhere(pool, || what() || begin.elapsed() > Duration::from_secs(20));
+        }
+    };
+    waits(&|| pool.failing_writes().pages == 20);
+    pool.check_writable(SPACE).unwrap();
+    // An eighth of the log's capacity.
+    let max = pool.log().capacity() / 8 / 4096;
+    let first = (21..).inspect(|&page| put(pool, page, 0, true)).find(|_| pool.check_writable(SPACE).is_err()).unwrap();
+    assert!((max..=max + 2).contains(&u64::from(first)), "{first} pages of {max}");
+    match pool.check_writable(SPACE) {
+        Err(Error::Io { path, .. }) => assert!(path.contains("a.myr"), "{path}"),
+        other => panic!("{other:?}"),
+    }
+    assert!(pool.failing_writes().refused);
+    pool.check_writable(OTHER).unwrap();
+    let told = |text: &str| rig.messages.lock().unwrap().iter().any(|m| m.1.contains(text));
+    waits(&|| told("changes of their tables are refused"));
+    rig.sim.clear_faults();
+    waits(&|| pool.check_writable(SPACE).is_ok());
+    waits(&|| told("no longer refused"));
+    pool.checkpoint_now().unwrap();
+    assert_eq!(pool.failing_writes(), FailingWrites::default());
     pool.stop_background();
 }

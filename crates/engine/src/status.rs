@@ -237,11 +237,15 @@ impl Engine {
             s.write_errors
         );
         let failing = self.pool().failing_writes();
-        for sentence in failing.iter().take(FAILING_SHOWN) {
+        for sentence in failing.errors.iter().take(FAILING_SHOWN) {
             line!(out, "Cannot be written: {sentence}");
         }
-        if failing.len() > FAILING_SHOWN {
-            line!(out, "and {} more", failing.len() - FAILING_SHOWN);
+        if failing.errors.len() > FAILING_SHOWN {
+            line!(out, "and {} more", failing.errors.len() - FAILING_SHOWN);
+        }
+        if failing.pages > 0 {
+            let refused = if failing.refused { "; changes of their tables are refused" } else { "" };
+            line!(out, "Pages in memory that cannot be written: {}{refused}", failing.pages);
         }
         line!(
             out,

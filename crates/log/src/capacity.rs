@@ -156,6 +156,14 @@ impl Log {
         }
     }
 
+    /// As [`Log::reserve_check`] for who cannot wait, because it is he who makes room: `None` if there is none.
+    pub fn reserve_if_room(&self) -> Option<Admission<'_>> {
+        if self.slots.end_relaxed() < self.throttle_at.load(Ordering::Relaxed) {
+            return Some(Admission(None));
+        }
+        self.admit()
+    }
+
     /// As [`Log::reserve_check`], for the few bytes that end a transaction. Its end may have been decided elsewhere (in the
     /// binary log) and cannot be refused, so it does not wait for others' pages: there is room kept for it. Should that be used
     /// up, too, it waits for a checkpoint, without a limit but [`Log::refuse`].

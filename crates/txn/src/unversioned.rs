@@ -36,6 +36,8 @@ impl Trx {
         ops: &[Op<'_>],
         places: &mut Vec<Option<Place>>,
     ) -> std::result::Result<(), ApplyError> {
+        let writable = ops.first().map_or(Ok(()), |op| self.sys.pool().check_writable(op.index.tree.space));
+        writable.map_err(|error| ApplyError { op: 0, error })?;
         places.resize(places.len().max(ops.len()), None);
         // There is no undo to take back the row's first entries, so every duplicate must show before the first change.
         for (i, op) in ops.iter().enumerate() {

@@ -237,7 +237,9 @@ impl Trx {
     }
 
     fn apply_ops(&mut self, ops: &[Op<'_>], strength: Strength) -> std::result::Result<(), ApplyError> {
-        self.start_writing()
+        let writable = ops.first().map_or(Ok(()), |op| self.sys.pool().check_writable(op.index.tree.space));
+        writable
+            .and_then(|()| self.start_writing())
             .and_then(|()| self.sys.locks().check_room(&self.locks))
             .map_err(|error| ApplyError { op: 0, error })?;
         let before = self.savepoint();

@@ -1,4 +1,5 @@
-//! A crash that finds the log full: the next start makes room in it before it needs any.
+//! A log that is full because so many pages cannot be written that they cannot be carried forward in it. A crash then: the next
+//! start makes room in it before it needs any.
 
 use super::*;
 
@@ -9,38 +10,69 @@ type Rows = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// What a crash amid inserts leaves.
 struct Committed {
-    /// By the time it was over.
+    /// Rows of `d/t`.
+    held: Rows,
+    /// Rows of `e/t` by the time it was over.
     rows: Rows,
     /// Of these, before it.
     before: usize,
 }
 
-/// A disk after a crash with a log so full that nobody may append, because no page of `d` could be written; its rows. A checkpoint
-/// that comes late may have let some more in.
+/// Rows of `d/t` in [`SPREAD`] pages or more, all written.
+const SPREAD: u32 = 300;
+
+fn spread(engine: &Arc<Engine>) {
+    engine.create_table("d/t", &spec()).unwrap();
+    let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+    for i in 0..SPREAD {
+        // No two on a page.
+        session.insert(&table, &i.to_be_bytes(), &[1; 7000]).unwrap();
+        session.insert(&table, &[&i.to_be_bytes()[..], b"+"].concat(), &[1; 7000]).unwrap();
+        session.commit().unwrap();
+    }
+    engine.checkpoint_now().unwrap();
+}
+
+/// Nothing of `d` can be written from now on, and there is more of it than the log could take: the checkpoint stands still.
+fn hold_checkpoint(io: &SimIo, engine: &Arc<Engine>) {
+    spread(engine);
+    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+    for i in 0..SPREAD {
+        session.remove(&table, &i.to_be_bytes()).unwrap();
+    }
+    session.commit().unwrap();
+}
+
+/// Inserts rows into a table until `done`, each a transaction; calls `committed` with each.
+fn insert_until(done: &AtomicBool, engine: &Arc<Engine>, table: &str, committed: impl Fn(Vec<u8>, Vec<u8>)) {
+    let (table, mut session) = (engine.open_table(table).unwrap(), engine.session());
+    for i in (0u32..).take_while(|_| !done.load(Ordering::Acquire)) {
+        let (key, value) = (i.to_be_bytes(), vec![i as u8; 3000]);
+        session.insert(&table, &key, &value).unwrap();
+        session.commit().unwrap();
+        committed(key.to_vec(), value);
+    }
+}
+
+fn wait_until_full(engine: &Arc<Engine>) {
+    while engine.metric("log_age_bytes").unwrap() < engine.metric("log_capacity_bytes").unwrap() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// A disk after a crash with a log so full that nobody may append; its rows. A checkpoint that comes late may have let some more in.
 fn crashed() -> (SimIo, Committed) {
     let io = SimIo::new(1);
     let engine = open_sim(&io, EngineConfig { buffer_pool_bytes: 32 << 20, ..config("/data") }).unwrap();
-    engine.create_table("d/t", &spec()).unwrap();
-    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    engine.create_table("e/t", &spec()).unwrap();
+    hold_checkpoint(&io, &engine);
+    let held = rows(&engine, "d/t");
     let committed = Mutex::new(Rows::new());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let table = engine.open_table("d/t").unwrap();
-            let mut session = engine.session();
-            for i in 0u32.. {
-                if done.load(Ordering::Acquire) {
-                    break;
-                }
-                let (key, value) = (i.to_be_bytes(), vec![i as u8; 3000]);
-                session.insert(&table, &key, &value).unwrap();
-                session.commit().unwrap();
-                committed.lock().unwrap().push((key.to_vec(), value));
-            }
-        });
-        while engine.metric("log_age_bytes").unwrap() < engine.metric("log_capacity_bytes").unwrap() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        scope.spawn(|| insert_until(&done, &engine, "e/t", |key, value| committed.lock().unwrap().push((key, value))));
+        wait_until_full(&engine);
         let before = committed.lock().unwrap().len();
         engine.flush_log().unwrap();
         let crashed = io.crash(7);
@@ -48,7 +80,7 @@ fn crashed() -> (SimIo, Committed) {
         // The engine that goes on may end.
         done.store(true, Ordering::Release);
         io.clear_faults();
-        (crashed, Committed { rows, before })
+        (crashed, Committed { held, rows, before })
     })
 }
 
@@ -57,8 +89,8 @@ fn crashed() -> (SimIo, Committed) {
 fn transactions_end_in_a_full_log() {
     let io = SimIo::new(3);
     let engine = open_sim(&io, EngineConfig { buffer_pool_bytes: 32 << 20, ..config("/data") }).unwrap();
-    engine.create_table("d/t", &spec()).unwrap();
     engine.create_table("e/t", &spec()).unwrap();
+    engine.create_table("f/t", &spec()).unwrap();
     let table = engine.open_table("e/t").unwrap();
     let mut sessions: Vec<_> = (0..100).map(|_| engine.session()).collect();
     for (i, session) in (0u8..).zip(&mut sessions) {
@@ -67,21 +99,11 @@ fn transactions_end_in_a_full_log() {
             session.prepare(&[i]).unwrap();
         }
     }
-    engine.checkpoint_now().unwrap();
-    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    hold_checkpoint(&io, &engine);
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let filling = scope.spawn(|| {
-            let table = engine.open_table("d/t").unwrap();
-            let mut session = engine.session();
-            for i in (0u32..).take_while(|_| !done.load(Ordering::Acquire)) {
-                session.insert(&table, &i.to_be_bytes(), &[7; 3000]).unwrap();
-                session.commit().unwrap();
-            }
-        });
-        while engine.metric("log_age_bytes").unwrap() < engine.metric("log_capacity_bytes").unwrap() {
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        let filling = scope.spawn(|| insert_until(&done, &engine, "f/t", |_, _| ()));
+        wait_until_full(&engine);
         let begun = std::time::Instant::now();
         let ended = (0u8..).zip(&mut sessions).try_for_each(|(i, session)| match i % 4 {
             0 => session.commit(),
@@ -112,25 +134,42 @@ fn transactions_end_in_a_full_log() {
     });
 }
 
+/// Fills the pool with pages of `d/t` that cannot be written, faster than that becomes known and the changes are refused; until `done`,
+/// or nobody has a frame for it any more.
+fn fill_pool(io: &SimIo, engine: &Arc<Engine>, session: &mut Session, done: &AtomicBool) -> Result<()> {
+    let table = engine.open_table("d/t").unwrap();
+    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+    for i in (0u32..).take_while(|_| !done.load(Ordering::Acquire)) {
+        match session.insert(&table, &i.to_be_bytes(), &[7; 3000]) {
+            Err(Error::Io { .. }) if !done.load(Ordering::Acquire) => {
+                // It was not fast enough: once more.
+                io.clear_faults();
+                engine.checkpoint_now()?;
+                io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
+            }
+            Err(Error::Io { .. }) => {}
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
 /// The same where such pages fill the pool: the commit waits for the page that it needs, as long as it takes.
 #[test]
 fn what_is_decided_commits_when_the_pool_has_room_again() {
     let io = SimIo::new(4);
     let engine = open_sim(&io, EngineConfig { log_capacity_bytes: 64 << 20, ..config("/data") }).unwrap();
-    engine.create_table("d/t", &spec()).unwrap();
     engine.create_table("e/t", &spec()).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
     let table = engine.open_table("e/t").unwrap();
     let mut decided = engine.session();
     decided.insert(&table, b"a", b"row").unwrap();
     decided.prepare(b"x").unwrap();
     engine.checkpoint_now().unwrap();
-    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            let table = engine.open_table("d/t").unwrap();
-            let mut session = engine.session();
-            let full = (0u32..).map(|i| session.insert(&table, &i.to_be_bytes(), &[7; 3000])).find(Result::is_err);
-            assert_eq!(full, Some(Err(Error::BufferPoolExhausted)));
+            let full = fill_pool(&io, &engine, &mut engine.session(), &AtomicBool::new(false));
+            assert_eq!(full, Err(Error::BufferPoolExhausted));
         });
         let mut end = 0;
         while engine.metric("buffer_pool_free_waits").unwrap() == 0 || engine.metric("log_age_bytes").unwrap() != end {
@@ -174,8 +213,9 @@ fn a_failed_log_is_told_of_by_the_first_who_meets_it() {
 
 /// All rows are there that were committed before the crash; those committed during it may be, and the one that was under way.
 fn check_rows(engine: &Arc<Engine>, committed: &Committed) {
-    let Committed { rows: all, before } = committed;
-    let found = rows(engine, "d/t");
+    let Committed { held, rows: all, before } = committed;
+    assert_eq!(rows(engine, "d/t"), *held);
+    let found = rows(engine, "e/t");
     let known = found.len().min(all.len());
     assert!((*before..=all.len() + 1).contains(&found.len()), "{} rows of {before} to {}", found.len(), all.len());
     assert_eq!(found[..known], all[..known]);
@@ -230,8 +270,8 @@ fn a_full_log_for_a_missing_tablespace_does_not_stop_the_others() {
         let table = engine.open_table("d/t");
         let error = table.and_then(|table| engine.session().find(&table, b"any")).err();
         assert!(matches!(error, Some(Error::TablespaceUnavailable { .. })), "{error:?}");
-        engine.create_table("e/t", &spec()).unwrap();
-        fill(&engine, "e/t", 100);
+        engine.create_table("e/another", &spec()).unwrap();
+        fill(&engine, "e/another", 100);
     }
 }
 
@@ -264,21 +304,16 @@ fn a_killed_read_does_not_wait_for_a_frame() {
     }
     // More than the pool has frames for.
     let rows = 2000u32;
-    let insert = |session: &mut Session, table: &Table, i: u32| session.insert(table, &i.to_be_bytes(), &[7; 3000]);
-    let [read, written] = ["e/t", "d/t"].map(|name| engine.open_table(name).unwrap());
+    let read = engine.open_table("e/t").unwrap();
     let (mut writer, mut reader) = (engine.session(), engine.session());
-    (0..rows).for_each(|i| insert(&mut writer, &read, i).unwrap());
+    (0..rows).for_each(|i| writer.insert(&read, &i.to_be_bytes(), &[7; 3000]).unwrap());
     writer.commit().unwrap();
     engine.checkpoint_now().unwrap();
-    io.inject(CallKind::Write, FILE, 0, Fault::Eio, true);
     let kills = [writer.kill_handle(), reader.kill_handle()];
     let done = AtomicBool::new(false);
     let waits = || engine.metric("buffer_pool_free_waits").unwrap();
     std::thread::scope(|scope| {
-        let writing = scope.spawn(|| {
-            let mut more = (0u32..).take_while(|_| !done.load(Ordering::Acquire));
-            more.try_for_each(|i| insert(&mut writer, &written, i))
-        });
+        let writing = scope.spawn(|| fill_pool(&io, &engine, &mut writer, &done));
         let mut end = 0;
         while waits() == 0 || engine.metric("log_age_bytes").unwrap() != end {
             end = engine.metric("log_age_bytes").unwrap();
