@@ -130,6 +130,8 @@ pub struct PoolStats {
     pub writes: u64,
     /// Page writes that failed and will be retried.
     pub write_errors: u64,
+    /// Pages logged whole because they cannot be written.
+    pub carried: u64,
     /// Pages dropped from memory to make room.
     pub evictions: u64,
     /// Times a client had to wait for a free frame.

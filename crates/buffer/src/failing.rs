@@ -14,6 +14,7 @@ use crate::frame::Frame;
 use crate::guard::ExclusivePage;
 use crate::mtr::Mtr;
 use crate::pool::BufferPool;
+use crate::stats::Counter;
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -133,11 +134,7 @@ impl BufferPool {
         if errors.is_empty() {
             return FailingWrites::default();
         }
-        FailingWrites {
-            errors,
-            pages: self.failing.pages.load(Ordering::Relaxed),
-            refused: self.refuses_changes(),
-        }
+        FailingWrites { errors, pages: self.failing.pages.load(Ordering::Relaxed), refused: self.refuses_changes() }
     }
 
     /// To be asked before a row of the tablespace is changed, unless the change takes back another.
@@ -246,7 +243,9 @@ impl BufferPool {
             let mut dirty = self.shard_of(at).dirty();
             dirty.advance(self.frames(), at, since, start)
         });
-        Ok(carried.count())
+        let carried = carried.count();
+        self.counters.add_many(Counter::Carried, carried as u64);
+        Ok(carried)
     }
 
     /// The frame's page, if it has changes, is not being written and can be latched at once; and since when it has changes.

@@ -786,6 +786,7 @@ impl BufferPool {
             reads: c.sum(Counter::Reads),
             writes: c.sum(Counter::Writes),
             write_errors: c.sum(Counter::WriteErrors),
+            carried: c.sum(Counter::Carried),
             evictions: c.sum(Counter::Evictions),
             free_waits: c.sum(Counter::FreeWaits),
             // Before the batches, of which they are a part.

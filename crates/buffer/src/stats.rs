@@ -11,6 +11,7 @@ pub(crate) enum Counter {
     Reads,
     Writes,
     WriteErrors,
+    Carried,
     Evictions,
     FreeWaits,
     Batches,
@@ -24,7 +25,7 @@ pub(crate) enum Counter {
     ReadsTogether,
 }
 
-const COUNTERS: usize = 16;
+const COUNTERS: usize = 17;
 const _: () = assert!(Counter::ReadsTogether as usize + 1 == COUNTERS);
 const SHARDS: usize = 64;
 

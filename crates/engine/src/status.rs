@@ -491,6 +491,7 @@ impl Engine {
             ("pages_read_together", pool.reads_together),
             ("pages_written", pool.writes),
             ("page_write_errors", pool.write_errors),
+            ("pages_carried_forward", pool.carried),
             ("pages_evicted", pool.evictions),
             ("buffer_pool_free_waits", pool.free_waits),
             ("doublewrite_batches", pool.doublewrite_batches),

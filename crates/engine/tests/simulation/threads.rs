@@ -1,4 +1,5 @@
-//! The power fails amid an engine with all its threads, whose clients, settings, definitions and backups do not wait for each other.
+//! The power fails amid an engine with all its threads, whose clients, settings, definitions and backups do not wait for each other, and
+//! one of whose files cannot be written now and then.
 //!
 //! What a client's transaction does follows from its number, and the number is a row: so all rows that a crash or a backup has to
 //! have follow from the number that it has, and that is the last one acknowledged or the one under way.
@@ -8,7 +9,7 @@ use crate::rows::{assert_keys, delete, insert, scan, update};
 use crate::{hot::WHOLE, model};
 use myriad::*;
 use myriad_base::random::Random;
-use myriad_io::{Io, SimIo};
+use myriad_io::{CallKind, Fault, Io, SimIo};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
@@ -17,6 +18,8 @@ use std::time::{Duration, Instant};
 const DATABASES: [&str; 3] = ["a", "b", "copy"];
 const CLIENTS: [&str; 4] = ["a/0", "a/1", "b/2", "b/3"];
 const KEYS: u64 = 400;
+/// The file that cannot always be written.
+const FAILING: &str = "/data/#myriad/b.";
 const NUMBER: &[u8] = b"number";
 
 fn spec() -> TableSpec<'static> {
@@ -39,6 +42,11 @@ fn changes(client: usize, number: u64) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
     changes.push((NUMBER.to_vec(), Some([&[0xff; 3][..], &number.to_be_bytes()].concat())));
     changes
 }
+
+/// How often a client was refused.
+static REFUSED: AtomicU64 = AtomicU64::new(0);
+/// Pages that were logged whole because they could not be written.
+static CARRIED: AtomicU64 = AtomicU64::new(0);
 
 fn number_in(rows: &Rows) -> u64 {
     rows.get(NUMBER).map_or(0, |value| u64::from_be_bytes(value[3..].try_into().expect("a number")))
@@ -84,6 +92,10 @@ fn config(dir: &str, pool: u64, threads: bool) -> EngineConfig {
         seed: Some(1),
         ..EngineConfig::new(dir)
     }
+}
+
+fn is_refused<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Io { path, .. }) if path.contains(FAILING))
 }
 
 /// Whether the power is on. What fails for another reason fails the test.
@@ -182,7 +194,7 @@ impl Machine {
         let range = 1 + self.random.below(6_000);
         self.io.power_off_after(self.random.below(range));
         let mut random = || Random::from_seed(self.random.next_u64());
-        let (mut settings, mut definitions, mut backups) = (random(), random(), random());
+        let (mut settings, mut definitions, mut backups, mut failures) = (random(), random(), random(), random());
         let this = &*self;
         std::thread::scope(|scope| {
             for client in 0..CLIENTS.len() {
@@ -197,9 +209,11 @@ impl Machine {
                 engine.poison("the power has failed");
             });
             scope.spawn(|| while this.set(&engine, &mut settings).is_some() {});
+            scope.spawn(|| this.fail(&mut failures));
             scope.spawn(|| while this.define(&engine, &mut definitions).is_some() {});
             scope.spawn(|| while this.back_up(&engine, &mut backups).is_some() {});
         });
+        CARRIED.fetch_add(engine.metric("pages_carried_forward").expect("a metric"), Ordering::Relaxed);
         drop(engine);
         self.lose_power();
     }
@@ -209,10 +223,31 @@ impl Machine {
         let (mut session, record) = (engine.session(), &self.clients[client]);
         loop {
             let number = record.begun.fetch_add(1, Ordering::SeqCst) + 1;
-            if goes_on(&self.io, CLIENTS[client], transaction(&mut session, &table, client, number)).is_none() {
+            let done = loop {
+                let done = transaction(&mut session, &table, client, number);
+                if !is_refused(&done) {
+                    break done;
+                }
+                REFUSED.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(Duration::from_millis(1));
+                if goes_on(&self.io, "rollback", session.rollback()).is_none() {
+                    return;
+                }
+            };
+            if goes_on(&self.io, CLIENTS[client], done).is_none() {
                 return;
             }
             record.acknowledged.store(number, Ordering::SeqCst);
+        }
+    }
+
+    /// Until the power fails.
+    fn fail(&self, random: &mut Random) {
+        while !self.io.is_off() {
+            std::thread::sleep(Duration::from_millis(random.below(400)));
+            self.io.inject(CallKind::Write, FAILING, 0, Fault::Eio, true);
+            std::thread::sleep(Duration::from_millis(random.below(400)));
+            self.io.clear_faults();
         }
     }
 
@@ -246,7 +281,11 @@ impl Machine {
         }
         let placement = random.one_in(3).then_some(Placement::Table);
         let in_memory = random.one_in(4);
-        goes_on(&self.io, "create", engine.create_table(name, &TableSpec { placement, in_memory, ..spec() }))?;
+        let created = engine.create_table(name, &TableSpec { placement, in_memory, ..spec() });
+        if is_refused(&created) {
+            return Some(());
+        }
+        goes_on(&self.io, "create", created)?;
         let table = goes_on(&self.io, "open", engine.open_table(name))?;
         let mut session = engine.session();
         for row in 0..random.below(600) as u16 {
@@ -254,6 +293,7 @@ impl Machine {
             let key = row.to_be_bytes();
             match insert(&mut session, &table, &key, &[&key[..], &[7; 900]].concat()) {
                 Err(Error::MemoryFull { .. }) => return goes_on(&self.io, "rollback", session.rollback()),
+                refused if is_refused(&refused) => return goes_on(&self.io, "rollback", session.rollback()),
                 inserted => goes_on(&self.io, "insert", inserted)?,
             }
             session.statement_end();
@@ -307,5 +347,9 @@ fn power_failures_amid_threads() {
         run(seed);
         seed += 1;
     }
-    println!("power failures: {} runs, {} backups", seed - first, WHOLE.load(Ordering::Relaxed));
+    let [backups, refused, carried] = [&WHOLE, &REFUSED, &CARRIED].map(|count| count.load(Ordering::Relaxed));
+    let runs = seed - first;
+    println!(
+        "power failures: {runs} runs, {backups} backups; {refused} changes refused, {carried} pages carried forward"
+    );
 }
