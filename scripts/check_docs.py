@@ -1,6 +1,7 @@
 #!/usr/bin/python3
-"""Checks that docs/variables.md names every system variable, status variable and INFORMATION_SCHEMA table of the plugin, and
-docs/format.md every operation code of the log and every index of the catalog; and that links between pages lead somewhere."""
+"""Checks that docs/variables.md names every system variable, status variable and INFORMATION_SCHEMA table of the plugin,
+docs/format.md every operation code of the log and every index of the catalog, and docs/recovery.md every text of the error log;
+and that links between pages lead somewhere."""
 import pathlib
 import re
 import sys
@@ -38,6 +39,29 @@ def broken_links():
                 yield f"{path.relative_to(ROOT)}: the link {link} leads nowhere"
 
 
+STRING = r'"(?:\\.|[^"\\])*"'
+
+
+def error_log_texts():
+    """What engine and plugin write to the error log: where, and the first part of some length that is always the same."""
+    written = []
+    for path in sorted((ROOT / "crates").glob("*/src/**/*.rs")):
+        code = re.sub(r"\\\n\s*", "", path.read_text())
+        for call in re.finditer(rf"(?<!\|text\| )\breport(?:er)?\)?\(\s*Level::\w+,\s*&?(?:format!\(\s*)?({STRING}|text\b(?!\())", code):
+            # The text may have been put together before.
+            made = re.findall(rf"let text =\s*(?:&?format!\(\s*)?({STRING})", code[:call.start()])
+            written.append((path, made[-1] if call[1] == "text" else call[1]))
+        written += [(path, told) for told in re.findall(rf"report_rarely\([^|]*\|\|[\s{{]*format!\(\s*({STRING})", code)]
+    for path in sorted((ROOT / "handler").glob("*.*")):
+        calls = re.findall(rf"sql_print_\w+\(\s*((?:{STRING}\s*)+)", path.read_text())
+        written += [(path, re.sub(r'"\s*"', "", call).replace("MYRIAD: ", "")) for call in calls]
+    if len(written) < 80:
+        sys.exit(f"found {len(written)} texts of the error log; has the form of reports changed?")
+    for path, told in written:
+        parts = [part.strip() for part in re.split(r'\{.*?\}|%\w+|\\n|[:;,.()"]', told)]
+        yield path.relative_to(ROOT), next((part for part in parts if len(part) > 8), max(parts, key=len))
+
+
 def main():
     page = text("docs/variables.md")
     words = {f"`myriad_{name}`" for name in found(r"MYSQL_(?:SYSVAR|THDVAR)_\w+\((\w+),", "handler/variables.cc", 10)}
@@ -60,6 +84,9 @@ def main():
     missing += [f"docs/format.md has no index {number} in the catalog"
                 for number in found(r"IndexId = IndexId\((\d+)\)", "crates/catalog/src/rows.rs", 7)
                 if f"\n| {number} | " not in catalog]
+    page = text("docs/recovery.md").split("## What the error log says")[1].split("\n## ")[0]
+    missing += [f"docs/recovery.md does not have what {path} tells the error log: {told}"
+                for path, told in error_log_texts() if told not in page]
     missing += broken_links()
     print("\n".join(missing))
     sys.exit(1 if missing else 0)
