@@ -299,7 +299,7 @@ private:
   void end_own_reads();
   int join_transaction(THD *thd);
 
-  void refresh_rows_per_key(bool thorough);
+  int refresh_rows_per_key(bool thorough);
   void share_samples(std::vector<uint64_t> *samples);
   bool adopt_kept_samples(ulonglong rows);
   void share_changed_rows();

@@ -117,9 +117,11 @@ bool are_stale(const std::vector<uint64_t> &samples, ulonglong rows) {
 Myriad_share::Myriad_share() { mysql_mutex_init(0, &mutex, MY_MUTEX_INIT_FAST); }
 Myriad_share::~Myriad_share() { mysql_mutex_destroy(&mutex); }
 
-/* Samples each index and leaves the result in the share. */
-void ha_myriad::refresh_rows_per_key(bool thorough) {
+/* Samples each index and leaves the result in the share; of an index that cannot be read it is unknown. A handler
+   error, told where the statement is about that, or 0. */
+int ha_myriad::refresh_rows_per_key(bool thorough) {
   const ulonglong rows = stats.records;
+  int error = 0;
   std::vector<uint64_t> samples{rows};
   for (const IndexPlan &index : m_plan->indexes()) {
     if (index.server_no == UINT32_MAX) continue;
@@ -129,8 +131,9 @@ void ha_myriad::refresh_rows_per_key(bool thorough) {
     bool trivial = index.unique && index.parts.size() == 1 && !index.has_nullable;
     if (!trivial && rows) {
       Sampler sampler(index);
-      myriad_sample_index(m_table, index.core_no, thorough ? SAMPLE_PAGES_ANALYZE : SAMPLE_PAGES_AT_OPEN, sample_entry,
-                          &sampler);
+      const myriad_status status = myriad_sample_index(
+          m_table, index.core_no, thorough ? SAMPLE_PAGES_ANALYZE : SAMPLE_PAGES_AT_OPEN, sample_entry, &sampler);
+      if (thorough && !error) error = myriad_error_noted(status, ha_thd());
       sampler.end_list();
       for (size_t i = 0; i < index.parts.size(); i++) samples[first + i] = sampler.rows_per_value(i, rows);
     }
@@ -138,6 +141,7 @@ void ha_myriad::refresh_rows_per_key(bool thorough) {
   }
   myriad_table_keep_samples(m_table, samples.data(), samples.size());
   share_samples(&samples);
+  return error;
 }
 
 void ha_myriad::share_samples(std::vector<uint64_t> *samples) {
@@ -251,7 +255,8 @@ ha_rows ha_myriad::records_in_range(uint index, const key_range *min_key, const 
   uint used;
   if (min_key) {
     encode_search_key(plan, min_key->key, min_key->keypart_map, &has_null, &used, &low);
-    /* "After" a prefix: behind every key that begins with it. No encoded part begins with 0xff 0xff. */
+    /* "After" a prefix: behind every key that begins with it, but for some that go on with the largest numbers there
+     * are. */
     if (min_key->flag == HA_READ_AFTER_KEY) low.append("\xff\xff\xff\xff\xff\xff\xff\xff\xff", 9);
   }
   if (max_key) {
@@ -287,13 +292,14 @@ double ha_myriad::read_time(uint index, uint ranges, ha_rows rows) {
   return ranges + double(rows) / double(all) * whole;
 }
 
-int ha_myriad::analyze(THD *, HA_CHECK_OPT *) {
-  /* info() is given the same then, or says what is wrong. */
+int ha_myriad::analyze(THD *thd, HA_CHECK_OPT *) {
+  /* info() is given the same then. */
   myriad_table_stats closely;
-  myriad_table_info(m_table, MYRIAD_INFO_CLOSELY, &closely);
-  info(HA_STATUS_VARIABLE | HA_STATUS_TIME);
-  refresh_rows_per_key(true);
+  int error = myriad_error_noted(myriad_table_info(m_table, MYRIAD_INFO_CLOSELY, &closely), thd);
+  if (!error) error = info(HA_STATUS_VARIABLE | HA_STATUS_TIME);
+  if (!error) error = refresh_rows_per_key(true);
   copy_rows_per_key();
+  if (error) return error == HA_ERR_CRASHED ? HA_ADMIN_CORRUPT : HA_ADMIN_FAILED;
   return HA_ADMIN_OK;
 }
 

@@ -58,6 +58,21 @@ def flipped_bit(place):
 
 
 @case
+def analyze_of_damaged_pages(place):
+    """ANALYZE TABLE does not say OK where it could read nothing."""
+    path = place.file("d")
+    with open(path, "rb") as f:
+        heads = [(f.seek(number * PAGE), f.read(16))[1] for number in range(os.path.getsize(path) // PAGE)]
+    for number in (n for n, head in enumerate(heads) if head[12:14] == b"\3\0"):
+        change(path, number * PAGE + 9000)
+    place.server.start()
+    got, problem = place.ask("ANALYZE TABLE d.t")
+    expect(not problem and got[-1][3] == "Corrupt" and "is corrupt: checksum" in got[0][3], f"{got} {problem}")
+    got, problem = place.ask("ANALYZE TABLE e.t")
+    expect(not problem and got[-1][3] == "OK", f"{got} {problem}")
+
+
+@case
 def flipped_bit_of_a_long_value(place):
     place.server.start()
     place.server.query("CREATE TABLE d.l (id INT PRIMARY KEY, v LONGBLOB)", "d")
