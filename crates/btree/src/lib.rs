@@ -37,7 +37,7 @@ pub use leaf::{Leaf, LeafExclusive, LeafMut, LeafShared, LeafView};
 pub use merge::Settled;
 pub use page::KeyParts;
 pub use read_ahead::{Scan, READ_AHEAD_STEP};
-pub use redo::{register, OPS};
+pub use redo::register;
 pub use tree::{RemoveProgress, Tree};
 
 #[cfg(test)]

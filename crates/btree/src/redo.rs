@@ -30,7 +30,7 @@ use myriad_base::{Error, PageNo, Result};
 use myriad_buffer::RedoTable;
 
 /// Operations of this room.
-pub const OPS: std::ops::Range<u8> = 16..64;
+const OPS: std::ops::Range<u8> = 16..64;
 
 /// Makes an empty index page.
 pub const FORMAT: u8 = 16;

@@ -257,29 +257,7 @@ impl Catalog {
         note: &CloneNote,
     ) -> Result<()> {
         for target in targets {
-            match target {
-                Target::Made { space, row, own } => {
-                    self.finish_space(trx, *space, row)?;
-                    if !own {
-                        let number = rows::encode_number(u64::from(space.0));
-                        apply_one(trx, OpKind::Insert, &index(rows::DATABASES), database, &number).map_err(|e| {
-                            // Somebody else's first table came in between.
-                            match e {
-                                Error::DuplicateKey { .. } => {
-                                    Error::TableExists { name: format!("{}/*", note.database) }
-                                }
-                                e => e,
-                            }
-                        })?;
-                    }
-                }
-                Target::Known { space, key } => {
-                    let value = get_locked(trx, &index(rows::DATABASES), key, Strength::S)?;
-                    if value.map(|v| space_number(&v)).transpose()? != Some(*space) {
-                        return Err(Error::DefinitionChanged { name: note.database.clone() });
-                    }
-                }
-            }
+            self.insert_target(trx, target, database, &note.database)?;
         }
         let mut key = Vec::new();
         for def in defs {
@@ -290,6 +268,29 @@ impl Catalog {
             self.insert_references(trx, def)?;
         }
         apply_one(trx, OpKind::Insert, &index(rows::PENDING), &note.key(), &note.value())
+    }
+
+    /// A tablespace that was made becomes the copies'; one that was there has to be the same still.
+    fn insert_target(&self, trx: &mut Trx, target: &Target, database: &[u8], name: &str) -> Result<()> {
+        match target {
+            Target::Made { space, row, own } => {
+                self.finish_space(trx, *space, row)?;
+                if *own {
+                    return Ok(());
+                }
+                let number = rows::encode_number(u64::from(space.0));
+                // Somebody else's first table may have come in between.
+                apply_one(trx, OpKind::Insert, &index(rows::DATABASES), database, &number)
+                    .map_err(|e| crate::ddl::exists(e, &format!("{name}/*")))
+            }
+            Target::Known { space, key } => {
+                let value = get_locked(trx, &index(rows::DATABASES), key, Strength::S)?;
+                match value.map(|v| space_number(&v)).transpose()? == Some(*space) {
+                    true => Ok(()),
+                    false => Err(Error::DefinitionChanged { name: name.into() }),
+                }
+            }
+        }
     }
 
     /// The folder of a copied database is there: forgets the note. What a crash undoes of this is done again.

@@ -1,6 +1,6 @@
 //! Room `catalog`: table definitions, shapes, placement, DDL.
 //!
-//! Holds the catalog's indexes in the pack tree of tablespace 0 (rows: [`rows`]), a cache of definitions with a byte
+//! Holds the catalog's indexes in the pack tree of tablespace 0 (rows: `rows.rs`), a cache of definitions with a byte
 //! budget, interned images, the placement of tables in tablespaces, DDL as transactions, and the background removal of
 //! what was dropped. Knows nothing of sessions or open tables, and never loops over all tables or tablespaces but in
 //! listings and where it looks for shapes that no table has.
@@ -9,7 +9,7 @@
 //! - A definition in the cache was committed; it is immutable, a change makes a new one under a new version.
 //! - Ids of indexes, tablespaces and shapes are never given twice.
 //! - A tablespace's file exists only while a durable row names it.
-//! - A dropped index stays noted in [`rows::PENDING`] until its last entry is gone.
+//! - A dropped index stays noted among the pending work until its last entry is gone.
 //!
 //! Entry points: [`Catalog::open`], [`Catalog::table`], [`Catalog::create_table`] and its neighbours,
 //! [`Catalog::reclaim_step`]. Design: `docs/catalog.md`.
@@ -21,7 +21,7 @@ mod def;
 mod punch;
 mod reclaim;
 mod references;
-pub mod rows;
+mod rows;
 mod shapes;
 mod spaces;
 mod store;
@@ -33,7 +33,7 @@ pub use def::{
     ForeignKey, IndexDef, IndexSpec, NewDefinition, Placement, ReferenceAction, TableDef, TableRef, TableSpec,
 };
 pub use references::ForeignKeyChange;
-pub use rows::{CloneNote, FolderFile};
+pub use rows::{CloneNote, FolderFile, SpaceRow, SpaceState};
 pub use store::{Catalog, CatalogConfig};
 
 use myriad_base::{IndexId, SpaceId};

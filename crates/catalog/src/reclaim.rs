@@ -189,7 +189,7 @@ impl Catalog {
 
     /// Whether the row is still there. A build may have been adopted, and have ended, between the moment at which the scan
     /// saw its row and the question whether it is being built.
-    fn is_pending(&self, pending: Pending) -> Result<bool> {
+    pub(crate) fn is_pending(&self, pending: Pending) -> Result<bool> {
         self.trx.get_newest(&index(rows::PENDING), &pending.key(), &mut Vec::new())
     }
 
@@ -291,12 +291,7 @@ impl Catalog {
 
     /// Notes whether any index was ever destroyed.
     fn look_for_destroyed(&self) -> Result<()> {
-        let mut any = false;
-        self.scan(rows::DESTROYED, &[], &mut |_, _| {
-            any = true;
-            Ok(false)
-        })?;
-        self.destroyed.store(any, Ordering::Release);
+        self.destroyed.store(self.has_row(rows::DESTROYED, &[])?, Ordering::Release);
         Ok(())
     }
 

@@ -131,12 +131,7 @@ impl Catalog {
     }
 
     fn has_children(&self, parent: &str) -> Result<bool> {
-        let mut any = false;
-        self.scan(rows::REFERENCES, &reference_prefix(parent)?, &mut |_, _| {
-            any = true;
-            Ok(false)
-        })?;
-        Ok(any)
+        self.has_row(rows::REFERENCES, &reference_prefix(parent)?)
     }
 
     /// Makes foreign keys refer to what those of the same names refer to that a table has now. For who has a part in

@@ -395,6 +395,16 @@ impl Catalog {
         })
     }
 
+    /// Whether there is a committed row whose key begins with `prefix`.
+    pub(crate) fn has_row(&self, id: IndexId, prefix: &[u8]) -> Result<bool> {
+        let mut any = false;
+        self.scan(id, prefix, &mut |_, _| {
+            any = true;
+            Ok(false)
+        })?;
+        Ok(any)
+    }
+
     /// Tables of a database in order, by the table part of their names, until `visit` says false.
     ///
     /// # Errors

@@ -193,7 +193,7 @@ impl Catalog {
         for id in destroyed.into_iter().filter(|id| !named.contains(id)) {
             // One whose removal has not come to its end is noted as destroyed again by it.
             let pending = Pending::Index { id, space: SpaceId(0), root: PACK_ROOT };
-            if !self.trx.get_newest(&index(rows::PENDING), &pending.key(), &mut Vec::new())? {
+            if !self.is_pending(pending)? {
                 self.trx.remove_unversioned(&index(rows::DESTROYED), &id.0.to_be_bytes())?;
             }
         }
