@@ -350,7 +350,11 @@ int fill_spaces(THD *thd, TABLE_LIST *tables, COND *cond) {
   const size_t most = is_one ? 1 : SPACES_AT_ONCE;
   for (;;) {
     Rows rows;
-    myriad_list_spaces(myriad_core, uint32_t(first), most, add_space, &rows);
+    const myriad_status status = myriad_list_spaces(myriad_core, uint32_t(first), most, add_space, &rows);
+    if (status != MYRIAD_OK) {
+      myriad_tell(status, thd);
+      return 1;
+    }
     for (const Row &row : rows)
       if (store_space(thd, table, row, wanted)) return 1;
     if (is_one || rows.size() < most) return 0;

@@ -166,7 +166,7 @@ typedef struct { uint64_t frames, free_frames, dirty_pages, oldest_change_age; }
 void myriad_list_partitions(myriad_engine *, void (*)(void *arg, const myriad_partition_info *), void *arg);
 typedef struct { uint32_t space_id; const char *path; const char *database; bool open; } myriad_space_info;
 /* Those whose ids are no less than `first_id`, in order, the first `most` of them. */
-void myriad_list_spaces(myriad_engine *, uint32_t first_id, size_t most, void (*)(void *arg, const myriad_space_info *), void *arg);
+myriad_status myriad_list_spaces(myriad_engine *, uint32_t first_id, size_t most, void (*)(void *arg, const myriad_space_info *), void *arg);
 /* The size of its file, `path` as listed; asks the file system unless the tablespace is open. */
 uint64_t myriad_space_bytes(myriad_engine *, uint32_t space_id, const char *path);
 typedef struct { const char *phase; uint64_t microseconds, bytes_read; } myriad_startup_info;

@@ -162,6 +162,23 @@ def unreadable_list_of_tables(place):
     expect(not problem, f"DROP DATABASE: {problem}")
 
 
+@case
+def unreadable_list_of_tablespaces(place):
+    """What databases take of the disk is not told without those that the catalog cannot list."""
+    place.server.start()
+    for i in range(400):
+        place.server.query(f"CREATE TABLE d.t{i} (id INT) TABLESPACE_PER='TABLE'")
+    place.server.restart()
+    path = place.myriad + "/system.myr"
+    good = spoil_catalog(path)
+    sql = "SELECT COUNT(*), SUM(FILE_BYTES) FROM information_schema.MYRIAD_TABLESPACES"
+    got, problem = place.ask(sql)
+    change(path, 0, good)
+    expect(problem and "page" in problem, f"the client is not told the page: {got} {problem}")
+    got, problem = place.ask(sql)
+    expect(got and got[0][0] > 400, f"tablespaces are left out: {got} {problem}")
+
+
 def inserted(place, rows=300):
     """Acknowledged single-row commits after the start, then SIGKILL."""
     place.server.start()

@@ -1,9 +1,9 @@
 //! Reports.
 
-use crate::error::guard_value;
+use crate::error::{guard, guard_value};
 use crate::types::{
     name, CCheckInfo, CLatchInfo, CLockInfo, CPartitionInfo, CSpaceInfo, CStartupInfo, CTrxInfo, CWork, EngineHandle,
-    TextFn,
+    Status, TextFn,
 };
 use std::ffi::{c_char, c_void, CString};
 
@@ -169,20 +169,20 @@ pub unsafe extern "C" fn myriad_list_spaces(
     most: usize,
     visit: Option<unsafe extern "C" fn(*mut c_void, *const CSpaceInfo)>,
     arg: *mut c_void,
-) {
+) -> Status {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
-    guard_value(Some(&e.engine), (), || {
-        let Some(visit) = visit else { return };
-        // A listing has no way to tell an error; what could not be read is left out.
-        for s in e.engine.spaces_from(first_id, most).unwrap_or_default() {
+    guard(Some(&e.engine), || {
+        let Some(visit) = visit else { return Ok(Status::Ok) };
+        for s in e.engine.spaces_from(first_id, most)? {
             let (path, database) = (c_string(&s.path), c_string(&s.database));
             let info =
                 CSpaceInfo { space_id: s.space_id, path: path.as_ptr(), database: database.as_ptr(), open: s.open };
             // SAFETY: the callback is the caller's.
             unsafe { visit(arg, &info) };
         }
-    });
+        Ok(Status::Ok)
+    })
 }
 
 /// The size of a tablespace's file in bytes.
