@@ -153,7 +153,11 @@ private:
     if (m_folder->partitioned.empty()) return false;
     const std::string path = folder_of(m_clone.from);
     std::set<std::string> found;
-    myriad_list_tables(myriad_core, path.c_str() + 2, note_partition, &found);
+    const myriad_status status = myriad_list_tables(myriad_core, path.c_str() + 2, note_partition, &found);
+    if (status != MYRIAD_OK) {
+      myriad_tell(status, current_thd);
+      return true;
+    }
     for (const std::string &table : m_folder->partitioned)
       if (!found.count(table))
         return refuse_clone(m_clone.from, "partitioned table '" + decoded(table) + "' is of another engine");

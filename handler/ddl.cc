@@ -81,8 +81,9 @@ myriad_status set_image(const std::string &name, const uchar *image, size_t leng
    that table again. A table that a partition becomes is not to find it. */
 myriad_status forget_definition(const std::string &partition) {
   std::string image;
-  if (!myriad_read_frm(partition.c_str(), &image)) return MYRIAD_OK;
-  return set_image(partition, nullptr, 0);
+  const myriad_status status = myriad_find_frm(partition.c_str(), &image);
+  if (status == MYRIAD_ERR_NO_SUCH_TABLE) return MYRIAD_OK;
+  return status != MYRIAD_OK || image.empty() ? status : set_image(partition, nullptr, 0);
 }
 
 /* As it is where a partition became a table that has not been opened since: its .frm file holds all there is. */
@@ -351,7 +352,10 @@ int ha_myriad::exchange_definition(const std::string &old_name, const std::strin
     return 0;
   }
   std::string image;
-  if (new_name != m_exchanged.name || !myriad_read_frm(m_exchanged.aside.c_str(), &image)) return 0;
+  if (new_name != m_exchanged.name) return 0;
+  const myriad_status status = myriad_find_frm(m_exchanged.aside.c_str(), &image);
+  if (status != MYRIAD_OK && status != MYRIAD_ERR_NO_SUCH_TABLE) return myriad_error_noted(status, ha_thd());
+  if (image.empty()) return 0;
   const auto *bytes = reinterpret_cast<const uchar *>(image.data());
   return myriad_error_noted(set_image(new_name, bytes, image.size()), ha_thd());
 }

@@ -18,6 +18,12 @@ constexpr const char *COPY = "#sql-alter";
 
 void append_text(void *arg, const char *text, size_t length) { static_cast<std::string *>(arg)->append(text, length); }
 
+/* Whether a table is known not to be there. */
+bool is_away(const std::string &name) {
+  bool exists;
+  return myriad_table_exists(myriad_core, name.c_str(), &exists) == MYRIAD_OK && !exists;
+}
+
 bool in_drop_database(THD *thd) { return thd && thd_sql_command(thd) == SQLCOM_DROP_DB; }
 
 int discover_table(handlerton *, THD *thd, TABLE_SHARE *share) {
@@ -188,7 +194,13 @@ int discover_table_existence(handlerton *, const char *db, const char *table) {
   char path[FN_REFLEN + 1];
   build_table_filename(path, sizeof path - 1, db, table, "", 0);
   const std::string name = myriad_name(path);
-  const bool exists = myriad_table_exists(myriad_core, name.c_str());
+  bool exists = false;
+  const myriad_status status = myriad_table_exists(myriad_core, name.c_str(), &exists);
+  if (status != MYRIAD_OK) {
+    /* The name is not free for all we know: a view, or a table of another engine, would hide ours. */
+    myriad_tell(status, current_thd);
+    return true;
+  }
   if (!exists) note_missing(current_thd, name);
   return exists;
 }
@@ -271,14 +283,13 @@ std::string myriad_replaced_in_recovery() {
 
 bool myriad_is_partitioned_in_recovery(const char *path) {
   const std::string name = myriad_name(path);
-  return !recovery_done && myriad::is_stand_in(name) && has_par_file(path) &&
-         !myriad_table_exists(myriad_core, name.c_str());
+  return !recovery_done && myriad::is_stand_in(name) && has_par_file(path) && is_away(name);
 }
 
 bool myriad_was_renamed_before_recovery(const char *from, const char *to) {
   const std::string old_name = myriad_name(from), new_name = myriad_name(to);
-  return !recovery_done && myriad_is_partition(old_name) && myriad_is_partition(new_name) &&
-         !myriad_table_exists(myriad_core, old_name.c_str()) && myriad_table_exists(myriad_core, new_name.c_str());
+  return !recovery_done && myriad_is_partition(old_name) && myriad_is_partition(new_name) && is_away(old_name) &&
+         myriad_is_there(new_name);
 }
 
 myriad_status myriad_list_partitions(const std::string &name, std::vector<std::string> *endings) {
@@ -297,6 +308,11 @@ myriad_status myriad_drop_lost_backup(std::string path) {
   return myriad_drop_tables_with_prefix(myriad_core, (myriad_name(path.c_str()) + MYRIAD_PARTITION).c_str());
 }
 
+bool myriad_is_there(const std::string &name) {
+  bool exists;
+  return myriad_table_exists(myriad_core, name.c_str(), &exists) == MYRIAD_OK && exists;
+}
+
 int myriad_drop(const std::string &name, THD *thd) {
   const int command = thd ? thd_sql_command(thd) : SQLCOM_END;
   const bool drops = command == SQLCOM_DROP_TABLE || command == SQLCOM_CREATE_TABLE;
@@ -304,8 +320,10 @@ int myriad_drop(const std::string &name, THD *thd) {
   /* No foreign key names a partition, and where the server drops one the table's .par file is gone already. */
   const bool may_refuse = !myriad::is_stand_in(name) && !myriad_is_partition(name) &&
                           !(session && session->refused_drop.has_made(thd, name));
-  if (thd && (drops || myriad::checks_foreign_keys(thd)) && may_refuse &&
-      myriad_table_exists(myriad_core, name.c_str())) {
+  bool exists = false;
+  const myriad_status looked = myriad_table_exists(myriad_core, name.c_str(), &exists);
+  if (looked != MYRIAD_OK) return myriad_error_noted(looked, thd);
+  if (thd && (drops || myriad::checks_foreign_keys(thd)) && may_refuse && exists) {
     const bool with_database = command == SQLCOM_DROP_DB;
     bool referenced = false;
     const myriad_status status = drops && session ? session->refused_drop.refuses(thd, name, &referenced)
@@ -319,7 +337,7 @@ int myriad_drop(const std::string &name, THD *thd) {
   const size_t partition = myriad_partition_at(name);
   if (partition != std::string::npos && (command == SQLCOM_DROP_TABLE || command == SQLCOM_DROP_DB)) {
     /* All of them with the first, at once: each alone would wait for the log. */
-    if (!myriad_table_exists(myriad_core, name.c_str())) return 0;
+    if (!exists) return 0;
     const std::string all = name.substr(0, partition) + MYRIAD_PARTITION;
     return myriad_error_noted(myriad_drop_tables_with_prefix(myriad_core, all.c_str()), thd);
   }

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+/* Whether a table is known to be there; false also where the catalog cannot be read. */
+bool myriad_is_there(const std::string &name);
 /* 0, or a handler error; refused where another table refers to it. */
 int myriad_drop(const std::string &name, THD *thd);
 /* The table's image from the catalog; empty if it has none (partitions). */

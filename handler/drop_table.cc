@@ -1,5 +1,6 @@
 /* DROP TABLE of tables that foreign keys of others refer to, see drop_table.h. */
 #include "drop_table.h"
+#include "discovery.h"
 #include "foreign_keys.h"
 #include "session.h"
 #include "sql_lex.h"
@@ -143,7 +144,7 @@ bool RefusedDrop::are_all_ours(const std::vector<std::string> &names, const std:
   for (const std::string &name : names) {
     before &= name != first;
     const bool exists = before ? !m_missing.count(name) : !my_access(("./" + name + reg_ext).c_str(), F_OK);
-    if (exists && !myriad_table_exists(myriad_core, name.c_str())) return false;
+    if (exists && !myriad_is_there(name)) return false;
   }
   return true;
 }

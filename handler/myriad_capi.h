@@ -330,7 +330,7 @@ typedef struct {
 myriad_status myriad_alter_tables(myriad_engine *, const myriad_alteration *, uint32_t count);
 /* 16 bytes: the id that the last change in place gave to the first table whose name begins with `prefix`, or zeros. */
 myriad_status myriad_definition_id(myriad_engine *, const char *prefix, uint8_t *out);
-bool myriad_table_exists(myriad_engine *, const char *name);
+myriad_status myriad_table_exists(myriad_engine *, const char *name, bool *out);
 myriad_status myriad_get_frm(myriad_engine *, const char *name, myriad_text_fn, void *arg);
 /* Table part of each name in a database (file name encoding), in order; stops when the callback returns false. */
 myriad_status myriad_list_tables(myriad_engine *, const char *db, bool (*)(void *arg, const char *table, size_t len), void *arg);

@@ -144,16 +144,22 @@ def unreadable_foreign_keys(place):
 
 @case
 def unreadable_list_of_tables(place):
-    """A database whose tables the catalog cannot list is not dropped, and not said to be."""
+    """A database whose tables the catalog cannot list is not dropped, and not said to be; nor a table that it cannot find, whose name
+    is not taken to be free either."""
     place.server.start()
-    for name in "amz":
-        place.server.query(f"CREATE DATABASE {name}")
+    # What is created last, purge reads after the restart.
+    place.server.query("CREATE DATABASE n")
+    place.server.query("CREATE TABLE n.a_long_name_of_a_table_200_p (id INT PRIMARY KEY) PARTITION BY HASH (id) PARTITIONS 2")
+    for name in "namz":
+        place.server.query(f"CREATE DATABASE IF NOT EXISTS {name}")
         for i in range(400):
             place.server.query(f"CREATE TABLE {name}.a_long_name_of_a_table_{i} (id INT PRIMARY KEY)")
     place.server.restart()
     path = place.myriad + "/system.myr"
     good = spoil_catalog(path)
-    problems = [place.ask(sql)[1] for sql in ("SHOW TABLES FROM m", "DROP DATABASE m", "DROP DATABASE IF EXISTS m")]
+    problems = [place.ask(sql)[1] for sql in
+                ("SHOW TABLES FROM m", "DROP DATABASE m", "DROP DATABASE IF EXISTS m", "DROP TABLE n.a_long_name_of_a_table_200_p",
+                 "CREATE VIEW m.a_long_name_of_a_table_200 AS SELECT 1", "CREATE TABLE m.a_long_name_of_a_table_200 (a INT) ENGINE=Aria")]
     change(path, 0, good)
     expect(all(problem and "page" in problem for problem in problems), f"the client is not told the page: {problems}")
     got, problem = place.ask("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = 'm'")

@@ -359,16 +359,16 @@ unsafe fn builds<'a>(a: &CAlteration) -> Vec<&'a mut myriad::IndexBuild> {
 
 /// Whether there is such a table.
 #[no_mangle]
-pub unsafe extern "C" fn myriad_table_exists(e: *mut EngineHandle, table: *const c_char) -> bool {
+pub unsafe extern "C" fn myriad_table_exists(e: *mut EngineHandle, table: *const c_char, out: *mut bool) -> Status {
     // SAFETY: a live engine by contract.
     let e = unsafe { &*e };
-    let mut exists = false;
     guard(Some(&e.engine), || {
         // SAFETY: a valid name by contract.
-        exists = e.engine.table_exists(unsafe { name(table) }?)?;
+        let exists = e.engine.table_exists(unsafe { name(table) }?)?;
+        // SAFETY: `out` is valid by contract.
+        unsafe { *out = exists };
         Ok(Status::Ok)
-    });
-    exists
+    })
 }
 
 /// Whether a prepared transaction that belongs to no session has changed the table.

@@ -307,7 +307,9 @@ fn a_mistake_is_an_error_not_a_crash() {
         assert_eq!(myriad_engine_open(&config(&path), &mut engine), Status::Ok);
         assert_eq!(myriad_drop_table(engine, c"no slash".as_ptr()), Status::Invalid);
         assert_eq!(myriad_drop_table(engine, null()), Status::Invalid);
-        assert!(!myriad_table_exists(engine, c"a/b".as_ptr()));
+        let mut exists = true;
+        assert_eq!(myriad_table_exists(engine, c"a/b".as_ptr(), &mut exists), Status::Ok);
+        assert!(!exists);
         assert_eq!(myriad_get_frm(engine, c"a/b".as_ptr(), Some(ignore), null_mut()), Status::NoSuchTable);
         assert_eq!(myriad_engine_set(engine, 77, 0), Status::Invalid);
         assert_eq!(myriad_engine_close(engine, 1), Status::Ok);
