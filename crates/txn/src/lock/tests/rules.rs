@@ -106,6 +106,33 @@ fn two_upgrades_are_a_deadlock() {
 }
 
 #[test]
+fn rows_that_are_only_locked_weigh_little_against_changes() {
+    for (rows_locked, reader_loses) in [(40, true), (400, false)] {
+        let table = table();
+        let (reader, writer) = (trx(1), trx(2));
+        writer.set_weight(3);
+        for row in 0..rows_locked {
+            assert!(try_lock(&table, &reader, 1000 + row, LockMode::X_RECORD));
+        }
+        assert!(try_lock(&table, &writer, 1, LockMode::X_RECORD));
+        let t = queue(&table, &reader, 1, LockMode::X_RECORD);
+        let reading = sleeper(&table, &reader, t);
+        until_waiting(&reader);
+        let t = queue(&table, &writer, 1000, LockMode::X_RECORD);
+        let writing = sleeper(&table, &writer, t);
+        let (first, second) = if reader_loses {
+            ((reading, &reader), (writing, &writer))
+        } else {
+            ((writing, &writer), (reading, &reader))
+        };
+        assert_eq!(first.0.join().unwrap(), WaitOutcome::Deadlock, "{rows_locked} rows locked");
+        table.release_all(first.1);
+        assert_eq!(second.0.join().unwrap(), WaitOutcome::Granted);
+        done(&table, &[second.1]);
+    }
+}
+
+#[test]
 fn the_lightest_is_the_victim() {
     let table = table();
     let (a, b) = (trx(1), trx(2));
