@@ -48,8 +48,9 @@ struct Tables {
     by_id: HashMap<u32, Entry>,
     /// The table's id, of each index of those that are or were open.
     by_index: HashMap<IndexId, u32>,
-    /// Entries that were left when the closed ones were forgotten last.
-    left: usize,
+    /// Those that were open when they were counted last, and how many have been opened since.
+    open: usize,
+    openings: usize,
 }
 
 impl Tables {
@@ -71,10 +72,26 @@ impl Tables {
         Some(entry)
     }
 
-    fn forget_closed(&mut self) {
-        self.by_id.retain(|_, entry| !entry.is_closed());
-        self.by_index.retain(|_, table| self.by_id.contains_key(table));
-        self.left = self.by_id.len();
+    /// Whether the closed ones are more than may be remembered, by the last count of those that are open.
+    fn has_many_closed(&self) -> bool {
+        self.by_id.len() > self.open + self.open.max(CLOSED_MIN)
+    }
+
+    /// Before another one is opened. Counts also after as many openings as there are entries: many that were open together
+    /// may have been closed since, and opening them again makes no more of them.
+    fn limit_closed(&mut self) {
+        self.openings += 1;
+        if !self.has_many_closed() && self.openings <= self.by_id.len().max(CLOSED_MIN) {
+            return;
+        }
+        self.openings = 0;
+        self.open = self.by_id.values().filter(|entry| !entry.is_closed()).count();
+        if self.has_many_closed() {
+            self.by_id.retain(|_, entry| !entry.is_closed());
+            self.by_id.shrink_to_fit();
+            self.by_index.retain(|_, table| self.by_id.contains_key(table));
+            self.by_index.shrink_to_fit();
+        }
     }
 
     fn of_index(&self, index: IndexId) -> Option<KnownIndex> {
@@ -125,9 +142,7 @@ struct Opening<'a> {
 impl Opening<'_> {
     fn done(&self, share: &Arc<TableShare>) {
         let mut tables = self.shard.tables.lock();
-        if tables.by_id.len() > tables.left + tables.left.max(CLOSED_MIN) {
-            tables.forget_closed();
-        }
+        tables.limit_closed();
         let (def, stats, names) = (Arc::clone(&share.def), Arc::clone(&share.stats), Arc::clone(&share.index_names));
         tables.put(self.id, Entry::Opened { share: Arc::downgrade(share), def, stats, names });
     }
@@ -296,6 +311,11 @@ mod tests {
         assert!(stats.upgrade().is_none());
         drop(kept);
         (50_000..60_000).for_each(|id| drop(open(id)));
+        assert!(entries() <= SHARDS * (CLOSED_MIN + 1), "{} entries", entries());
+        // As after FLUSH TABLES: all that were open are closed, and the same ones are opened again.
+        drop((100_000..120_000).map(open).collect::<Vec<_>>());
+        assert!(entries() >= 20_000);
+        (0..2).for_each(|_| (100_000..120_000).for_each(|id| drop(open(id))));
         assert!(entries() <= SHARDS * (CLOSED_MIN + 1), "{} entries", entries());
     }
 
