@@ -52,7 +52,7 @@ pub use lock::{
 pub use place::Place;
 pub use system::{
     create_undo, redo_table_register, undo_pages_wanted, FlushPolicy, IndexAlive, IndexDropped, PurgeStats, TrxConfig,
-    TrxSystem, FIRST_UNDO_OP, LAST_UNDO_OP,
+    TrxSystem,
 };
 pub use trx::{
     ApplyError, Durability, Isolation, LockWait, Op, OpKind, RowBuf, Savepoint, Trx, TrxHandle, TrxInfo, TrxState,

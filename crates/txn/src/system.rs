@@ -24,11 +24,6 @@ use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-/// First redo operation of this room.
-pub const FIRST_UNDO_OP: u8 = 64;
-/// One past the last redo operation of this room.
-pub const LAST_UNDO_OP: u8 = 96;
-
 /// Registers this room's redo functions.
 pub fn redo_table_register(table: &mut RedoTable) {
     page::register(table);
