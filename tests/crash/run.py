@@ -610,6 +610,8 @@ def main():
     parser.add_argument("--option", action="append", default=[], help="one more option of the server")
     parser.add_argument("--keep", action="store_true", help="keep the data directory")
     args = parser.parse_args()
+    if args.binlog and args.administration:
+        parser.error("the server that reads the binary log is InnoDB's, which cannot copy a database")
     seed = args.seed if args.seed is not None else int(time.time()) % 1_000_000
     print(f"crash on {args.engine}{' with binlog' if args.binlog else ''}, seed {seed}", flush=True)
     run = Run(args, seed)
