@@ -45,6 +45,8 @@ impl World {
         say!(self, "restored");
         let backup = self.backup.take().expect("refused although the log was never off");
         self.io = backup.io;
+        // Another disk, which was full perhaps when the copy was made.
+        self.heal();
         self.model = backup.model;
         self.prepared = backup.prepared;
         self.alternatives = backup.lazy;
