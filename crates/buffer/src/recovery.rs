@@ -34,6 +34,8 @@ pub struct RecoverySummary {
     pub checkpoint_lsn: Lsn,
     /// End of the valid log.
     pub end_lsn: Lsn,
+    /// Where the log goes on behind that: what is between is missing.
+    pub log_beyond: Option<Lsn>,
     /// Mini-transactions found.
     pub mtrs: u64,
     /// Records found.
@@ -475,6 +477,8 @@ impl BufferPool {
             Some((lsn, id)) => Some((lsn, format!("the doublewrite file's copy of {id}"))),
             None => self.first_pages_beyond(end),
         };
+        let log_beyond = self.log_beyond(end)?;
+        let beyond = beyond.or_else(|| log_beyond.and_then(|(lsn, what)| Some((lsn, what?.to_string()))));
         // Before anything is changed: redo could replace newer pages by older ones.
         if let (Some((lsn, what)), false) = (&beyond, force) {
             let reason = format!("the log ends at LSN {end}, but {what} has LSN {lsn}");
@@ -484,6 +488,7 @@ impl BufferPool {
         let summary = RecoverySummary {
             checkpoint_lsn: checkpoint,
             end_lsn: end,
+            log_beyond: log_beyond.map(|(lsn, _)| lsn),
             mtrs: analysis.mtrs,
             records: analysis.records,
             pages: analysis.pages.len() as u64,
@@ -492,8 +497,24 @@ impl BufferPool {
         self.pending.install(analysis, end);
         if let Some((lsn, what)) = beyond {
             self.report_short_log(&what, lsn);
+        } else if let Some((start, _)) = log_beyond {
+            let text = format!(
+                "the log ends at LSN {end}, but goes on at LSN {start}: if neither the machine nor its device has failed, redo.log \
+                 was damaged and what was committed after {end} is lost: restore a backup"
+            );
+            self.report(Level::Warning, &text);
         }
         Ok(summary)
+    }
+
+    /// Where the log goes on behind its end, and what says that it was damaged, if that is sure.
+    fn log_beyond(&self, end: Lsn) -> Result<Option<(Lsn, Option<&'static str>)>> {
+        // A run begins when all before it is durable.
+        if let Some(&run) = self.log().generation_starts().last().filter(|&&start| start > end) {
+            return Ok(Some((run, Some("the start of a run that its header tells of"))));
+        }
+        let frame = self.log().frame_beyond(end)?;
+        Ok(frame.map(|f| (f.start, f.of_unknown_run.then_some("a frame of a run that its header does not know"))))
     }
 
     /// The newest of the first pages of the engine's own tablespaces that are newer than the log's end. Every transaction changes some.

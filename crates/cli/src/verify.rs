@@ -133,6 +133,14 @@ impl<'a> Verifier<'a> {
         };
         self.report.log_bytes = inspection.log_bytes();
         self.log_end = Some(inspection.log_end());
+        if let Some(start) = inspection.log_beyond() {
+            let what = format!(
+                "the log ends at LSN {}, but goes on at LSN {start}: if neither the machine nor its device has failed, it was \
+                 damaged, and changes made after its end are lost",
+                inspection.log_end()
+            );
+            self.report.add(&format!("{DIRECTORY}/redo.log"), None, what);
+        }
         let options = CheckOptions {
             page_size: inspection.page_size(),
             light: true,

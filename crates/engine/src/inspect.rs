@@ -103,6 +103,11 @@ impl Inspection {
         self.storage.pool.log().end_lsn()
     }
 
+    /// Where the log goes on behind its end: what is between was damaged, or lost with the machine's power or its device.
+    pub fn log_beyond(&self) -> Option<Lsn> {
+        self.storage.log_beyond
+    }
+
     /// What the catalog knows, for [`myriad_space::check::check_tablespaces`].
     pub fn spaces(&self) -> &EngineSpaces {
         &self.spaces

@@ -11,7 +11,7 @@ use crate::engine::{flush_policy, Engine, Parts};
 use crate::format::{self, Format, Found};
 use crate::reports::StartupPhase;
 use myriad_base::random::Random;
-use myriad_base::{page, Error, Result, SpaceId};
+use myriad_base::{page, Error, Lsn, Result, SpaceId};
 use myriad_buffer::{BufferPool, Level, PoolConfig, RedoTable};
 use myriad_catalog::{Catalog, CatalogConfig};
 use myriad_io::{AlignedBuf, CpuList, FileLock, FileWatch, Io, OnCpus};
@@ -71,6 +71,8 @@ pub(crate) struct Storage {
     pub(crate) spaces: Arc<SpaceRegistry>,
     /// Whether the last stop has noted that every transaction had ended, and nothing was logged since.
     pub(crate) all_ended: bool,
+    /// Where the log goes on behind its end, if it does.
+    pub(crate) log_beyond: Option<Lsn>,
 }
 
 impl Engine {
@@ -281,7 +283,7 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
         redo_table(),
         Arc::clone(&config.report),
     )?;
-    Ok(Storage { pool, spaces, all_ended: false })
+    Ok(Storage { pool, spaces, all_ended: false, log_beyond: None })
 }
 
 /// Whether the data files are of the runs that the log tells of. The undo directory notes each run before anything else that it
@@ -332,6 +334,7 @@ pub(crate) fn recover(
     phases.end("open log and pool", 0);
     let summary = storage.pool.recover(config.force_recovery)?;
     storage.all_ended = storage.pool.take_all_ended()?;
+    storage.log_beyond = summary.log_beyond;
     let bytes = summary.end_lsn.0 - summary.checkpoint_lsn.0;
     phases.end("log analysis", bytes);
     if summary.mtrs > 0 {

@@ -178,6 +178,11 @@ impl Header {
         self.checkpoint - self.checkpoint % BLOCK + self.capacity
     }
 
+    /// The number of the next generation to begin.
+    pub(crate) fn next_generation(&self) -> u32 {
+        self.generations.iter().map(|g| g.number).max().expect("there is one").wrapping_add(1)
+    }
+
     /// The generation of a frame at `lsn`.
     pub(crate) fn generation_at(&self, lsn: u64) -> u32 {
         let after = self.generations.partition_point(|g| g.first_lsn <= lsn);

@@ -43,6 +43,7 @@ use myriad_base::{Lsn, Result};
 pub use capacity::Admission;
 pub use copy::LogCopy;
 pub use log::{Log, LogConfig, LogStats};
+pub use scan::FrameBeyond;
 
 /// Takes a frame's start, its end and its body.
 pub type FrameVisitor<'a> = dyn FnMut(Lsn, Lsn, &[u8]) -> Result<()> + 'a;

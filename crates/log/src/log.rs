@@ -7,7 +7,7 @@ use crate::flush::{Waiter, Writer};
 use crate::header::{Generation, Header, BLOCK, GENERATIONS_MAX, RING_START};
 use crate::resize::resized_path;
 use crate::ring::Ring;
-use crate::scan::FileRing;
+use crate::scan::{FileRing, FrameBeyond};
 use crate::slots::Slots;
 use crate::waiters::{Waiters, Waiting};
 use crate::{frame, CapacityHook, FrameVisitor};
@@ -295,6 +295,16 @@ impl Log {
         FileRing::new(&*self.file().file, &header).scan(from.0, f).map(Lsn)
     }
 
+    /// A whole frame close behind the `end` that [`Log::scan`] gave. Then what is between was written, and is not there: a power
+    /// failure kept the one and not the other, which nobody had been told is durable; or it was damaged.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn frame_beyond(&self, end: Lsn) -> Result<Option<FrameBeyond>> {
+        let header = self.header.lock().clone();
+        FileRing::new(&*self.file().file, &header).frame_beyond(end.0)
+    }
+
     /// Begins to append at `end`, as given by [`Log::scan`]. What precedes it is durable when this returns. When nothing
     /// is to be redone, the file takes the size that the settings ask for.
     ///
@@ -309,6 +319,8 @@ impl Log {
         assert!(end.0 >= header.checkpoint);
         if end.0 > header.checkpoint {
             FileRing::new(file, &header).rewrite(end.0)?;
+            // The header that says that a generation begins at `end` says, too, that all before it is on the device.
+            log_file.sync()?;
         }
         // The block in which `end` lies is written again, whole.
         let block = end.0 - end.0 % BLOCK;
@@ -459,7 +471,7 @@ impl Log {
 
 /// Frames from `end` on get a number never used before.
 fn begin_generation(log_file: &LogFile, header: &mut Header, end: u64) -> Result<()> {
-    let number = header.generations.iter().map(|g| g.number).max().expect("there is one").wrapping_add(1);
+    let number = header.next_generation();
     header.generations.retain(|g| g.first_lsn < end);
     if header.generations.len() == GENERATIONS_MAX {
         let file = &*log_file.file;

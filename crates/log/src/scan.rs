@@ -12,6 +12,21 @@ const WINDOW_BYTES: u64 = 1 << 20;
 /// clean stop that holds all there is, then twice as much each time.
 const AHEAD_BYTES: u64 = 16 << 20;
 
+/// How far behind the log's end frames are looked for that follow it no more: damage of a few sectors is less, and so are the frames
+/// that it hits.
+const BEYOND_BYTES: u64 = 1 << 20;
+/// Bytes of what looks like a frame there that are read at most, as nonsense may look like many long ones.
+const BEYOND_READ_MAX: usize = 64 << 20;
+
+/// A whole frame behind the log's end, see [`crate::Log::frame_beyond`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrameBeyond {
+    /// Where it is.
+    pub start: Lsn,
+    /// It is of a run of which the header does not know: an old header is in the place of the newest.
+    pub of_unknown_run: bool,
+}
+
 /// The ring in the file, read through a window.
 pub(crate) struct FileRing<'a> {
     file: &'a dyn File,
@@ -97,6 +112,33 @@ impl<'a> FileRing<'a> {
             len -= n;
         }
         Ok(())
+    }
+
+    /// The first whole frame from the log's `end` on, where the scan found none, of this run or of the next one, which the header
+    /// does not know. A frame's checksum has its LSN and its generation in it, so what earlier laps and runs have left is none.
+    pub(crate) fn frame_beyond(mut self, end: u64) -> Result<Option<FrameBeyond>> {
+        let limit = (end + BEYOND_BYTES).min(self.header.checkpoint + self.header.capacity);
+        let mut bytes = vec![0; limit.saturating_sub(end) as usize];
+        self.read(end, &mut bytes)?;
+        let body_max = log::body_bytes_max(self.header.capacity);
+        let unknown = self.header.next_generation();
+        let (mut at, mut budget) = (0, BEYOND_READ_MAX);
+        while let Some(header) = bytes.get(at..).and_then(|b| b.first_chunk()) {
+            let (len, crc) = frame::parse_header(header);
+            let body = bytes.get(at + HEADER_BYTES..).and_then(|b| b.get(..len));
+            if let Some(body) = body.filter(|_| (1..=body_max).contains(&len)) {
+                let start = end + at as u64;
+                let is_of = |generation| frame::checksum(start, generation, body) == crc;
+                let of_unknown_run = is_of(unknown);
+                if of_unknown_run || is_of(self.header.generation_at(start)) {
+                    return Ok(Some(FrameBeyond { start: Lsn(start), of_unknown_run }));
+                }
+                let Some(left) = budget.checked_sub(2 * len) else { break };
+                budget = left;
+            }
+            at += 8;
+        }
+        Ok(None)
     }
 
     /// See [`crate::Log::scan`].

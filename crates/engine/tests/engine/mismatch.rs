@@ -163,3 +163,41 @@ fn starts_that_are_cut_short_leave_a_pair() {
         assert_eq!(rows(&engine, "d/t").len(), 100);
     }
 }
+
+/// Flips a bit of the log's frame at `lsn`.
+fn damage_log(io: &SimIo, lsn: u64) {
+    let path = Path::new(FOLDER).join(LOG);
+    let ring = io.open(&path, OpenMode::READ).unwrap().len().unwrap() - 8192;
+    io.flip_bit(&path, 8192 + lsn % ring, 1).unwrap();
+}
+
+/// A log damaged in its middle, where no page was written that could tell: in its newest run, and before that.
+#[test]
+fn a_log_damaged_in_the_middle_loses_nothing_in_silence() {
+    let io = SimIo::new(64);
+    let engine = run(&io, 0);
+    let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+    session.insert(&table, b"before", b"x").unwrap();
+    let damaged = session.commit_later().unwrap().unwrap();
+    session.insert(&table, b"behind", b"x").unwrap();
+    session.commit().unwrap();
+    engine.flush_log().unwrap();
+    let (newest, earlier) = (io.kill(1), io.kill(1));
+    std::mem::forget((engine, table, session));
+
+    damage_log(&newest, damaged.0);
+    let (config, told) = told(Level::Warning);
+    assert_eq!(rows(&open_sim(&newest, config).unwrap(), "d/t").len(), 101);
+    let text = format!("the log ends at LSN {damaged}, but goes on at LSN ");
+    assert!(told.lock().unwrap().iter().any(|t| t.starts_with(&text)), "{:?}", told.lock().unwrap());
+
+    let engine = run(&earlier, 1000);
+    let earlier = earlier.kill(1);
+    std::mem::forget(engine);
+    damage_log(&earlier, damaged.0);
+    let text = refusal(&earlier);
+    assert!(
+        text.contains(&format!("ends at LSN {damaged}, but the start of a run that its header tells of")),
+        "{text}"
+    );
+}

@@ -34,6 +34,53 @@ fn any_damaged_byte_ends_the_scan_at_its_frame() {
     }
 }
 
+/// Where the scan ends, and the frame behind that.
+fn beyond(io: &SimIo) -> (u64, Option<crate::FrameBeyond>) {
+    let log = Log::open(&dyn_io(io), Path::new("/d"), config(SIZE, 64 << 10)).unwrap();
+    let end = log.scan(log.last_checkpoint().0, &mut |_, _, _| Ok(())).unwrap();
+    (end.0, log.frame_beyond(end).unwrap())
+}
+
+#[test]
+fn frames_behind_damage_are_found() {
+    let (io, frames) = some_frames(1, 12);
+    assert_eq!(beyond(&io), (frames[11].end, None));
+    for (i, frame) in frames.iter().enumerate() {
+        let next = frames.get(i + 1).map(|next| crate::FrameBeyond { start: Lsn(next.start), of_unknown_run: false });
+        for at in (frame.start..frame.start + 12).step_by(3) {
+            let io = io.kill(1);
+            io.flip_bit(Path::new(PATH), offset(at), 1).unwrap();
+            assert_eq!(beyond(&io), (frame.start, next), "byte {at}");
+        }
+    }
+}
+
+/// After a start behind damage the frames that were lost are of an earlier run, and the log's end is its end.
+#[test]
+fn frames_of_an_earlier_run_are_not_behind_the_end() {
+    let (io, frames) = some_frames(2, 12);
+    io.flip_bit(Path::new(PATH), offset(frames[4].start + 9), 1).unwrap();
+    let (log, found) = open(&io, config(SIZE, 64 << 10));
+    assert_eq!(found, frames[..4]);
+    let last = append(&log, b"new");
+    log.flush_to(Lsn(last.end)).unwrap();
+    assert_eq!(beyond(&io.kill(1)), (last.end, None));
+}
+
+#[test]
+fn frames_that_an_older_header_does_not_know_are_found() {
+    let (io, frames) = some_frames(3, 4);
+    let mut headers = [0; 8192];
+    io.open(Path::new(PATH), OpenMode::READ).unwrap().read_at(&mut headers, 0).unwrap();
+    let (log, _) = open(&io, config(SIZE, 64 << 10));
+    let frame = append(&log, b"of the next run");
+    log.flush_to(Lsn(frame.end)).unwrap();
+    let io = io.kill(1);
+    io.scribble(Path::new(PATH), 0, &headers).unwrap();
+    let unknown = crate::FrameBeyond { start: Lsn(frame.start), of_unknown_run: true };
+    assert_eq!(beyond(&io), (frames[3].end, Some(unknown)));
+}
+
 #[test]
 fn random_contents_are_survived() {
     let mut random = Random::from_seed(8);
