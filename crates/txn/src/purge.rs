@@ -19,10 +19,11 @@ use crate::value::Entry;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Every;
 use myriad_base::threads::{self, told_of};
-use myriad_base::{Csn, Error, IndexId, PageNo, Result, RollPtr, TrxId};
+use myriad_base::{Csn, Error, IndexId, PageId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Level, Mtr};
 use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -89,6 +90,8 @@ pub(crate) struct PurgeControl {
     entries: CachePadded<AtomicU64>,
     /// Every log of a commit below may have been purged.
     limit: CachePadded<AtomicU64>,
+    /// Damaged pages that were met. Each may have thousands of old versions, and is told once.
+    damaged: Mutex<BTreeSet<PageId>>,
 }
 
 impl PurgeControl {
@@ -106,6 +109,7 @@ impl PurgeControl {
             shares: AtomicU64::new(0),
             entries: CachePadded::default(),
             limit: CachePadded::new(AtomicU64::new(ANCIENT.0 + 1)),
+            damaged: Mutex::default(),
         }
     }
 
@@ -376,8 +380,11 @@ impl TrxSystem {
             }
             let at = RollPtr::new(position.page, position.offset as u16);
             match self.purge_record(position.log, at, &body) {
-                Err(e @ Error::CorruptPage { .. }) => {
-                    self.report(Level::Warning, &format!("purge leaves an old version where it is: {e}"));
+                Err(Error::CorruptPage { page, reason }) => {
+                    if self.purge.damaged.lock().insert(page) {
+                        let why = Error::CorruptPage { page, reason };
+                        self.report(Level::Warning, &format!("purge leaves old versions where they are: {why}"));
+                    }
                 }
                 other => other?,
             }

@@ -4,6 +4,7 @@ mod backup;
 mod clones;
 mod copies;
 mod damaged_catalog;
+mod damaged_rows;
 mod damaged_undo;
 mod estimates;
 mod full_log;
