@@ -26,6 +26,9 @@ const POOL_PART: usize = 4;
 /// Part of the log's capacity that they may take when they are logged whole, each time the log has grown old.
 const LOG_PART: u64 = 8;
 
+/// Of a cleaner's time, one part in so many at most is for counting them.
+const LOOK_PART: u32 = 20;
+
 struct Failed {
     /// When they are tried again.
     again: Instant,
@@ -173,6 +176,7 @@ impl BufferPool {
         if !self.failing.is_due() {
             return true;
         }
+        let begun = Instant::now();
         let mut waiting = BTreeMap::new();
         for at in 0..self.frames().len() as u32 {
             let frame = self.frames().get(at);
@@ -181,6 +185,8 @@ impl BufferPool {
                 *pages += 1;
             }
         }
+        // Of a large pool the look takes its time.
+        *self.failing.next_look.lock() = Instant::now() + RETRY_PAUSE.max(begun.elapsed() * LOOK_PART);
         let mut spaces = self.failing.spaces.lock();
         // Of those dropped nothing waits.
         spaces.retain(|space, _| waiting.contains_key(space));

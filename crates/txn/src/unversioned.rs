@@ -6,7 +6,7 @@ use crate::rollback::LeftOver;
 use crate::system::TrxSystem;
 use crate::trx::{ApplyError, Op, OpKind, Trx};
 use crate::value::{self, Entry};
-use crate::write::{set_full_key, unique_prefix, Stored};
+use crate::write::{check_writable, set_full_key, unique_prefix, Stored};
 use myriad_base::{Error, Result, TrxId};
 use myriad_btree::page::{begins_with, entry_bytes_max};
 use myriad_btree::{BulkAppender, Leaf, SortedEntries, Tree};
@@ -36,8 +36,7 @@ impl Trx {
         ops: &[Op<'_>],
         places: &mut Vec<Option<Place>>,
     ) -> std::result::Result<(), ApplyError> {
-        let writable = ops.first().map_or(Ok(()), |op| self.sys.pool().check_writable(op.index.tree.space));
-        writable.map_err(|error| ApplyError { op: 0, error })?;
+        check_writable(&self.sys, ops).map_err(|error| ApplyError { op: 0, error })?;
         places.resize(places.len().max(ops.len()), None);
         // There is no undo to take back the row's first entries, so every duplicate must show before the first change.
         for (i, op) in ops.iter().enumerate() {

@@ -237,8 +237,7 @@ impl Trx {
     }
 
     fn apply_ops(&mut self, ops: &[Op<'_>], strength: Strength) -> std::result::Result<(), ApplyError> {
-        let writable = ops.first().map_or(Ok(()), |op| self.sys.pool().check_writable(op.index.tree.space));
-        writable
+        check_writable(&self.sys, ops)
             .and_then(|()| self.start_writing())
             .and_then(|()| self.sys.locks().check_room(&self.locks))
             .map_err(|error| ApplyError { op: 0, error })?;
@@ -303,6 +302,11 @@ impl Trx {
             }
         }
     }
+}
+
+/// Operations are refused where so much of the table's file waits to be written already that no more may be added.
+pub(crate) fn check_writable(sys: &TrxSystem, ops: &[Op<'_>]) -> Result<()> {
+    ops.first().map_or(Ok(()), |op| sys.pool().check_writable(op.index.tree.space))
 }
 
 /// The row's clustered key before and after its change, as far as its operations have told it.
