@@ -25,7 +25,6 @@ use std::time::Instant;
 const POOL_PART: usize = 4;
 /// Part of the log's capacity that they may take when they are logged whole, each time the log has grown old.
 const LOG_PART: u64 = 8;
-
 /// Of a cleaner's time, one part in so many at most is for counting them.
 const LOOK_PART: u32 = 20;
 

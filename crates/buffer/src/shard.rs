@@ -178,22 +178,25 @@ impl DirtyList {
         frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
     }
 
-    /// When the first change was made that is not durable, of a frame that is not being written.
-    pub fn since(&self, frames: &Frames, at: u32) -> Option<Lsn> {
+    /// The place of a frame with changes that is not being written, and when the first of them was made.
+    fn only_place(frames: &Frames, at: u32) -> Option<(u32, Lsn)> {
         match DirtyList::places(frames, at) {
             (Some(place), None) if !frames.get(at).is_writing() => {
-                Some(Lsn(mark(frames, place).load(Ordering::Relaxed) - 1))
+                Some((place, Lsn(mark(frames, place).load(Ordering::Relaxed) - 1)))
             }
             _ => None,
         }
     }
 
+    /// When the first change was made that is not durable, of a frame that is not being written.
+    pub fn since(&self, frames: &Frames, at: u32) -> Option<Lsn> {
+        DirtyList::only_place(frames, at).map(|(_, since)| since)
+    }
+
     /// The log has the frame's page whole from `start` on: what was changed before counts as changed then. Only if its first
     /// change is still that of `since`. Returns whether it was.
     pub fn advance(&mut self, frames: &Frames, at: u32, since: Lsn, start: Lsn) -> bool {
-        let (Some(place), true) = (DirtyList::places(frames, at).0, self.since(frames, at) == Some(since)) else {
-            return false;
-        };
+        let Some((place, _)) = DirtyList::only_place(frames, at).filter(|only| only.1 == since) else { return false };
         self.unlink(frames, place);
         // However many changes have come since: to be thought older would be for nothing.
         self.link(frames, place, start.0 + 1, usize::MAX);
