@@ -23,8 +23,11 @@ use std::time::Instant;
 
 /// Part of the pool's pages that may wait in memory because they cannot be written.
 const POOL_PART: usize = 4;
-/// Part of the log's capacity that they may take when they are logged whole, each time the log has grown old.
-const LOG_PART: u64 = 8;
+/// Part of the log's capacity that they may take when they are logged whole, each time the log has grown old: less than what is
+/// left of the log where all others wait for room.
+const LOG_PART: u64 = 10;
+/// What is logged beside a page, at most.
+const IMAGE_EXTRA: u64 = 256;
 /// Of a cleaner's time, one part in so many at most is for counting them.
 const LOOK_PART: u32 = 20;
 
@@ -235,10 +238,10 @@ impl BufferPool {
         let mut logged = Vec::with_capacity(frames.len());
         let mut end = Lsn(0);
         for at in frames {
-            let Some(mut mtr) = Mtr::start_if_room(self)? else { break };
+            let size = self.page_size();
+            let Some(mut mtr) = Mtr::start_if_room(self, size as u64 + IMAGE_EXTRA)? else { break };
             let Some((page, since)) = self.latch_dirty(at) else { continue };
             let page = mtr.adopt(page);
-            let size = self.page_size();
             mtr.image(page, size..size, |_| ());
             end = mtr.commit_and(|start, _| logged.push((at, since, start)))?;
         }

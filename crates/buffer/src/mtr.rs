@@ -77,13 +77,13 @@ impl<'p> Mtr<'p> {
         Ok(Mtr::admitted(pool, admission, Turn::NONE))
     }
 
-    /// Begins one that changes little and must not wait for room in the log: `None` if there is none.
+    /// Begins one that logs `bytes` at most and must not wait for room in the log: `None` if there is none.
     ///
     /// # Errors
     /// When the engine is poisoned.
-    pub(crate) fn start_if_room(pool: &'p BufferPool) -> Result<Option<Mtr<'p>>> {
+    pub(crate) fn start_if_room(pool: &'p BufferPool, bytes: u64) -> Result<Option<Mtr<'p>>> {
         pool.check_poison()?;
-        Ok(pool.log().reserve_if_room().map(|admission| Mtr::admitted(pool, admission, Turn::NONE)))
+        Ok(pool.log().reserve_if_room(bytes).map(|admission| Mtr::admitted(pool, admission, Turn::NONE)))
     }
 
     /// Begins one that logs nothing: pages of in-memory tables alone. Never waits for room in the log.

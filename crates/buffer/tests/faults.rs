@@ -682,6 +682,29 @@ fn pages_that_cannot_be_written_do_not_keep_the_checkpoint() {
     }
 }
 
+/// So fast do others fill the log that it is full before any page was found that cannot be written.
+#[test]
+fn pages_that_cannot_be_written_do_not_keep_a_full_log() {
+    let rig = failing(4, 256, 20);
+    let pool = &rig.pool;
+    let from = pool.log().end_lsn().0;
+    // Cleaners leave out what is latched.
+    let latched: Vec<_> = (1..=20).map(|page| pool.fix_exclusive(id(page)).unwrap()).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| work_elsewhere(pool, || pool.log().end_lsn().0 > from + 3 * pool.log().ring_bytes()));
+        while pool.log().age() < pool.log().capacity() {
+            std::thread::yield_now();
+        }
+        assert_eq!(pool.failing_writes(), FailingWrites::default());
+        drop(latched);
+    });
+    assert_eq!(pool.failing_writes().pages, 20);
+    rig.sim.clear_faults();
+    pool.checkpoint_now().unwrap();
+    (1..=20).for_each(|page| assert_eq!(get(pool, page), Ok(u64::from(page))));
+    pool.stop_background();
+}
+
 #[test]
 fn changes_are_refused_where_too_many_pages_cannot_be_written() {
     let rig = failing(1, 512, 20);
@@ -695,8 +718,8 @@ fn changes_are_refused_where_too_many_pages_cannot_be_written() {
     };
     waits(&|| pool.failing_writes().pages == 20);
     pool.check_writable(SPACE).unwrap();
-    // An eighth of the log's capacity.
-    let max = pool.log().capacity() / 8 / 4096;
+    // A tenth of the log's capacity.
+    let max = pool.log().capacity() / 10 / 4096;
     let first = (21..).inspect(|&page| put(pool, page, 0, true)).find(|_| pool.check_writable(SPACE).is_err()).unwrap();
     assert!((max..=max + 2).contains(&u64::from(first)), "{first} pages of {max}");
     match pool.check_writable(SPACE) {

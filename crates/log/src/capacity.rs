@@ -156,12 +156,13 @@ impl Log {
         }
     }
 
-    /// As [`Log::reserve_check`] for who cannot wait, because it is he who makes room: `None` if there is none.
-    pub fn reserve_if_room(&self) -> Option<Admission<'_>> {
+    /// As [`Log::reserve_check`] for who cannot wait, because it is he who makes room, and appends `bytes` at most: `None` if there
+    /// is none. He has what is left where appenders are stopped.
+    pub fn reserve_if_room(&self, bytes: u64) -> Option<Admission<'_>> {
         if self.slots.end_relaxed() < self.throttle_at.load(Ordering::Relaxed) {
             return Some(Admission(None));
         }
-        self.admit()
+        self.admit_below(self.room(), bytes)
     }
 
     /// As [`Log::reserve_check`], for the few bytes that end a transaction. Its end may have been decided elsewhere (in the
@@ -195,13 +196,18 @@ impl Log {
         self.appender_capacity.load(Ordering::Relaxed) - BLOCK - self.kept()
     }
 
-    /// Counts one in, if the file has room for all who are.
+    /// Counts an appender in, if the file has room for all who are.
     pub(crate) fn admit(&self) -> Option<Admission<'_>> {
+        self.admit_below(self.capacity(), self.share())
+    }
+
+    /// Counts one in that appends `bytes`, if the age is below `limit` and the file has room for all who are in.
+    fn admit_below(&self, limit: u64, bytes: u64) -> Option<Admission<'_>> {
         let others = self.admitted.fetch_add(1, Ordering::AcqRel);
         let admission = Admission(Some(self));
         // Looked at after the count: whoever is no longer in it has appended.
         let age = self.age();
-        let fits = age < self.capacity() && age + (others + 1) * self.share() <= self.room();
+        let fits = age < limit && age + others * self.share() + bytes <= self.room();
         fits.then_some(admission)
     }
 
