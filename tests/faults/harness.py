@@ -8,7 +8,8 @@ import time
 import traceback
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(HERE)), "scripts"))
+ROOT = os.path.dirname(os.path.dirname(HERE))
+sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "tests", "format")]
 import pymysql  # noqa: E402
 import server  # noqa: E402
 
@@ -86,8 +87,8 @@ class Place:
         for index in ("PRIMARY", "v"):
             got, problem = self.ask(f"SELECT COUNT(*) FROM {database}.t FORCE INDEX ({index})")
             expect(not problem and got[0][0] == rows, f"{database}.t by {index}: {got} {problem}")
-        got, problem = self.ask(f"CHECK TABLE {database}.t")
-        expect(not problem and got[-1][3] == "OK", f"CHECK TABLE {database}.t: {got} {problem}")
+        got, problem = self.ask(f"CHECK TABLE {database}.t EXTENDED")
+        expect(not problem and got[-1][3] == "OK", f"CHECK TABLE {database}.t EXTENDED: {got} {problem}")
         for sql in (f"INSERT INTO {database}.t VALUES (-7, 'new')", f"DELETE FROM {database}.t WHERE id = -7"):
             got, problem = self.ask(sql)
             expect(not problem, f"{sql}: {problem}")

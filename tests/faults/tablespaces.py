@@ -4,6 +4,7 @@ import shutil
 import time
 
 from harness import PAGE, ROWS, Place, case, change, expect, pymysql, wait_for
+import reader
 
 
 @case
@@ -90,6 +91,33 @@ def flipped_bit_of_a_long_value(place):
         expect(status == "OK" or any("tablespace" in r[3] and f"page {number}:" in r[3] for r in got),
                f"CHECK TABLE {how} names no page: {got}")
     place.good("d")
+
+
+@case
+def rows_that_are_wrong_on_whole_pages(place):
+    """Pages whose checksums are right: only CHECK TABLE EXTENDED holds rows and index entries against each other."""
+    place.server.start()
+    place.server.query("CREATE TABLE d.k (id INT PRIMARY KEY, v VARBINARY(20), w VARCHAR(20), KEY (v))", "d")
+    place.server.query("INSERT INTO d.k SELECT seq, CONCAT('needle', seq), CONCAT('beside', seq) FROM seq_101_to_200", "d")
+    before = b"\x09needle142\x09beside142"
+    for after, found in ((b"\x09needle242\x09beside142", "index v: 1 of 100 rows have no entry with their values"),
+                         (b"\x99needle142\x09beside142", "1 of 100 rows are not such as the table's columns make")):
+        place.server.stop()
+        with open(place.file("d"), "r+b") as f:
+            data = f.read()
+            expect(data.count(before) == 1, f"{before} is {data.count(before)} times in the file")
+            at = data.index(before)
+            page = bytearray(data[at - at % PAGE:][:PAGE])
+            page[at % PAGE:at % PAGE + len(before)] = after
+            page[:4] = reader.crc32c(bytes(page[4:])).to_bytes(4, "little")
+            f.seek(at - at % PAGE)
+            f.write(page)
+        before = after
+        place.server.start()
+        for how, texts in (("", ["OK"]), ("EXTENDED", ["MYRIAD: " + found, "Corrupt"])):
+            got, problem = place.ask(f"CHECK TABLE d.k {how}")
+            expect(not problem and [r[3] for r in got] == texts, f"CHECK TABLE {how}: {got} {problem}")
+        expect(place.ask("CHECK TABLE d.t EXTENDED")[0][-1][3] == "OK", "another table")
 
 
 @case

@@ -70,7 +70,7 @@ class Script:
                            f"CREATE TRIGGER tr {r.choice(['BEFORE', 'AFTER'])} {r.choice(['UPDATE', 'INSERT'])} ON t FOR EACH ROW "
                            + r.choice(["INSERT INTO l VALUES (1, NEW.id, 0)", "UPDATE l SET id = id + 1 WHERE t = NEW.id"])]
         tables = {"t": self.keys, **({self.other_table: {"kt": ["t"]}} if self.other_table else {})}
-        self.final = [f"CHECK TABLE {t}" for t in tables] + [f"SELECT * FROM {t}" for t in tables]
+        self.final = [f"CHECK TABLE {t} EXTENDED" for t in tables] + [f"SELECT * FROM {t}" for t in tables]
         self.final += [f"SELECT {column(k[0])}, v FROM {t} FORCE INDEX ({name}) WHERE {column(k[0])} IS NULL OR {column(k[0])} >= ''"
                        for t, keys in tables.items() for name, k in keys.items()]
 

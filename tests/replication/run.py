@@ -151,7 +151,7 @@ def compare(source, replica):
     sums = [x.query(f"CHECKSUM TABLE {every}", "rep") for x in (source, replica)]
     expect(sums[0] == sums[1] and all(row[1] is not None for row in sums[0]),
            f"checksums differ: {[(a, b) for a, b in zip(*sums) if a != b]}")
-    bad = [row for row in replica.query(f"CHECK TABLE {every}", "rep") if row[3] != "OK"]
+    bad = [row for row in replica.query(f"CHECK TABLE {every} EXTENDED", "rep") if row[3] != "OK"]
     expect(not bad, f"CHECK TABLE on the replica: {bad}")
     total = replica.query("SELECT SUM(balance) FROM accounts", "rep")[0][0]
     expect(total == 100000, f"the sum of the balances is {total}")
