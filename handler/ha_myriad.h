@@ -175,6 +175,7 @@ private:
   int begin_reading();
   void read_virtual_columns();
   void compute_virtual_columns(const uchar *old_record);
+  bool restore_found();
   int wait_before_building();
   myriad_session *core() { return m_session->core(); }
   void close_cursor();
@@ -365,6 +366,8 @@ private:
   bool m_copy_leaves_out = false;       /* ... without the rows that are duplicates */
   myriad_copy *m_copy = nullptr;        /* since its first row */
   bool m_ignore_duplicates = false, m_replace_duplicates = false;
+  bool m_keep_found = false; /* the server may write to a duplicate's row before it gives that back as the old one */
+  myriad::Buffer m_found;    /* ... as it was */
   myriad::Buffer m_row, m_keys, m_position;
   size_t m_row_head = 0; /* of m_row */
   std::vector<PendingOp> m_pending;

@@ -158,7 +158,8 @@ int ha_myriad::reset() {
   m_template.valid = false;
   m_ds_mrr.dsmrr_close();
   m_positions.end();
-  m_ignore_duplicates = m_replace_duplicates = false;
+  m_ignore_duplicates = m_replace_duplicates = m_keep_found = false;
+  m_found.clear();
   m_try_semi_consistent = m_keyread_asked = false;
   m_unique_hit = m_exact = m_from_entry = false;
   m_by_handler = false;
@@ -178,9 +179,11 @@ int ha_myriad::extra(enum ha_extra_function operation) {
     m_keyread_asked = operation == HA_EXTRA_KEYREAD;
     break;
   case HA_EXTRA_IGNORE_DUP_KEY: m_ignore_duplicates = true; break;
-  case HA_EXTRA_WRITE_CAN_REPLACE:
-  case HA_EXTRA_INSERT_WITH_UPDATE: m_replace_duplicates = true; break;
-  case HA_EXTRA_NO_IGNORE_DUP_KEY: m_ignore_duplicates = m_replace_duplicates = false; break;
+  case HA_EXTRA_INSERT_WITH_UPDATE:
+    m_keep_found = ha_thd()->variables.sql_mode & MODE_SIMULTANEOUS_ASSIGNMENT;
+    [[fallthrough]];
+  case HA_EXTRA_WRITE_CAN_REPLACE: m_replace_duplicates = true; break;
+  case HA_EXTRA_NO_IGNORE_DUP_KEY: m_ignore_duplicates = m_replace_duplicates = m_keep_found = false; break;
   case HA_EXTRA_WRITE_CANNOT_REPLACE: m_replace_duplicates = false; break;
   case HA_EXTRA_BEGIN_COPY: begin_copy(false); break;
   case HA_EXTRA_BEGIN_ALTER_IGNORE_COPY: begin_copy(true); break;

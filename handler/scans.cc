@@ -114,8 +114,10 @@ void ha_myriad::remember(const myriad_row &row) {
 int ha_myriad::deliver_clustered(uchar *record, const myriad_row &row, Buffer *blobs) {
   m_from_entry = false;
   make_template();
-  return m_template.tails && myriad::has_tail(row) ? deliver_tailed(record, row, blobs)
-                                                   : unpack(m_template, record, row, blobs);
+  const int error = m_template.tails && myriad::has_tail(row) ? deliver_tailed(record, row, blobs)
+                                                              : unpack(m_template, record, row, blobs);
+  if (m_keep_found && !error && record == table->record[1]) m_found.assign(record, table->s->reclength);
+  return error;
 }
 
 int ha_myriad::unpack(const myriad::Template &what, uchar *record, const myriad_row &row, Buffer *blobs) try {

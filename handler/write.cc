@@ -117,17 +117,28 @@ void ha_myriad::add_entry_delete(const IndexPlan &index, const uchar *record, si
   add_op({MYRIAD_OP_DELETE, index.core_no, key, m_keys.size() - key, 0, 0, 0, false});
 }
 
+/* Assignments at once (sql_mode SIMULTANEOUS_ASSIGNMENT, which ORACLE has) make the server point a column that has its
+   new value at the old row, for what reads the column after. Where ON DUPLICATE KEY UPDATE assigns to it a second time,
+   as UPDATE may not, that goes into the old row: its entries would not be found, or stay. True: the old row is what was
+   read again, without its virtual columns. */
+bool ha_myriad::restore_found() {
+  if (!m_keep_found || !m_found.size()) return false;
+  memcpy(table->record[1], m_found.data(), m_found.size());
+  return true;
+}
+
 /* Virtual columns that the server has not computed as an index needs them. While it changes a row of a table with
    system versioning it does so more often than a BLOB has memory for, so that one row's lie where another's are now.
    And of a row event it does not at all: there they are as the source's row has them, which may have no such column, or
    another. Each row's are computed again: those of record[0] come to be in the columns' `value`, those of a row that
    was read, `old_record`, in `read_value`, as the server expects. */
 void ha_myriad::compute_virtual_columns(const uchar *old_record) {
+  const bool restored = old_record && restore_found();
   if (!table->vfield) return;
   THD *thd = table->in_use;
   const uint kinds = thd->rgi_slave || thd->rgi_fake ? ~0U : table->versioned() ? uint(BLOB_FLAG) : 0;
-  if (!kinds) return;
-  bool any = false;
+  if (!kinds && !restored) return;
+  bool any = restored;
   for (Field **column = table->vfield; *column; column++)
     any |= !(*column)->stored_in_db() && (*column)->flags & kinds &&
            (*column)->flags & (PART_KEY_FLAG | PART_INDIRECT_KEY_FLAG);
