@@ -275,11 +275,11 @@ class Run:
     def insert(self, t):
         chance = self.chance
         rows = ", ".join(t.row(chance) for _ in range(chance.choice([1, 1, 2, 5])))
-        column = chance.choice(t.columns)
+        sets = ", ".join(f"{c.name} = {c.value(chance)}" for c in chance.sample(t.columns, chance.choice([1, 1, 2])))
         returning = f" RETURNING {t.own}" if chance.random() < 0.2 else ""
         self.both(chance.choice([
             f"INSERT {chance.choice(['', 'IGNORE '])}INTO {t.name} ({t.own}) VALUES {rows}{returning}",
-            f"INSERT INTO {t.name} ({t.own}) VALUES {rows} ON DUPLICATE KEY UPDATE {column.name} = {column.value(chance)}{returning}",
+            f"INSERT INTO {t.name} ({t.own}) VALUES {rows} ON DUPLICATE KEY UPDATE {sets}{returning}",
             f"REPLACE INTO {t.name} ({t.own}) VALUES {rows}{returning}",
             f"INSERT IGNORE INTO {t.name} ({t.own}) SELECT {t.own.replace('id', 'id + 60', 1)} FROM {t.name} "
             f"WHERE {self.settled(t)} ORDER BY id LIMIT 4"]), t)
@@ -333,7 +333,7 @@ class Run:
 
     def round(self):
         chance, before = self.chance, self.reported
-        modes = ["STRICT_TRANS_TABLES", "NO_ZERO_DATE", "ALLOW_INVALID_DATES", "TIME_ROUND_FRACTIONAL"]
+        modes = ["STRICT_TRANS_TABLES", "NO_ZERO_DATE", "ALLOW_INVALID_DATES", "TIME_ROUND_FRACTIONAL", "SIMULTANEOUS_ASSIGNMENT"]
         mode = ",".join(m for m in modes if chance.random() < 0.4)
         isolation = chance.choice(["REPEATABLE READ", "REPEATABLE READ", "READ COMMITTED", "READ UNCOMMITTED", "SERIALIZABLE"])
         self.both(f"SET sql_mode = '{mode}', SESSION tx_isolation = '{isolation.replace(' ', '-')}'")
