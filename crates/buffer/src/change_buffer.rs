@@ -495,10 +495,17 @@ impl<'p> Mtr<'p> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_base::random::Random;
     use myriad_base::PageNo;
+    use std::collections::BTreeMap;
 
     fn page(n: u32) -> PageId {
         PageId::new(SpaceId(7), PageNo(n))
+    }
+
+    fn add(buffer: &ChangeBuffer, id: PageId, start: u64) {
+        let change = BufferedChange { buffer, shard: buffer.shard(id), id, room: 100, given: 0 };
+        change.add(Lsn(start), Lsn(start + 5), 20, b"payload");
     }
 
     #[test]
@@ -522,21 +529,35 @@ mod tests {
     #[test]
     fn oldest_change_is_found_whatever_the_order() {
         let buffer = ChangeBuffer::new(10);
-        let add = |id: PageId, start: u64| {
-            let change = BufferedChange { buffer: &buffer, shard: buffer.shard(id), id, room: 100, given: 0 };
-            change.add(Lsn(start), Lsn(start + 5), 20, b"payload");
-        };
         for (n, start) in [(1, 500), (2, 300), (3, 400), (1, 600), (2, 700)] {
-            add(page(n), start);
+            add(&buffer, page(n), start);
         }
         assert_eq!((buffer.oldest(), buffer.pages()), (Some(Lsn(300)), 3));
         assert_eq!(buffer.old_pages(Lsn(450), 9), [page(2), page(3)]);
         buffer.forget(page(2));
         assert_eq!(buffer.oldest(), Some(Lsn(400)));
-        add(page(2), 800);
+        add(&buffer, page(2), 800);
         buffer.forget(page(3));
         assert_eq!(buffer.oldest(), Some(Lsn(500)));
         buffer.forget_space(SpaceId(7));
         assert_eq!((buffer.oldest(), buffer.pages(), buffer.bytes()), (None, 0, 0));
+    }
+
+    /// Several pages in each shard, in another order than in the log.
+    #[test]
+    fn oldest_change_is_found_among_many_pages() {
+        let (buffer, mut random, mut left) = (ChangeBuffer::new(10), Random::from_seed(1), BTreeMap::new());
+        for n in 0..1000 {
+            // Each its own.
+            let start = random.below(1 << 20) * 1000 + u64::from(n);
+            add(&buffer, page(n), start);
+            left.insert(start, page(n));
+        }
+        while let Some((start, id)) = left.pop_first() {
+            assert_eq!(buffer.oldest(), Some(Lsn(start)));
+            assert_eq!(buffer.old_pages(Lsn(start + 1), 9), [id]);
+            buffer.forget(id);
+        }
+        assert_eq!(buffer.oldest(), None);
     }
 }

@@ -349,6 +349,29 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_newest_copy_of_a_page_that_cannot_be_written_stays() {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let doublewrite = open(&io);
+        let write = |lsn| doublewrite.write(&sealed(9, lsn)).unwrap();
+        let settle = |area, pages: &[(u32, bool)]| {
+            let id = |page| PageId::new(SpaceId::FIRST_USER, PageNo(page));
+            doublewrite.settle(area, pages.iter().map(|&(page, durable)| (id(page), durable)));
+        };
+        assert_eq!(write(20), 0);
+        settle(0, &[(1, false), (2, false), (3, true)]);
+        assert_eq!(write(21), 1);
+        // One of two.
+        settle(1, &[(1, true)]);
+        assert_eq!(write(22), 1);
+        // The other has a newer copy now.
+        settle(1, &[(2, false)]);
+        assert_eq!(write(23), 0);
+        settle(0, &[(2, true)]);
+        assert_eq!((write(24), write(25), write(26)), (0, 1, 2));
+    }
+
     /// A file where there is no `fallocate`: zeros are written from its end on. The first to write them is slow, and so is, on a
     /// full disk, the first to write anything else from there on: then there is room again.
     struct Zeroed {

@@ -2,7 +2,7 @@
 
 mod rig;
 
-use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::page::{page_lsn, PageKind, HEADER_BYTES};
 use myriad_base::random::Random;
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
@@ -67,6 +67,35 @@ fn a_page_that_cannot_be_read_keeps_its_changes_and_the_checkpoint_waits() {
     rig.pool.checkpoint_now().unwrap();
     let s = rig.pool.stats();
     assert_eq!((s.change_buffer_pages, s.changes_merged, s.checkpoint_age), (0, 1, 0));
+}
+
+/// A page with changes that the log may not have yet must not be written: its LSN tells.
+#[test]
+fn a_page_has_the_lsn_of_the_last_change_made() {
+    let rig = filled(13, &small(48));
+    let page = some_buffered(&rig.pool, 1000, 7);
+    let mtr = Mtr::start(&rig.pool).unwrap();
+    let change = rig.pool.buffer_change(id(page), 1, 0).expect("another one can be buffered");
+    let last = mtr.commit_buffering(change, WRITE, &payload(1001, 8)).unwrap();
+    let fixed = rig.pool.fix_shared(id(page)).unwrap();
+    assert_eq!((fixed[1000], fixed[1001], page_lsn(&fixed)), (7, 8, last));
+}
+
+/// What it left memory with earlier may be taken by now.
+#[test]
+fn the_room_of_a_page_is_not_known_from_an_earlier_time_in_memory() {
+    let rig = filled(14, &small(48));
+    let pool = &rig.pool;
+    pool.evict_all();
+    let may_buffer = |page| pool.buffer_change(id(page), 1, 0).is_some();
+    assert!(may_buffer(1) && may_buffer(2));
+    pool.set_change_buffer(0);
+    set(pool, 1, 1000, 7);
+    pool.checkpoint_now().unwrap();
+    pool.evict_all();
+    assert!(!pool.is_resident(id(1)));
+    pool.set_change_buffer(25);
+    assert!(!may_buffer(1) && may_buffer(2));
 }
 
 /// However many of the oldest pages cannot be read, the others get their changes; and they, when they can be read again.

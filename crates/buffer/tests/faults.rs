@@ -566,6 +566,31 @@ fn a_page_that_its_records_do_not_suit_is_lost_and_holds_no_checkpoint_up() {
     }
 }
 
+/// Here of a change that can be made but once. The page is durable with it, but another has kept the checkpoint back.
+#[test]
+fn changes_that_a_page_has_are_not_made_again() {
+    let rig = create(36, &small(48));
+    let pool = &rig.pool;
+    pool.spaces().create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
+    put(pool, 1, 4, true);
+    pool.checkpoint_now().unwrap();
+    rig.sim.inject(CallKind::Write, "b.myr", 0, Fault::Eio, true);
+    let mut mtr = Mtr::start(pool).unwrap();
+    let _ = mtr.init(PageId::new(OTHER, PageNo(1)), PageKind::Index).unwrap();
+    mtr.commit().unwrap();
+    let mut mtr = Mtr::start(pool).unwrap();
+    let at = mtr.fix(id(1)).unwrap();
+    mtr.apply(at, rig::NEXT, &[4]).unwrap();
+    mtr.commit().unwrap();
+    assert!(pool.checkpoint_now().is_err());
+    assert_eq!(pool.stats().dirty_pages, 1);
+    let sim = rig.sim.crash(1);
+    sim.clear_faults();
+    let rig = open(sim, &small(48)).unwrap();
+    assert!(rig.pool.awaits_redo(SPACE));
+    assert_eq!(get(&rig.pool, 1), Ok(5));
+}
+
 /// Two who wait for each other, as pages can make them that name each other by damage.
 #[test]
 fn a_wait_for_a_page_ends() {
