@@ -84,7 +84,7 @@ impl World {
         let engine = self.engine();
         let mut after = self.model.clone();
         let what;
-        let result = match self.random.below(16) {
+        let result = match self.random.below(17) {
             0..=5 => {
                 what = format!("create {name}");
                 let in_memory = self.random.one_in(4);
@@ -126,11 +126,15 @@ impl World {
                     return End::Fine;
                 }
                 what = format!("rename {name} to {to}");
+                // As a copy that takes the place of another table, at times.
+                let replaced = self.random.one_in(4).then(|| self.some_parent());
+                let replaced = replaced.as_deref();
+                let prefix = [None, None, Some(("k0", "k1")), Some(("k", "k1"))][self.random.below(4) as usize];
                 if !after.tables.contains_key(&to) {
-                    after.rename(&name, &to);
+                    after.rename(&name, &to, replaced, prefix);
                 }
-                say!(self, "{what}");
-                engine.rename_table(&name, &to)
+                say!(self, "{what}, as {replaced:?}, {prefix:?}");
+                engine.rename_table_as(&name, &to, replaced, prefix)
             }
             11 if self.rebuild.is_none() => {
                 let (from, to) = (format!("{db}/"), format!("{CLONE}/"));
@@ -161,24 +165,48 @@ impl World {
                 engine.drop_database(db).map(|n| assert_eq!(n, expected, "{what}"))
             }
             13..=15 if !self.in_use(&name) => {
-                what = format!("redefine {name}");
-                let frm = self.image();
-                let change = self.some_change_of_keys(&after, &name);
-                if let Some(table) = after.tables.get_mut(&name) {
-                    table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
-                    change.make(&mut after, &name);
+                let other = format!("{}/t{}", DATABASES[self.random.below(3) as usize], self.random.below(3));
+                let two = other != name && !self.in_use(&other) && self.random.one_in(3);
+                let names = if two { vec![name, other] } else { vec![name] };
+                what = format!("redefine {}", names.join(" and "));
+                // All of them or none.
+                let there = names.iter().all(|name| after.tables.contains_key(name));
+                let mut changes = Vec::new();
+                for name in &names {
+                    let (frm, change) = (self.image(), self.some_change_of_keys(&after, name));
+                    if let Some(table) = after.tables.get_mut(name).filter(|_| there) {
+                        table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
+                        change.make(&mut after, name);
+                    }
+                    changes.push((frm, change));
                 }
-                say!(self, "{what}: {change:?}");
-                engine.redefine(&name, &NewDefinition { frm: &frm, keys: change.as_change(), ..Default::default() })
+                say!(self, "{what}: {changes:?}");
+                let mut alterations = Vec::new();
+                for (name, (frm, change)) in names.iter().zip(&changes) {
+                    let to = NewDefinition { frm, keys: change.as_change(), ..Default::default() };
+                    alterations.push(Alteration { name, to, indexes: &[], builds: Vec::new(), contents: None });
+                }
+                engine.alter_tables(&mut alterations)
+            }
+            16 => {
+                what = format!("adopt an image of {name}");
+                let frm = self.image();
+                // The first stays.
+                if let Some(table) = after.tables.get_mut(&name).filter(|t| t.definition.image.is_empty()) {
+                    table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
+                }
+                say!(self, "{what}");
+                engine.adopt_image(&name, &frm)
             }
             _ => return End::Fine,
         };
         self.defined(&what, result, after)
     }
 
-    /// One of few, so that tables share shapes.
+    /// One of few, so that tables share shapes; or none yet.
     fn image(&mut self) -> Vec<u8> {
-        (0..100 + self.random.below(3)).map(|i| i as u8).collect()
+        let len = if self.random.one_in(6) { 0 } else { 100 + self.random.below(3) };
+        (0..len).map(|i| i as u8).collect()
     }
 
     fn some_foreign_keys(&mut self) -> Vec<ForeignKey> {
@@ -186,13 +214,19 @@ impl World {
         names.iter().map(|name| self.foreign_key(name)).collect()
     }
 
-    /// To a table that there may be, or not.
+    /// A table that there may be, or not.
+    fn some_parent(&mut self) -> String {
+        let mut parents = parents();
+        parents.swap_remove(self.random.below(parents.len() as u64) as usize)
+    }
+
+    /// To such a table.
     fn foreign_key(&mut self, name: &str) -> ForeignKey {
-        let parents = parents();
+        let parent = self.some_parent();
         let mut some = |of: u64| self.random.below(of) as usize;
         ForeignKey {
             name: name.into(),
-            parent: parents[some(parents.len() as u64)].clone(),
+            parent,
             on_delete: ReferenceAction::Cascade,
             on_update: ReferenceAction::Restrict,
             columns: vec![(COLUMNS[some(3)].into(), COLUMNS[some(3)].into())],

@@ -45,6 +45,11 @@ impl TableModel {
         TableModel { in_memory, definition, ..TableModel::default() }
     }
 
+    /// Whether two of its foreign keys have one name.
+    fn has_twins(&self) -> bool {
+        self.definition.keys.windows(2).any(|two| two[0].name == two[1].name)
+    }
+
     pub fn emptied(&self) -> TableModel {
         TableModel::empty(self.in_memory, self.definition.clone())
     }
@@ -79,11 +84,24 @@ impl Model {
         }
     }
 
-    /// Another name for a table. Foreign keys that refer to it follow.
-    pub fn rename(&mut self, from: &str, to: &str) {
-        let Some(table) = self.tables.remove(from) else { return };
+    /// Another name for a table. Foreign keys that refer to it follow, or those that refer to the table it replaces. Names of its
+    /// own that begin with the first of `prefix` begin with the second then, unless two become the same: nothing changes.
+    pub fn rename(&mut self, from: &str, to: &str, replaced: Option<&str>, prefix: Option<(&str, &str)>) {
+        let Some(mut table) = self.tables.get(from).cloned() else { return };
+        let had_twins = table.has_twins();
+        for key in &mut table.definition.keys {
+            if let Some((rest, new)) = prefix.and_then(|(old, new)| Some((key.name.strip_prefix(old)?, new))) {
+                key.name = format!("{new}{rest}");
+            }
+        }
+        table.definition.keys.sort_by(|a, b| a.name.cmp(&b.name));
+        if table.has_twins() && !had_twins {
+            return;
+        }
+        self.tables.remove(from);
         self.tables.insert(to.into(), table);
-        for key in self.tables.values_mut().flat_map(|t| &mut t.definition.keys).filter(|key| key.parent == from) {
+        let parent = replaced.unwrap_or(from);
+        for key in self.tables.values_mut().flat_map(|t| &mut t.definition.keys).filter(|key| key.parent == parent) {
             key.parent = to.into();
         }
     }
