@@ -551,6 +551,15 @@ fn overtake(isolation: Isolation) {
     // Uncommitted changes of the others are nobody's business.
     rename(&mut b, "321", "y", "z");
     assert_eq!(names(&mut a), ["x1", "x321", "y21"]);
+    let has = |t: &mut Trx, name: &str| {
+        let mut row = RowBuf::new();
+        t.get(&rig.names, name.as_bytes(), false, None, LockWait::Wait, &mut row).unwrap()
+    };
+    assert!(has(&mut a, "x1") && has(&mut a, "y21") && !has(&mut a, "x21") && !has(&mut a, "y1"));
+    let delete = Op { kind: OpKind::Delete, payload: b"", ..touch };
+    a.apply(&[delete, Op { index: &rig.names, key: b"y21", ..delete }]).unwrap();
+    assert_eq!(names(&mut a), ["x1", "x321"]);
+    assert!(!has(&mut a, "x21") && !has(&mut a, "y21"));
     a.rollback_to(before).unwrap();
     assert_eq!(names(&mut a), ["x1", "x21", "x321"]);
     a.commit(Durability::Configured).unwrap();
