@@ -391,6 +391,36 @@ fn a_copy_serves_no_longer_than_until_its_page_is_whole() {
     assert_eq!((7..=20).map(|page| get(&rig.pool, page)).filter(|v| *v != Ok(5)).count(), 0);
 }
 
+/// What has been redone needs its copies until it is durable: another crash may come first.
+#[test]
+fn copies_are_kept_until_what_was_redone_is_durable() {
+    let rig = create(37, &small(48));
+    (1..=40).for_each(|page| put(&rig.pool, page, 1, true));
+    rig.pool.checkpoint_now().unwrap();
+    (1..=20).for_each(|page| put(&rig.pool, page, 5, false));
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+    assert!(rig.pool.checkpoint_now().is_err());
+    let sim = rig.sim.crash(1);
+    drop(rig);
+    sim.clear_faults();
+    // As if the crash had torn it.
+    sim.flip_bit(&Path::new(DIR).join("#myriad/a.myr"), 20 * 4096 + 1000, 3).unwrap();
+    let rig = open(sim, &small(48)).unwrap();
+    while rig.pool.redo_some(100) > 0 {}
+    assert_eq!(rig.pool.stats().pending_redo_pages, 0);
+    let latched = rig.pool.fix_exclusive(id(20)).unwrap();
+    for value in [6, 7] {
+        while rig.pool.step_background().unwrap() {}
+        assert_eq!(rig.pool.stats().dirty_pages, 1);
+        (1..=40).filter(|page| *page != 20).for_each(|page| put(&rig.pool, page, value, false));
+    }
+    let sim = rig.sim.crash(2);
+    drop(latched);
+    drop(rig);
+    let rig = open(sim, &small(48)).unwrap();
+    assert_eq!(get(&rig.pool, 20), Ok(5));
+}
+
 #[test]
 fn copies_of_another_data_directory_are_refused() {
     let config = small(48);
