@@ -2,7 +2,7 @@
 
 mod rig;
 
-use myriad_base::page::{seal, PageKind, HEADER_BYTES};
+use myriad_base::page::{page_lsn, seal, PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, FailingWrites, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
@@ -594,6 +594,28 @@ fn a_page_that_its_records_do_not_suit_is_lost_and_holds_no_checkpoint_up() {
         let told = rig.messages.lock().unwrap().clone();
         assert!(told.iter().any(|m| m.0 == Level::Error && m.1.contains("the page cannot be used")), "{told:?}");
     }
+}
+
+/// It is as if it had not been tried, also to who reads the log.
+#[test]
+fn an_operation_that_fails_leaves_nothing_behind() {
+    let rig = create(38, &small(48));
+    let pool = &rig.pool;
+    (1..=3).for_each(|page| put(pool, page, u64::from(page), true));
+    pool.checkpoint_now().unwrap();
+    let lsn = |page| page_lsn(&pool.fix_shared(id(page)).unwrap());
+    let before = lsn(3);
+    let mut mtr = Mtr::start(pool).unwrap();
+    let [one, two, three] = [1, 2, 3].map(|page| mtr.fix(id(page)).unwrap());
+    mtr.write(one, HEADER_BYTES, &[11]);
+    assert!(mtr.apply(three, rig::NEXT, &[30]).is_err());
+    assert!(mtr.apply(two, rig::NEXT, &[30]).is_err());
+    mtr.write(two, HEADER_BYTES, &[22]);
+    let end = mtr.commit().unwrap();
+    assert_eq!((lsn(1), lsn(2), lsn(3), pool.stats().dirty_pages), (end, end, before, 2));
+    pool.log().flush_to(end).unwrap();
+    let rig = open(rig.sim.crash(1), &small(48)).unwrap();
+    assert_eq!([1, 2, 3].map(|page| get(&rig.pool, page).unwrap()), [11, 22, 3]);
 }
 
 /// Here of a change that can be made but once. The page is durable with it, but another has kept the checkpoint back.
