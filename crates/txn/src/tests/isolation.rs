@@ -340,6 +340,27 @@ fn a_looked_up_row_can_be_let_go_at_read_committed() {
     }
 }
 
+/// However long the scan is.
+#[test]
+fn rows_of_a_scan_can_be_let_go_at_read_committed() {
+    for (isolation, goes) in [(Isolation::ReadCommitted, true), (Isolation::RepeatableRead, false)] {
+        let rig = Rig::small();
+        let mut t = rig.trx();
+        (0..200).for_each(|i| rig.insert(&mut t, &key(i * 1_000), b"row").unwrap());
+        t.commit(Durability::Configured).unwrap();
+        let (mut a, mut b) = (rig.trx_at(isolation), rig.trx());
+        let mut cursor = Cursor::new(rig.rows, locking(Strength::X));
+        let mut found = cursor.seek(&mut a, Seek::First, &[]).unwrap();
+        while found {
+            cursor.unlock_row(&mut a);
+            found = cursor.next(&mut a).unwrap();
+        }
+        for i in 0..200 {
+            assert_eq!(is_blocked(rig.lock(&mut b, &key(i * 1_000), Strength::X)), !goes, "{isolation:?}, row {i}");
+        }
+    }
+}
+
 #[test]
 fn read_uncommitted_reads_what_is_there() {
     let rig = filled(2);
