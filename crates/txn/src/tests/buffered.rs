@@ -111,6 +111,22 @@ fn buffered_entries_are_seen_and_locked_like_others() {
 }
 
 #[test]
+fn duplicates_are_found_in_leaves_that_are_not_in_memory() {
+    let (rig, _) = filled(5, 64, 4000);
+    let mut t = rig.trx();
+    for number in 0..200 {
+        let row = 2_000_001 + 2 * number;
+        let (k, n) = (key(row), name(row, number));
+        let unique = Op { unique_len: n.len() - k.len(), ..op(OpKind::Insert, &rig.names, &n, &[]) };
+        let done = t.apply(&[op(OpKind::Insert, &rig.rows, &k, b"row"), unique]);
+        assert!(matches!(done.map_err(|e| e.error), Err(Error::DuplicateKey { .. })), "{number}");
+        // Nothing is buffered while somebody has locks.
+        t.rollback().unwrap();
+    }
+    assert_eq!(rig.scan(&mut t, &rig.names, true).len(), 4000);
+}
+
+#[test]
 fn locked_gaps_keep_entries_out_of_leaves_that_are_not_in_memory() {
     let (rig, _) = filled(2, 64, 4000);
     let (mut reader, mut writer) = (rig.trx(), rig.trx());
