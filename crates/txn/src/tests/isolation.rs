@@ -485,6 +485,41 @@ fn a_passed_duplicate_check_locks_the_entry_behind() {
     }
 }
 
+/// There is no entry behind it.
+#[test]
+fn a_passed_duplicate_check_locks_the_end_of_the_index() {
+    let rig = Rig::small();
+    let (mut a, mut b) = (rig.trx(), rig.trx());
+    insert_name(&rig, &mut a, "aaaa", 1).unwrap();
+    insert_name(&rig, &mut a, "cccc", 1).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    let full = [&b"cccc"[..], &key(1)].concat();
+    rig.one(&mut a, OpKind::Delete, &rig.names, &full, 0, b"").unwrap();
+    insert_name(&rig, &mut a, "cccc", 2).unwrap();
+    assert!(is_blocked(insert_name(&rig, &mut b, "dddd", 1)));
+}
+
+/// Deleted entries of the name fill several leaves. The live one is before or behind the new one's place.
+#[test]
+fn a_duplicate_is_found_in_another_leaf() {
+    for live in [0, 500, 1_000] {
+        let rig = Rig::small();
+        let mut t = rig.trx();
+        for id in (0..=1_000).step_by(2).filter(|id| *id != live) {
+            insert_name(&rig, &mut t, "name", id).unwrap();
+            let full = [&b"name"[..], &key(id)].concat();
+            rig.one(&mut t, OpKind::Delete, &rig.names, &full, 0, b"").unwrap();
+        }
+        insert_name(&rig, &mut t, "name", live).unwrap();
+        t.commit(Durability::Configured).unwrap();
+        for id in [1, 251, 501, 751, 1_001] {
+            let done = insert_name(&rig, &mut t, "name", id);
+            assert!(matches!(done, Err(Error::DuplicateKey { .. })), "{id} with {live}");
+            t.rollback().unwrap();
+        }
+    }
+}
+
 #[test]
 fn equality_on_a_secondary_index_locks_the_gap_before() {
     let rig = Rig::small();
