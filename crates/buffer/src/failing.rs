@@ -43,6 +43,8 @@ pub(crate) struct Failing {
     spaces: Mutex<BTreeMap<SpaceId, Failed>>,
     /// How many pages wait for them, as counted last, and those changed first since.
     pages: AtomicUsize,
+    /// Whether they have been counted since the first of them failed.
+    counted: AtomicBool,
     /// Whether the error log has heard that these are too many.
     told: AtomicBool,
     /// When they are counted and tried next.
@@ -55,6 +57,7 @@ impl Failing {
             any: AtomicBool::new(false),
             spaces: Mutex::default(),
             pages: AtomicUsize::new(0),
+            counted: AtomicBool::new(false),
             told: AtomicBool::new(false),
             next_look: Mutex::new(Instant::now()),
         }
@@ -72,6 +75,10 @@ impl Failing {
             return;
         }
         let mut spaces = self.spaces.lock();
+        if spaces.is_empty() {
+            self.counted.store(false, Ordering::Release);
+            *self.next_look.lock() = Instant::now();
+        }
         let again = Instant::now() + RETRY_PAUSE;
         let mut failed = BTreeSet::new();
         for (space, durable) in pages {
@@ -197,6 +204,7 @@ impl BufferPool {
         self.failing.any.store(!spaces.is_empty(), Ordering::Relaxed);
         drop(spaces);
         self.note_failing_pages(waiting.values().map(|&(_, pages)| pages).sum());
+        self.failing.counted.store(true, Ordering::Release);
         // Those that were tried longest ago.
         tried.sort_unstable();
         tried.truncate(CLEANER_PAGES);
@@ -222,9 +230,12 @@ impl BufferPool {
 
     /// Logs pages changed before `limit` that cannot be written, whole, so that the checkpoint need not wait for them. Returns how
     /// many. They are the oldest of each partition, as far as those cannot be written. Does nothing where they are so many that
-    /// the log would fill with them.
+    /// the log would fill with them, or nobody knows yet how many they are.
     pub(crate) fn carry_forward(&self, limit: Lsn) -> Result<usize> {
-        if !self.failing.any() || self.failing.pages.load(Ordering::Relaxed) > 2 * self.failing_pages_max() {
+        if !self.failing.any() || !self.failing.counted.load(Ordering::Acquire) {
+            return Ok(0);
+        }
+        if self.failing.pages.load(Ordering::Relaxed) > 2 * self.failing_pages_max() {
             return Ok(0);
         }
         let mut frames = Vec::new();
