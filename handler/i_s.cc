@@ -280,8 +280,11 @@ ST_FIELD_INFO space_fields[] = {Show::Column("SPACE_ID", Show::ULong(10), NOT_NU
                                 Show::CEnd()};
 
 void add_space(void *arg, const myriad_space_info *space) {
+  /* The core has the name of the database's folder, or "*" for the file that all share. */
+  char name[NAME_LEN + 1] = "*";
+  if (strcmp(space->database, name)) filename_to_tablename(space->database, name, sizeof name, true);
   rows_of(arg)->push_back(
-      {number(space->space_id), text(space->path), text(space->database), number(0), text(space->open ? "YES" : "NO")});
+      {number(space->space_id), text(space->path), text(name), number(0), text(space->open ? "YES" : "NO")});
 }
 
 /* The parts of a condition that can be computed before the column `unknown` of the table is. */

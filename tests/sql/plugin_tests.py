@@ -215,6 +215,21 @@ def test_sizes_are_asked_where_wanted(_where):
             expect(sql, rows(c, sql.replace("{}", listed)), rows(c, sql.replace("{}", "listed")))
 
 
+def test_databases_of_tablespaces(where):
+    """The column for quotas has the database's name, not that of its folder; "*" is nobody's."""
+    c = database(where)
+    names = ["my-shop", "a.b/c", "*", "Läden"]
+    for name in names:
+        rows(c, f"CREATE DATABASE `{name}`")
+        rows(c, f"CREATE TABLE `{name}`.t (a INT PRIMARY KEY) ENGINE=MYRIAD")
+    rows(c, "CREATE TABLE shared (a INT PRIMARY KEY) ENGINE=MYRIAD TABLESPACE_PER='SERVER'")
+    for name in names:
+        files = rows(c, f"SELECT SUM(FILE_BYTES) > 0 FROM information_schema.MYRIAD_TABLESPACES WHERE DATABASE_NAME = '{name}'")
+        expect(name, files, ((1,),))
+    expect("paths", rows(c, "SELECT COUNT(*) FROM information_schema.MYRIAD_TABLESPACES WHERE DATABASE_NAME LIKE '%@%' OR DATABASE_NAME LIKE '#%'"), ((0,),))
+    expect("shared", rows(c, "SELECT DATABASE_NAME FROM information_schema.MYRIAD_TABLESPACES WHERE PATH LIKE '%/server.%'"), (("*",),))
+
+
 def test_listed_while_created(where):
     """Tablespaces come and go while others list them: the list comes upon some before their files are made."""
     c = database(where)
