@@ -71,7 +71,7 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Keys::Uniform)]
     pub keys: Keys,
     /// Seconds a run.
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..))]
     pub seconds: u64,
     /// The table is in memory alone.
     #[arg(long)]

@@ -41,6 +41,7 @@ pub struct InspectArgs {
 /// # Errors
 /// A sentence, where there is nothing to look at: no such directory, tablespace or page, in use by a server.
 pub fn run(args: &InspectArgs) -> Result<bool, String> {
+    crate::data_directory(&args.dir)?;
     let page = args.space.zip(args.page).map(|(space, page)| PageId::new(SpaceId(space), PageNo(page)));
     let (text, usable) = match (Inspection::open(&args.dir), args.space, page) {
         (Ok(inspection), None, _) => (directory(&inspection)?, true),

@@ -14,6 +14,7 @@ mod report;
 mod verify;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -56,6 +57,20 @@ enum Command {
         /// The folder.
         dir: PathBuf,
     },
+}
+
+/// The folder of the engine's files in `dir`, if there is one.
+fn data_directory(dir: &Path) -> Result<PathBuf, String> {
+    let home = dir.join(myriad_space::DIRECTORY);
+    match home.metadata() {
+        Ok(_) => Ok(home),
+        Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Err(format!(
+            "{} is not a Myriad data directory: there is no folder {} in it",
+            dir.display(),
+            myriad_space::DIRECTORY
+        )),
+        Err(e) => Err(format!("cannot look into {}: {e}", home.display())),
+    }
 }
 
 /// Writes `myriad.1` and a page for each subcommand into `dir`.

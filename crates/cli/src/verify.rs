@@ -29,7 +29,7 @@ const UNREADABLE_NAMED_MAX: u64 = 100;
 /// # Errors
 /// A sentence, where the check could not be run: no such directory, in use by a server, unreadable.
 pub fn run(dir: &Path, json: bool) -> Result<bool, String> {
-    let home = dir.join(DIRECTORY);
+    let home = crate::data_directory(dir)?;
     let _lock = lock(&home)?;
     let files = tablespace_files(&home)?;
     let total: u64 = files.iter().filter_map(|f| f.metadata().ok()).map(|m| m.len()).sum();
@@ -48,7 +48,7 @@ pub fn run(dir: &Path, json: bool) -> Result<bool, String> {
 
 fn lock(home: &Path) -> Result<File, String> {
     let path = home.join("myriad.lock");
-    let file = File::open(&path).map_err(|e| format!("{} is not a Myriad data directory: {e}", home.display()))?;
+    let file = File::open(&path).map_err(|e| format!("cannot open {}: {e}", path.display()))?;
     flock(&file, FlockOperation::NonBlockingLockShared)
         .map_err(|_| format!("{} is in use by a server; stop it first", home.display()))?;
     Ok(file)

@@ -33,7 +33,7 @@ fn output_that_cannot_be_written_is_an_error() {
 fn a_benchmark_of_nothing_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("data");
-    for arguments in [["bench", "--rows", "0"], ["bench", "--threads", "0"]] {
+    for arguments in [["bench", "--rows", "0"], ["bench", "--threads", "0"], ["bench", "--seconds", "0"]] {
         assert_eq!(run(&arguments, &dir, Stdio::null()).0, Some(2));
         assert!(!dir.exists(), "{arguments:?}");
     }
@@ -46,4 +46,15 @@ fn a_folder_without_tablespaces_is_no_clean_one() {
     let (code, text) = run(&["check-tablespaces"], folder.path(), Stdio::null());
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("no tablespace files under"), "{text}");
+}
+
+#[test]
+fn a_folder_that_is_no_data_directory_is_told_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    for arguments in [&["verify"][..], &["inspect"], &["inspect", "--space", "0", "--page", "0"]] {
+        let (code, text) = run(arguments, folder.path(), Stdio::null());
+        assert_eq!(code, Some(2), "{arguments:?}: {text}");
+        let wanted = format!("{} is not a Myriad data directory", folder.path().display());
+        assert!(text.contains(&wanted), "{arguments:?}: {text}");
+    }
 }
