@@ -16,6 +16,7 @@ const PACKED_BYTES_MAX: usize = 256 << 10;
 
 /// A new index under construction. What it has written is reclaimed unless [`Engine::alter_tables`] adopts it, also after
 /// a crash.
+#[must_use = "what was built is reclaimed unless a table adopts it"]
 pub struct IndexBuild {
     engine: Arc<Engine>,
     pub(crate) table_id: u32,
@@ -30,6 +31,8 @@ pub struct IndexBuild {
     noted: bool,
     pub(crate) adopted: bool,
 }
+
+shown!(IndexBuild, |b| [("table_id", &b.table_id), ("index", &b.def)]);
 
 /// Makes changes to an index that nobody else sees.
 struct Edits {

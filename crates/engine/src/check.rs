@@ -38,6 +38,8 @@ pub struct EngineSpaces {
     directory: Uuid,
 }
 
+shown!(EngineSpaces, |s| [("directory", &s.directory)]);
+
 impl EngineSpaces {
     pub(crate) fn new(catalog: Arc<Catalog>, registry: Arc<SpaceRegistry>, directory: Uuid) -> EngineSpaces {
         EngineSpaces { catalog, registry, directory }

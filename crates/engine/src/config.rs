@@ -136,6 +136,15 @@ pub struct EngineConfig {
     pub seed: Option<u64>,
 }
 
+shown!(EngineConfig, |c| [
+    ("data_dir", &c.data_dir),
+    ("buffer_pool_bytes", &c.buffer_pool_bytes),
+    ("page_size", &c.page_size),
+    ("log_capacity_bytes", &c.log_capacity_bytes),
+    ("flush_at_commit", &c.flush_at_commit),
+    ("background_threads", &c.background_threads),
+]);
+
 impl EngineConfig {
     /// Sensible settings for a data directory: a 128 MiB pool, a 512 MiB log, durable commits, silent.
     pub fn new(data_dir: impl Into<PathBuf>) -> EngineConfig {

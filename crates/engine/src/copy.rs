@@ -15,6 +15,7 @@ const ROWS_BYTES: usize = 64 << 10;
 /// Rows that go into a new table without undo and locks. Sorted, they go into their leaves many at a time while they come in
 /// key order. The others, and the entries of secondary indexes, are collected and go in at the end in key order: into the
 /// leaves one after the other, whatever the order of the rows.
+#[must_use = "rows may wait until it is finished"]
 pub struct TableCopy {
     table: Table,
     /// None: each row's entries go in with the row.
@@ -23,6 +24,8 @@ pub struct TableCopy {
     /// Index number and key.
     duplicate: (usize, Vec<u8>),
 }
+
+shown!(TableCopy, |c| [("table", &c.table.name())]);
 
 /// What is not in the table yet.
 struct Waiting {

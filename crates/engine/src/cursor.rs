@@ -67,6 +67,8 @@ pub struct Cursor {
     share: Arc<TableShare>,
 }
 
+shown!(Cursor, |c| [("table", &c.share.def.name), ("index_no", &c.index_no)]);
+
 impl Cursor {
     /// Opens a cursor, which stands nowhere yet.
     ///

@@ -13,6 +13,7 @@ use myriad_catalog::{
 use std::sync::Arc;
 
 /// What [`Engine::alter_tables`] makes of one table.
+#[derive(Debug)]
 pub struct Alteration<'a> {
     /// `db/table`.
     pub name: &'a str,

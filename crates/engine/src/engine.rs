@@ -54,6 +54,8 @@ pub struct Engine {
     backing_up: Mutex<Option<BackupStatus>>,
 }
 
+shown!(Engine, |e| [("data_dir", &e.parts.config.data_dir), ("closed", &e.closed)]);
+
 /// What an open engine is made of, in the order in which it must go.
 pub(crate) struct Parts {
     pub(crate) catalog: Arc<Catalog>,

@@ -41,6 +41,8 @@ pub struct Inspection {
     _lock: Box<dyn FileLock>,
 }
 
+shown!(Inspection, |i| [("page_size", &i.page_size()), ("log_bytes", &i.log_bytes)]);
+
 /// A directory whose log has been read.
 struct Recovered {
     config: EngineConfig,

@@ -137,6 +137,26 @@
 //! # }
 //! ```
 
+// A program's own types that hold ours are to be `Debug`, and `unwrap_err` asks it of what there is instead of the error.
+#![warn(missing_debug_implementations)]
+
+/// What `{:?}` shows of a type whose insides tell nobody anything: these of its figures.
+macro_rules! shown {
+    ($type:ty, |$this:ident| $figures:expr) => {
+        impl std::fmt::Debug for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                let $this = self;
+                let mut shown = f.debug_struct(stringify!($type));
+                let figures: &[(&str, &dyn std::fmt::Debug)] = &$figures;
+                for (name, figure) in figures {
+                    shown.field(name, figure);
+                }
+                shown.finish_non_exhaustive()
+            }
+        }
+    };
+}
+
 mod backup;
 mod build;
 mod changed;

@@ -59,10 +59,13 @@ pub struct RowChange<'a> {
 /// Follows what transactions do to a table's rows from [`RowChanges::begin`] until it is dropped, for
 /// [`IndexBuild`](crate::IndexBuild): read the rows with one snapshot, then let [`RowChanges::visit`] tell what has changed since, as
 /// often as is worth while, and once more when nobody changes the table until the index is adopted.
+#[must_use = "it follows the table until it is dropped"]
 pub struct RowChanges {
     table: Table,
     log: Arc<RowLog>,
 }
+
+shown!(RowChanges, |c| [("table", &c.table.name())]);
 
 impl RowChanges {
     /// Begins, and gives `before` a snapshot. Keys of changed rows are kept in `memory_bytes`, at most 8 MiB, and in files in

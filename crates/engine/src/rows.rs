@@ -74,6 +74,7 @@ fn behind_prefix(prefix: &[u8]) -> Option<Vec<u8>> {
 
 /// What [`Session::range`] and the like give: key and value of one row after the other, from both ends. While it is there the session does
 /// nothing else; who changes rows as he reads collects them first, or uses a [`Cursor`]. After an error it gives no more.
+#[must_use = "rows are read when they are asked for"]
 pub struct Rows<'s> {
     session: &'s mut Session,
     table: &'s Table,
@@ -88,6 +89,8 @@ pub struct Rows<'s> {
     /// The statement has ended.
     ended: bool,
 }
+
+shown!(Rows<'_>, |r| [("table", &r.table.name()), ("index_no", &r.index_no)]);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
@@ -112,7 +115,6 @@ impl<'s> Rows<'s> {
 
     /// Locks what it gives from here on, and at REPEATABLE READ and above the gaps between: the newest rows, which nobody else changes
     /// before the transaction ends. `wait` says what to do about one that somebody else has locked.
-    #[must_use]
     pub fn locked(mut self, lock: Lock, wait: Wait) -> Rows<'s> {
         self.options = CursorOptions { lock, wait, ..self.options };
         for cursor in [&mut self.front, &mut self.back].into_iter().flatten() {

@@ -131,11 +131,15 @@ pub struct Session {
     pub(crate) changed: Changed,
 }
 
+shown!(Session, |s| [("in_transaction", &s.in_transaction()), ("options", &s.options)]);
+
 /// Interrupts a session's lock wait from any thread.
 #[derive(Clone)]
 pub struct KillHandle {
     trx: TrxHandle,
 }
+
+shown!(KillHandle, |k| [("is_killed", &k.is_killed())]);
 
 impl KillHandle {
     /// Wakes a lock wait with [`myriad_base::Error::Interrupted`]; the next one fails at once, until

@@ -19,6 +19,8 @@ pub struct Table {
     pub(crate) index_keys: Option<Arc<[IndexKey]>>,
 }
 
+shown!(Table, |t| [("name", &t.name())]);
+
 /// What [`Table::info`] tells.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]

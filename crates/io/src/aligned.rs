@@ -14,6 +14,12 @@ unsafe impl Send for AlignedBuf {}
 // SAFETY: shared access only reads.
 unsafe impl Sync for AlignedBuf {}
 
+impl std::fmt::Debug for AlignedBuf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AlignedBuf").field("len", &self.len).finish_non_exhaustive()
+    }
+}
+
 impl AlignedBuf {
     /// What addresses and lengths are multiples of.
     pub const ALIGN: usize = 4096;

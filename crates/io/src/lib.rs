@@ -181,6 +181,24 @@ pub struct IoRequest<'a> {
     pub result: Result<usize>,
 }
 
+impl std::fmt::Debug for IoBuf<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            IoBuf::Read(buf) => write!(f, "Read({} bytes)", buf.len()),
+            IoBuf::Write(buf) => write!(f, "Write({} bytes)", buf.len()),
+            IoBuf::Sync => write!(f, "Sync"),
+        }
+    }
+}
+
+impl std::fmt::Debug for IoRequest<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = f.debug_struct("IoRequest");
+        shown.field("file", &self.file.path()).field("off", &self.off).field("buf", &self.buf);
+        shown.field("result", &self.result).finish()
+    }
+}
+
 impl<'a> IoRequest<'a> {
     /// A read that fills `buf`.
     pub fn read(file: &'a dyn File, buf: &'a mut [u8], off: u64) -> IoRequest<'a> {

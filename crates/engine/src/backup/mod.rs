@@ -104,6 +104,7 @@ struct Follower {
 }
 
 /// A backup being made. Dropped before [`Backup::finish`] it removes what it copied.
+#[must_use = "what was copied is removed unless it is finished"]
 pub struct Backup {
     engine: Arc<Engine>,
     /// `#myriad/` of the copy.
@@ -118,6 +119,8 @@ pub struct Backup {
     rounds: u32,
     whole: bool,
 }
+
+shown!(Backup, |b| [("folder", &b.folder), ("whole", &b.whole)]);
 
 impl Engine {
     /// Begins a backup into `dir/#myriad/`; creates `dir`. Until it has ended the log cannot be switched off. One at a

@@ -78,6 +78,12 @@ pub struct SimIo {
     disk: Arc<Mutex<Disk>>,
 }
 
+impl std::fmt::Debug for SimIo {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SimIo").field("is_off", &self.is_off()).finish_non_exhaustive()
+    }
+}
+
 impl SimIo {
     /// An empty disk. Directories directly under the root (`/data`) are there; others must be created.
     pub fn new(seed: u64) -> SimIo {
