@@ -252,15 +252,18 @@ impl BufferPool {
             let size = self.page_size();
             let Some(mut mtr) = Mtr::start_if_room(self, size as u64 + IMAGE_EXTRA)? else { break };
             let Some((page, since)) = self.latch_dirty(at) else { continue };
+            let id = page.id();
             let page = mtr.adopt(page);
             mtr.image(page, size..size, |_| ());
-            end = mtr.commit_and(|start, _| logged.push((at, since, start)))?;
+            end = mtr.commit_and(|start, _| logged.push((at, id, since, start)))?;
         }
         // Before it is durable what was logged earlier is needed.
         self.log().flush_to(end)?;
-        let carried = logged.into_iter().filter(|&(at, since, start)| {
+        let carried = logged.into_iter().filter(|&(at, id, since, start)| {
             let mut dirty = self.shard_of(at).dirty();
-            dirty.advance(self.frames(), at, since, start)
+            // It may have been written by now, and the frame have another page, taken to be as old (`DirtyList::position`): with the
+            // list locked a page that has changes stays where it is.
+            self.frames().get(at).holds(id.to_u64()) && dirty.advance(self.frames(), at, since, start)
         });
         let carried = carried.count();
         self.counters.add_many(Counter::Carried, carried as u64);
