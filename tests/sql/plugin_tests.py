@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from cases import code_of, database, expect, rows, run, server  # noqa: E402
@@ -228,6 +229,34 @@ def test_databases_of_tablespaces(where):
         expect(name, files, ((1,),))
     expect("paths", rows(c, "SELECT COUNT(*) FROM information_schema.MYRIAD_TABLESPACES WHERE DATABASE_NAME LIKE '%@%' OR DATABASE_NAME LIKE '#%'"), ((0,),))
     expect("shared", rows(c, "SELECT DATABASE_NAME FROM information_schema.MYRIAD_TABLESPACES WHERE PATH LIKE '%/server.%'"), (("*",),))
+
+
+def test_status_of_dropped(_where):
+    """The status tells what is left to remove of dropped tables, and what keeps it."""
+    def told(c, wanted):
+        end, text = time.monotonic() + 60, ""
+        while time.monotonic() < end:
+            text = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2].split("Dropped tables and indexes: ")[1].splitlines()[0]
+            if re.search(wanted, text):
+                return
+            time.sleep(0.02)
+        raise AssertionError(f"'{text}' is told for a minute, not '{wanted}'")
+
+    with server.Server("MYRIAD") as where:
+        c = database(where)
+        told(c, "^all removed$")
+        rows(c, "CREATE TABLE t (a INT PRIMARY KEY)")
+        rows(c, "CREATE TABLE stays (a INT PRIMARY KEY)")
+        where.stop()
+        folder = os.path.join(where.datadir, "#myriad")
+        name, = [name for name in os.listdir(folder) if name.startswith("d.")]
+        os.rename(os.path.join(folder, name), os.path.join(where.datadir, name))
+        where.start()
+        c = where.connect(database="d")
+        rows(c, "DROP TABLE t")
+        told(c, "^tried again each 10 s: tablespace .*" + re.escape(name) + " is unavailable")
+        os.rename(os.path.join(where.datadir, name), os.path.join(folder, name))
+        told(c, "^all removed$")
 
 
 def test_listed_while_created(where):

@@ -32,6 +32,7 @@ pub use ddl::{Changed, IndexSource, TableChange, INDEXES_MAX};
 pub use def::{
     ForeignKey, IndexDef, IndexSpec, NewDefinition, Placement, ReferenceAction, TableDef, TableRef, TableSpec,
 };
+pub use reclaim::Reclaiming;
 pub use references::ForeignKeyChange;
 pub use rows::{CloneNote, FolderFile, SpaceRow, SpaceState};
 pub use store::{Catalog, CatalogConfig};

@@ -36,7 +36,12 @@ impl Catalog {
 
     /// Whether space waits for the next checkpoint, after which [`Catalog::reclaim_step`] gives it back.
     pub fn awaits_checkpoint(&self) -> bool {
-        !self.punching.lock().planned.is_empty()
+        self.awaiting_checkpoint() > 0
+    }
+
+    /// Tablespaces of which space waits for the next checkpoint.
+    pub fn awaiting_checkpoint(&self) -> usize {
+        self.punching.lock().planned.len()
     }
 
     /// Whether so much space became free that [`Catalog::reclaim_step`] would give it back.

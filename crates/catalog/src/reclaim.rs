@@ -22,6 +22,27 @@ const STEP_FILES: usize = 32;
 /// Rows of tablespaces set aside that a step passes over at most.
 const STEP_PASSED: usize = 1000;
 
+/// What the background is at of what was dropped, for reports.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reclaiming {
+    /// All that was dropped is removed.
+    #[default]
+    Nothing,
+    /// It removes files.
+    Files,
+    /// It removes an index.
+    Index {
+        /// Which.
+        id: IndexId,
+        /// Where it is.
+        space: SpaceId,
+        /// Leaves of it that are gone, about.
+        leaves: u64,
+    },
+    /// What could be removed is, the rest is tried again.
+    Failed(Error),
+}
+
 /// A round through the pending work: what it could not do, and how far it is.
 #[derive(Default)]
 pub(crate) struct Round {
@@ -121,9 +142,9 @@ impl Catalog {
         let pending = match self.next_pending()? {
             Next::Work(pending) => pending,
             Next::Look => return Ok(true),
-            Next::Nothing if self.punch_step()? || self.sweep_if_due()? => return Ok(true),
-            Next::Nothing => return std::mem::take(&mut *self.round.lock()).error.map_or(Ok(false), Err),
+            Next::Nothing => return self.end_round(),
         };
+        self.note_work(&pending);
         let done = match pending[..] {
             [index @ Pending::Index { .. }] => vec![self.reclaim_index_step(index).map(|_| ())],
             _ => self.remove_spaces(&pending)?,
@@ -137,6 +158,32 @@ impl Catalog {
             }
         }
         Ok(true)
+    }
+
+    /// All that is pending has been tried; whether there may be more now.
+    fn end_round(&self) -> Result<bool> {
+        let failed = self.round.lock().error.clone();
+        *self.at_work.lock() = failed.map_or(Reclaiming::Nothing, Reclaiming::Failed);
+        if self.punch_step()? || self.sweep_if_due()? {
+            return Ok(true);
+        }
+        std::mem::take(&mut *self.round.lock()).error.map_or(Ok(false), Err)
+    }
+
+    /// What [`Catalog::reclaim_step`] is at.
+    pub fn reclaiming(&self) -> Reclaiming {
+        self.at_work.lock().clone()
+    }
+
+    fn note_work(&self, pending: &[Pending]) {
+        let mut at_work = self.at_work.lock();
+        *at_work = match (pending, &*at_work) {
+            (&[Pending::Index { id, space, .. }], &Reclaiming::Index { id: before, leaves, .. }) if id == before => {
+                Reclaiming::Index { id, space, leaves: leaves + STEP_LEAVES as u64 }
+            }
+            (&[Pending::Index { id, space, .. }], _) => Reclaiming::Index { id, space, leaves: 0 },
+            _ => Reclaiming::Files,
+        };
     }
 
     /// What to do next: tablespaces first, then indexes.
@@ -211,7 +258,7 @@ impl Catalog {
     /// Removes some of a dropped index, if it is one; whether there was anything left to do.
     fn reclaim_index_step(&self, pending: Pending) -> Result<bool> {
         // Who waits for memory does not wait for reads.
-        let _one = self.reclaiming[usize::from(pending.space() == SpaceId::MEMORY)].lock();
+        let _one = self.removing[usize::from(pending.space() == SpaceId::MEMORY)].lock();
         if !self.is_pending(pending)? {
             return Ok(false);
         }

@@ -3,7 +3,7 @@
 use crate::cache::Cache;
 use crate::def::{Placement, TableDef, TableRef};
 use crate::punch::Punching;
-use crate::reclaim::Round;
+use crate::reclaim::{Reclaiming, Round};
 use crate::references::Following;
 use crate::rows::{self, SpaceRow};
 use crate::spaces::Turns;
@@ -117,7 +117,9 @@ pub struct Catalog {
     pub(crate) punching: Mutex<Punching>,
     pub(crate) round: Mutex<Round>,
     /// Held for a step of the removal of an index: one on disk, one in memory.
-    pub(crate) reclaiming: [Mutex<()>; 2],
+    pub(crate) removing: [Mutex<()>; 2],
+    /// See [`Catalog::reclaiming`].
+    pub(crate) at_work: Mutex<Reclaiming>,
 }
 
 /// Longest wait of a definition change for another one, in seconds.
@@ -157,7 +159,8 @@ impl Catalog {
             new_indexes_from: AtomicU32::new(rows::FIRST_INDEX),
             punching: Mutex::default(),
             round: Mutex::default(),
-            reclaiming: Default::default(),
+            removing: Default::default(),
+            at_work: Mutex::default(),
             references_version: AtomicU64::new(1),
             destroyed: Arc::new(AtomicBool::new(true)),
         }

@@ -8,6 +8,7 @@ use crate::shares::KnownIndex;
 use myriad_base::latch::{latch_stats, ALL_CLASSES};
 use myriad_base::waits;
 use myriad_base::{Result, SpaceId};
+use myriad_catalog::Reclaiming;
 use myriad_txn::{Isolation, Listing, TrxState};
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -412,6 +413,24 @@ impl Engine {
         line!(out, "{} undo records purged, {} entries removed", s.records_purged, s.entries_removed);
         line!(out, "{} shares of it taken by commits", s.shares);
         self.status_snapshots(out);
+        self.status_dropped(out);
+    }
+
+    /// What is left to remove of what was dropped.
+    fn status_dropped(&self, out: &mut String) {
+        match self.catalog().reclaiming() {
+            Reclaiming::Nothing => line!(out, "Dropped tables and indexes: all removed"),
+            Reclaiming::Files => line!(out, "Dropped tables and indexes: removing files"),
+            Reclaiming::Index { id, space, leaves } => line!(
+                out,
+                "Dropped tables and indexes: removing index {id} of tablespace {space}, some {leaves} leaves of it so far"
+            ),
+            Reclaiming::Failed(e) => line!(out, "Dropped tables and indexes: tried again each 10 s: {e}"),
+        }
+        match self.catalog().awaiting_checkpoint() {
+            0 => {}
+            spaces => line!(out, "Free space of {spaces} tablespaces goes back to the file system after a checkpoint"),
+        }
     }
 
     /// Whose snapshots keep old versions from purge, the oldest first.

@@ -167,3 +167,32 @@ fn a_dropped_tables_long_rows_leave_no_pages_behind() {
     let again = fill_long("d/again");
     assert!(again < full + (2 << 20), "{again} bytes the second time, {full} the first");
 }
+
+#[test]
+fn the_status_tells_what_is_left_of_a_dropped_table() {
+    let engine = open_sim(&SimIo::new(14), sim_config()).unwrap();
+    engine.create_table("d/gone", &spec()).unwrap();
+    engine.create_table("d/stays", &spec()).unwrap();
+    let table = engine.open_table("d/gone").unwrap();
+    let mut session = engine.session();
+    (0..4_000u32).for_each(|i| session.insert(&table, &i.to_be_bytes(), &[1; 1000]).unwrap());
+    session.commit().unwrap();
+    drop(table);
+    while engine.background_step().unwrap() {}
+    let told = || {
+        let status = engine.status_text();
+        let line = status.lines().find_map(|line| line.strip_prefix("Dropped tables and indexes: "));
+        line.expect("a line of dropped tables").to_string()
+    };
+    assert_eq!(told(), "all removed");
+    engine.drop_table("d/gone").unwrap();
+    let mut lines = std::collections::BTreeSet::new();
+    while engine.background_step().unwrap() {
+        lines.insert(told());
+    }
+    // Of several hundred leaves 64 go with a step.
+    let removing: Vec<_> = lines.iter().filter(|line| line.starts_with("removing index ")).collect();
+    assert!(removing.len() > 2, "{lines:?}");
+    assert!(removing.iter().any(|line| line.ends_with("some 128 leaves of it so far")), "{lines:?}");
+    assert_eq!(told(), "all removed");
+}
