@@ -22,7 +22,7 @@ fn open(io: &SimIo, force_recovery: bool) -> (Result<Arc<Engine>>, Told) {
 
 /// The message of a start that is refused.
 fn refusal(io: &SimIo) -> String {
-    let refused = open(io, false).0.err().expect("refused").to_string();
+    let refused = open(io, false).0.expect_err("refused").to_string();
     assert!(refused.contains("myriad_force_recovery=1"), "{refused}");
     refused
 }
