@@ -93,7 +93,7 @@ impl BufferPool {
     }
 
     /// The pool's size as it was set, in frames.
-    pub(crate) fn size(&self) -> usize {
+    pub fn size(&self) -> usize {
         self.resize.size.load(Ordering::Acquire)
     }
 

@@ -37,6 +37,7 @@ mod snapshot;
 mod system;
 mod trx;
 mod undo;
+mod undo_batch;
 mod unsettled;
 mod unversioned;
 pub mod value;

@@ -182,7 +182,7 @@ impl TrxSystem {
     /// Rolls back what is noted as being rolled back. With `may_stop` the end of background work interrupts it.
     fn roll_back_taken(&self, mut work: Work, may_stop: bool) -> Result<()> {
         let (trx, records, begin) = (work.log.trx, work.log.records, self.clock().now());
-        let undone = self.undo_in_portions(&mut work, may_stop);
+        let undone = self.undo_telling(&mut work, may_stop);
         match undone.and_then(|()| self.write_state(&work.log, LogState::Committed)) {
             Ok(_) => {
                 self.finish_undone(work.log, &work.locks);
@@ -209,23 +209,21 @@ impl TrxSystem {
         }
     }
 
-    fn undo_in_portions(&self, work: &mut Work, may_stop: bool) -> Result<()> {
-        let mut tell = Every::new(TELL_EVERY, self.clock());
-        loop {
-            let keep = work.log.records.saturating_sub(PORTION_RECORDS);
-            self.rollback_log(&mut work.log, keep, &mut |_| {})?;
-            self.losers.note_left(work.log.trx, work.log.records);
-            if work.log.records == 0 {
+    fn undo_telling(&self, work: &mut Work, may_stop: bool) -> Result<()> {
+        let (trx, mut tell) = (work.log.trx, Every::new(TELL_EVERY, self.clock()));
+        self.rollback_log(&mut work.log, 0, &mut |left| {
+            if left % PORTION_RECORDS != 0 {
                 return Ok(());
             }
-            if may_stop && self.purge.stopping() {
+            self.losers.note_left(trx, left);
+            if left > 0 && may_stop && self.purge.stopping() {
                 return Err(Error::ShuttingDown);
             }
             if tell.is_due(self.clock()) {
-                let text = format!("rollback of transaction {}: {} changes left", work.log.trx, work.log.records);
-                self.report(Level::Info, &text);
+                self.report(Level::Info, &format!("rollback of transaction {trx}: {left} changes left"));
             }
-        }
+            Ok(())
+        })
     }
 
     /// Once for each reason: it may stay so for long.

@@ -2,19 +2,24 @@
 //!
 //! Each record is undone in one mini-transaction together with cutting the record off, so that a crash in between
 //! resumes where it stopped. An entry is touched only if it still names the record: what has been undone stays undone.
+//! Of many records batches are undone in another order, see [`crate::undo_batch`].
 
 use crate::gap::{after, in_index, After, Edge};
 use crate::lock::LockKey;
 use crate::system::TrxSystem;
-use crate::undo::page;
+use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind};
 use crate::undo::space::UndoLog;
+use crate::undo_batch::BATCH_RECORDS_MIN;
 use crate::value::{self, Entry};
 use myriad_base::{Error, IndexId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_btree::{overflow, Leaf, LeafExclusive, LeafView, Tree};
 use myriad_buffer::{Beyond, BeyondLimit, Level, Mtr, SharedPage};
 use smallvec::SmallVec;
 use std::cell::Cell;
+
+/// Sees how many records are left, and may stop a rollback there: it can go on later.
+pub(crate) type Progress<'a> = dyn FnMut(u64) -> Result<()> + 'a;
 
 /// The index of a full key.
 pub(crate) fn index_of(key: &[u8]) -> Option<IndexId> {
@@ -52,10 +57,22 @@ pub(crate) struct LeftOver {
 }
 
 impl TrxSystem {
-    /// Undoes the records beyond the first `keep`. `progress` sees the number left after each.
-    pub(crate) fn rollback_log(&self, log: &mut UndoLog, keep: u64, progress: &mut dyn FnMut(u64)) -> Result<()> {
+    /// Undoes the records beyond the first `keep`. `progress` sees the number left after each, and may stop it there.
+    pub(crate) fn rollback_log(&self, log: &mut UndoLog, keep: u64, progress: &mut Progress<'_>) -> Result<()> {
         let mut body = Vec::new();
+        // Records to be undone one by one before it is looked again whether the next ones can be a batch.
+        let mut singly = 0;
         while log.records > keep {
+            if singly == 0 && log.records - keep >= BATCH_RECORDS_MIN {
+                singly = match self.undo_batch(log, keep, progress) {
+                    Ok(true) => continue,
+                    Ok(false) => BATCH_RECORDS_MIN,
+                    Err(Error::ShuttingDown) => return Err(Error::ShuttingDown),
+                    // All that are newer than the one that cannot be undone are.
+                    Err(_) => u64::MAX,
+                };
+            }
+            singly = singly.saturating_sub(1);
             let at = match self.last_record(log, &mut body)? {
                 Some(at) => at,
                 None => {
@@ -72,9 +89,12 @@ impl TrxSystem {
             }
             let change = record::parse_change(&body)
                 .ok_or_else(|| Error::corrupt(log.page(), format!("no undo record at {}", at.offset())))?;
+            let (trx, before) = (log.trx, log.records);
             // Counts the record as soon as it is cut off, whatever fails after that.
-            let undone = self.undo_change(log, at, &change);
-            progress(log.records);
+            let undone = self.undo_change(trx, at, &change, Some(log));
+            if log.records < before {
+                progress(log.records)?;
+            }
             undone?;
         }
         Ok(())
@@ -108,12 +128,20 @@ impl TrxSystem {
         Ok(Some(RollPtr::new(log.tail.page, start as u16)))
     }
 
-    fn undo_change(&self, log: &mut UndoLog, at: RollPtr, change: &Change<'_>) -> Result<()> {
-        let index = index_of(change.key).ok_or_else(|| Error::corrupt(log.page(), "an undo record without key"))?;
-        let lost = self.is_lost(change.tree.space, Some(log.trx));
+    /// Undoes a change of the transaction. `cut`: the log whose newest record it is; without it the record stays.
+    pub(crate) fn undo_change(
+        &self,
+        trx: TrxId,
+        at: RollPtr,
+        change: &Change<'_>,
+        mut cut: Option<&mut UndoLog>,
+    ) -> Result<()> {
+        let index =
+            index_of(change.key).ok_or_else(|| Error::corrupt(undo_page(at.page()), "an undo record without key"))?;
+        let lost = self.is_lost(change.tree.space, Some(trx));
         let users = self.use_trees();
         let undone = match !lost && self.is_index_alive(index) {
-            true => self.undo_entry(log, at, change, index),
+            true => self.undo_entry(trx, at, change, index, cut.as_deref_mut()),
             false => Ok(None),
         };
         let left = match undone {
@@ -122,16 +150,20 @@ impl TrxSystem {
             Err(e) if !(is_of_tablespace(&e) && self.is_dropped(index, change.tree.space)) => return Err(e),
             // The entry has gone with its index, and the newer version's chain with it.
             _ => {
-                let mut mtr = Mtr::start(self.pool())?;
-                log.truncate(&mut mtr, usize::from(at.offset()))?;
-                mtr.commit()?;
+                if let Some(log) = cut.as_deref_mut() {
+                    let mut mtr = Mtr::start(self.pool())?;
+                    log.truncate(&mut mtr, usize::from(at.offset()))?;
+                    mtr.commit()?;
+                }
                 let older = change.replaced_chain().filter(|_| !lost);
                 LeftOver { chains: [older.map(|o| o.first), None], sparse: false }
             }
         };
-        log.records -= 1;
+        if let Some(log) = cut {
+            log.records -= 1;
+        }
         drop(users);
-        match self.tidy_up(index, change.tree, change.key, left, Some(log.trx)) {
+        match self.tidy_up(index, change.tree, change.key, left, Some(trx)) {
             Err(e) if !is_unavailable(&e) => {
                 self.report(Level::Warning, &format!("what a rollback has emptied stays allocated: {e}"));
             }
@@ -179,13 +211,15 @@ impl TrxSystem {
         })
     }
 
-    /// Restores the entry and cuts the record off; `None` if the entry does not name the record (nothing done).
+    /// Restores the entry and cuts the record off, see [`TrxSystem::undo_change`]; `None` if the entry does not name the record
+    /// (nothing done).
     fn undo_entry(
         &self,
-        log: &mut UndoLog,
+        trx: TrxId,
         at: RollPtr,
         change: &Change<'_>,
         index: IndexId,
+        cut: Option<&mut UndoLog>,
     ) -> Result<Option<LeftOver>> {
         let (tree, key) = (change.tree, change.key);
         let mut edge = Edge::default();
@@ -195,20 +229,20 @@ impl TrxSystem {
             let leaf = tree.seek_exclusive(self.pool(), key)?;
             let Ok(slot) = leaf.find(key) else { return Ok(None) };
             let entry = Entry::parse(leaf.value(slot), leaf.page_id())?;
-            if entry.trx != log.trx || !names(&entry, at, change) {
+            if entry.trx != trx || !names(&entry, at, change) {
                 return Ok(None);
             }
             let chain = entry.overflow().map(|o| o.first);
-            let cut = usize::from(at.offset());
+            let offset = usize::from(at.offset());
             let restored = match change.old {
                 None => None,
                 Some(old) => {
                     if !old.body_into(entry.body, &mut body) {
-                        let text = format!("undo record at {cut} does not fit its entry");
-                        return Err(Error::corrupt(log.page(), text));
+                        let text = format!("undo record at {offset} does not fit its entry");
+                        return Err(Error::corrupt(undo_page(at.page()), text));
                     }
                     old.entry(&entry, change.row_key_len, &body).write_to(&mut value);
-                    Some(Entry::parse(&value, log.page())?)
+                    Some(Entry::parse(&value, undo_page(at.page()))?)
                 }
             };
             let older = restored.and_then(|r| r.overflow()).map(|o| o.first);
@@ -222,7 +256,16 @@ impl TrxSystem {
                     }
                     Ok(guards) => {
                         let sparse = leaf.is_sparse_without(slot);
-                        self.remove_entry(leaf, slot, key, index, &edge, guards, &mut mtr, Some((log, cut)))?;
+                        self.remove_entry(
+                            leaf,
+                            slot,
+                            key,
+                            index,
+                            &edge,
+                            guards,
+                            &mut mtr,
+                            cut.map(|log| (log, offset)),
+                        )?;
                         mtr.commit()?;
                         return Ok(Some(LeftOver { chains: [chain, older.filter(|o| chain != Some(*o))], sparse }));
                     }
@@ -236,10 +279,14 @@ impl TrxSystem {
                 continue;
             }
             let chain = chain.filter(|c| older != Some(*c));
-            let _ = mtr.fix(log.page())?;
+            if let Some(log) = &cut {
+                let _ = mtr.fix(log.page())?;
+            }
             let leaf = leaf.into_mtr(&mut mtr);
             leaf.replace_value(&mut mtr, slot, &value)?;
-            log.truncate(&mut mtr, cut)?;
+            if let Some(log) = cut {
+                log.truncate(&mut mtr, offset)?;
+            }
             mtr.commit()?;
             return Ok(Some(LeftOver { chains: [chain, None], sparse: false }));
         }

@@ -12,6 +12,7 @@ use crate::trx::{Isolation, Trx, TrxInfo, TrxShared, TrxState};
 use crate::undo::record::LogState;
 use crate::undo::space::{Opened, UndoLog, UndoSpace, Unfinished, Unreadable};
 use crate::undo::{page, space};
+use crate::undo_batch::Batches;
 use crate::unsettled::Unsettled;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
@@ -173,6 +174,7 @@ pub struct TrxSystem {
     pub(crate) promotion: Promotion,
     pub(crate) leaf_hash: LeafHash,
     pub(crate) losers: Losers,
+    pub(crate) batches: Batches,
     pub(crate) prepared: PreparedTrxs,
     sessions: Mutex<Vec<Weak<TrxShared>>>,
     endings: CachePadded<Endings>,
@@ -217,6 +219,7 @@ impl TrxSystem {
             promotion,
             leaf_hash: LeafHash::new(),
             losers: Losers::default(),
+            batches: Batches::default(),
             prepared: PreparedTrxs::default(),
             sessions: Mutex::default(),
             endings: CachePadded::default(),

@@ -579,7 +579,10 @@ impl Trx {
             }
             self.changes += 1;
             let shared = &self.shared;
-            let mut progress = |left| shared.undo_records.store(left, Ordering::Relaxed);
+            let mut progress = |left| {
+                shared.undo_records.store(left, Ordering::Relaxed);
+                Ok(())
+            };
             if let Err(e) = self.sys.rollback_log(log, savepoint.0, &mut progress) {
                 self.half_undone = Some(self.half_undone.map_or(savepoint.0, |to| to.min(savepoint.0)));
                 return Err(e);

@@ -5,9 +5,9 @@ use myriad_base::random::Random;
 use myriad_base::TrxId;
 use std::collections::{BTreeMap, BTreeSet};
 
-type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn check(rig: &Rig, expect: &Rows, what: &str) {
+pub(super) fn check(rig: &Rig, expect: &Rows, what: &str) {
     let mut t = rig.trx();
     assert_eq!(rig.scan(&mut t, &rig.rows, true), expect.clone().into_iter().collect::<Vec<_>>(), "{what}");
     let by_name = rig.scan(&mut t, &rig.names, false);
@@ -24,6 +24,11 @@ fn name(key: &[u8], payload: &[u8]) -> Vec<u8> {
 
 fn change(rig: &Rig, t: &mut Trx, rows: &mut Rows, random: &mut Random) {
     let k = key(random.below(120));
+    change_row(rig, t, rows, random, k);
+}
+
+/// Inserts the row, or changes or deletes it.
+pub(super) fn change_row(rig: &Rig, t: &mut Trx, rows: &mut Rows, random: &mut Random, k: Vec<u8>) {
     let long = if random.one_in(20) { 6000 } else { 200 };
     let payload = vec![random.next_u64() as u8; random.below(long) as usize];
     let op = |kind, index, key, payload| Op { kind, index, key, unique_len: 0, payload, head_len: head_len(payload) };

@@ -1,5 +1,6 @@
 //! Tests of the whole room on a simulated disk.
 
+mod batches;
 mod buffered;
 mod check;
 mod concurrent;
