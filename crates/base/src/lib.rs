@@ -1,7 +1,7 @@
 //! Room `base`: the words every other room speaks.
 //!
 //! Holds identifiers, the engine's one error type, little codecs, checksums, limits, the clock and random traits, and
-//! latches with counters, who waits for what, and how the other rooms start threads. Knows nothing of files, pages' contents or
+//! latches with counters, who waits for what, who is there, and how the other rooms start threads. Knows nothing of files, pages' contents or
 //! transactions, and has no threads of its own.
 
 pub mod checksum;
@@ -12,6 +12,7 @@ pub mod error;
 pub mod ids;
 pub mod latch;
 pub mod limits;
+pub mod members;
 pub mod page;
 pub mod random;
 pub mod threads;

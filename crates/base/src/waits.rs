@@ -4,6 +4,7 @@
 //! among them, as those are the users' doing. Both are told to whoever has work for the processor meanwhile ([`Sleepers`]).
 
 use crate::latch::{LatchClass, ALL_CLASSES};
+use crate::members::Members;
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -98,10 +99,13 @@ struct Slot {
 }
 
 static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
-static SLOTS: Mutex<Vec<Arc<Slot>>> = Mutex::new(Vec::new());
+static SLOTS: Mutex<Members<Arc<Slot>>> = Mutex::new(Members::new());
 
 /// A thread's place in [`SLOTS`], until it ends.
-struct Own(Arc<Slot>);
+struct Own {
+    slot: Arc<Slot>,
+    number: u64,
+}
 
 impl Own {
     fn new() -> Own {
@@ -113,14 +117,14 @@ impl Own {
             (name, None) => name.unwrap_or("unknown").to_owned(),
         };
         let slot = Arc::new(Slot { thread, wait: AtomicU64::new(0) });
-        SLOTS.lock().push(Arc::clone(&slot));
-        Own(slot)
+        let number = SLOTS.lock().join(Arc::clone(&slot));
+        Own { slot, number }
     }
 }
 
 impl Drop for Own {
     fn drop(&mut self) {
-        SLOTS.lock().retain(|slot| !Arc::ptr_eq(slot, &self.0));
+        SLOTS.lock().leave(self.number);
     }
 }
 
@@ -172,14 +176,15 @@ pub struct Waiting {
 /// The calling thread is about to sleep.
 pub fn begin(what: WaitFor) -> Waiting {
     let since = BEGIN.elapsed().as_micros() as u64;
-    let outer = OWN.try_with(|own| own.0.wait.swap(since << CODE_BITS | what.code(), Ordering::Relaxed)).unwrap_or(0);
+    let outer =
+        OWN.try_with(|own| own.slot.wait.swap(since << CODE_BITS | what.code(), Ordering::Relaxed)).unwrap_or(0);
     let part_of_sleep = WaitFor::of_code(outer & CODE_MASK).is_some_and(WaitFor::is_sleep);
     Waiting { outer, _sleep: (what.is_sleep() && !part_of_sleep).then(sleep) }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        let _ = OWN.try_with(|own| own.0.wait.store(self.outer, Ordering::Relaxed));
+        let _ = OWN.try_with(|own| own.slot.wait.store(self.outer, Ordering::Relaxed));
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crossbeam_utils::CachePadded;
 use myriad_base::latch::{read_counted, write_counted, LatchClass};
+use myriad_base::members::Members;
 use myriad_base::Csn;
 use parking_lot::RwLock;
 use std::sync::atomic::{fence, AtomicU64, Ordering};
@@ -16,12 +17,13 @@ pub struct Snapshots {
     /// The first number that a commit took.
     first: Csn,
     next_csn: CachePadded<AtomicU64>,
-    slots: RwLock<Vec<Slot>>,
+    slots: RwLock<Members<Slot>>,
 }
 
 /// A session's word. Holds at most one snapshot at a time.
 pub struct SnapshotSlot {
     word: Slot,
+    number: u64,
     registry: Arc<Snapshots>,
 }
 
@@ -64,8 +66,8 @@ impl Snapshots {
     /// A new session's word.
     pub fn register(self: &Arc<Snapshots>) -> SnapshotSlot {
         let word: Slot = Arc::new(CachePadded::new(AtomicU64::new(CLOSED)));
-        write_counted(&self.slots, LatchClass::TrxSystem).push(Arc::clone(&word));
-        SnapshotSlot { word, registry: Arc::clone(self) }
+        let number = write_counted(&self.slots, LatchClass::TrxSystem).join(Arc::clone(&word));
+        SnapshotSlot { word, number, registry: Arc::clone(self) }
     }
 
     /// Commits below are seen by every open snapshot and by all that will be opened.
@@ -104,7 +106,7 @@ impl SnapshotSlot {
 
 impl Drop for SnapshotSlot {
     fn drop(&mut self) {
-        write_counted(&self.registry.slots, LatchClass::TrxSystem).retain(|s| !Arc::ptr_eq(s, &self.word));
+        write_counted(&self.registry.slots, LatchClass::TrxSystem).leave(self.number);
     }
 }
 

@@ -17,6 +17,7 @@ use crate::unsettled::Unsettled;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Clock;
 use myriad_base::latch::{lock_counted, LatchClass};
+use myriad_base::members::Members;
 use myriad_base::waits::{self, WaitFor};
 use myriad_base::{Csn, Error, IndexId, Lsn, Result, SpaceId, TrxId};
 use myriad_buffer::{BufferPool, Level, Mtr, RedoTable, Reporter};
@@ -176,7 +177,7 @@ pub struct TrxSystem {
     pub(crate) losers: Losers,
     pub(crate) batches: Batches,
     pub(crate) prepared: PreparedTrxs,
-    sessions: Mutex<Vec<Weak<TrxShared>>>,
+    sessions: Mutex<Members<Weak<TrxShared>>>,
     endings: CachePadded<Endings>,
     index_alive: OnceLock<IndexAlive>,
     index_dropped: OnceLock<IndexDropped>,
@@ -267,13 +268,13 @@ impl TrxSystem {
     pub fn begin(self: &Arc<TrxSystem>, isolation: Isolation) -> Trx {
         let snapshot = self.snapshots.register();
         let shared = Arc::new(TrxShared::new(isolation, snapshot.watch()));
-        lock_counted(&self.sessions, LatchClass::TrxSystem).push(Arc::downgrade(&shared));
-        Trx::new(Arc::clone(self), shared, snapshot, isolation)
+        let session = lock_counted(&self.sessions, LatchClass::TrxSystem).join(Arc::downgrade(&shared));
+        Trx::new(Arc::clone(self), session, shared, snapshot, isolation)
     }
 
-    pub(crate) fn end_session(&self, shared: &Arc<TrxShared>) {
-        let gone = Arc::as_ptr(shared);
-        lock_counted(&self.sessions, LatchClass::TrxSystem).retain(|s| s.as_ptr() != gone);
+    /// The session of that number is no more.
+    pub(crate) fn end_session(&self, session: u64) {
+        lock_counted(&self.sessions, LatchClass::TrxSystem).leave(session);
     }
 
     /// The lock table.

@@ -313,6 +313,8 @@ impl TrxHandle {
 /// again. Dropping it rolls back; a prepared transaction with changes is detached instead.
 pub struct Trx {
     pub(crate) sys: Arc<TrxSystem>,
+    /// Its number among the sessions.
+    session: u64,
     shared: Arc<TrxShared>,
     pub(crate) locks: Arc<TrxLocks>,
     thd: usize,
@@ -346,6 +348,7 @@ pub struct Trx {
 impl Trx {
     pub(crate) fn new(
         sys: Arc<TrxSystem>,
+        session: u64,
         shared: Arc<TrxShared>,
         snapshot_slot: SnapshotSlot,
         isolation: Isolation,
@@ -353,6 +356,7 @@ impl Trx {
         let locks = Arc::clone(&shared.locks.lock());
         Trx {
             sys,
+            session,
             shared,
             locks,
             thd: 0,
@@ -868,7 +872,7 @@ impl Drop for Trx {
         if let Err(e) = self.rollback() {
             self.sys.report(Level::Warning, &format!("a closed session's rollback goes on in the background: {e}"));
         }
-        self.sys.end_session(&self.shared);
+        self.sys.end_session(self.session);
     }
 }
 
