@@ -3,7 +3,6 @@
 use super::*;
 use myriad_base::random::Random;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
 
 fn balance(payload: &[u8]) -> u64 {
     u64::from_le_bytes(payload[..8].try_into().unwrap())
@@ -327,22 +326,4 @@ fn seed() -> u64 {
 /// MYRIAD_SCALE makes it longer.
 pub(crate) fn scale() -> u64 {
     std::env::var("MYRIAD_SCALE").ok().and_then(|s| s.parse().ok()).unwrap_or(1)
-}
-
-#[test]
-fn a_session_costs_the_same_beside_many_others() {
-    let rig = Rig::small();
-    let mut others = Vec::new();
-    // The shortest of some, as other processes may have the processor meanwhile.
-    let mut comes_and_goes_beside = |count| {
-        others.resize_with(count, || rig.trx());
-        let one = || {
-            let start = Instant::now();
-            (0..200).for_each(|_| drop(rig.trx()));
-            start.elapsed()
-        };
-        (0..10).map(|_| one()).min().expect("some were timed")
-    };
-    let (few, many) = (comes_and_goes_beside(20), comes_and_goes_beside(20_000));
-    assert!(many < few * 6, "{few:?} beside few, {many:?} beside many");
 }
