@@ -577,11 +577,10 @@ mod tests {
         let held = mutex.lock();
         std::thread::scope(|s| {
             s.spawn(|| drop(lock_counted(&mutex, LatchClass::Catalog)));
-            while latch_stats(LatchClass::Catalog).acquired == free.acquired {
+            // Who is listed has failed to take the latch.
+            while !waits::list(Duration::ZERO).iter().any(|wait| wait.what == WaitFor::Latch(LatchClass::Catalog)) {
                 std::thread::yield_now();
             }
-            // It has counted and failed to take the latch, or is about to.
-            std::thread::sleep(std::time::Duration::from_millis(20));
             drop(held);
         });
         let waited = latch_stats(LatchClass::Catalog);
@@ -699,7 +698,7 @@ mod tests {
             latch.unlock_exclusive_unwanted();
             latch.lock_exclusive(LatchClass::OtherPage);
             let begin = Instant::now();
-            while turned_away.load(Ordering::Relaxed) < 4 && begin.elapsed().as_secs() < 20 {
+            while turned_away.load(Ordering::Relaxed) < 4 && begin.elapsed().as_secs() < 60 {
                 std::thread::yield_now();
             }
             let while_held = turned_away.load(Ordering::Relaxed);

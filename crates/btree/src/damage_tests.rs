@@ -266,7 +266,7 @@ fn a_page_that_is_its_own_child_is_corrupt() {
     for found in sought.into_iter().chain([tree.make_room(pool, &key, 100).map(|_| ())]) {
         assert!(matches!(found, Err(Error::CorruptPage { page, .. }) if page == tree.root_id()), "{found:?}");
     }
-    assert!(begun.elapsed().as_secs() < 10, "nobody waits for the latch");
+    assert!(begun.elapsed().as_secs() < 60, "nobody waits for the latch");
 }
 
 #[test]

@@ -139,13 +139,16 @@ fn pages_that_cannot_be_read_are_left_alone_between_two_tries() {
     let changed = (1..=PAGES).filter(|&page| set_buffered(pool, page, 1000, 7)).count();
     assert!(changed > 100, "{changed}");
     let (reads, begin) = (rig.sim.calls(CallKind::Read), Instant::now());
-    while begin.elapsed() < Duration::from_secs(3) {
+    let is_told = || told("cannot be made yet, the checkpoint waits for it: read of");
+    // On a busy machine it may be told later.
+    while begin.elapsed() < Duration::from_secs(3) || !is_told() && begin.elapsed() < Duration::from_secs(60) {
         pool.set_io_capacity(1000, 2000);
         std::thread::sleep(Duration::from_millis(1));
     }
     let reads = rig.sim.calls(CallKind::Read) - reads;
-    assert!(reads > 0 && reads < 30 * changed as u64, "{reads} reads in three seconds");
-    assert!(told("cannot be made yet, the checkpoint waits for it: read of"), "{:?}", rig.messages.lock().unwrap());
+    let took = begin.elapsed();
+    assert!(reads > 0 && (reads as f64) < 10.0 * changed as f64 * took.as_secs_f64(), "{reads} reads in {took:?}");
+    assert!(is_told(), "{:?}", rig.messages.lock().unwrap());
     rig.sim.clear_faults();
     pool.checkpoint_now().unwrap();
     assert!((1..=PAGES).all(|page| pool.fix_shared(id(page)).is_ok()));

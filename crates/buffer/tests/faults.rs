@@ -233,7 +233,7 @@ fn an_end_that_waits_for_room_in_the_log_is_told_that_the_engine_is_stopped() {
         assert!(!end.is_finished());
         rig.pool.poison("a test");
         let begin = Instant::now();
-        while !end.is_finished() && begin.elapsed().as_secs() < 10 {
+        while !end.is_finished() && begin.elapsed().as_secs() < 60 {
             std::thread::yield_now();
         }
         let told = end.is_finished();
@@ -700,7 +700,9 @@ fn pages_that_cannot_be_written_are_left_alone_between_two_tries() {
         std::thread::sleep(Duration::from_millis(1));
     }
     let tries = pool.stats().batches - before.batches;
-    assert!(tries < 60, "{tries} batches in three seconds");
+    // On a busy machine that was longer than three seconds.
+    let took = begin.elapsed();
+    assert!((tries as f64) < 20.0 * took.as_secs_f64(), "{tries} batches in {took:?}");
     rig.sim.clear_faults();
     pool.checkpoint_now().unwrap();
     assert_eq!(pool.failing_writes(), FailingWrites::default());
@@ -789,8 +791,8 @@ fn changes_are_refused_where_too_many_pages_cannot_be_written() {
     let waits = |what: &dyn Fn() -> bool| {
         let begin = Instant::now();
         while !what() {
-            assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", pool.failing_writes());
-            work_elsewhere(pool, || what() || begin.elapsed() > Duration::from_secs(20));
+            assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", pool.failing_writes());
+            work_elsewhere(pool, || what() || begin.elapsed() > Duration::from_secs(60));
         }
     };
     waits(&|| pool.failing_writes().pages == 20);

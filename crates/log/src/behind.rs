@@ -79,7 +79,7 @@ mod tests {
                 log.append(&[7; 100], |_, _| ()).unwrap();
             }
             let begin = Instant::now();
-            while log.stats().written_bytes < quarter / 4 && begin.elapsed() < Duration::from_secs(20) {
+            while log.stats().written_bytes < quarter / 4 && begin.elapsed() < Duration::from_secs(60) {
                 std::thread::yield_now();
             }
             log.stop_write_behind();

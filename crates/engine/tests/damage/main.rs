@@ -12,8 +12,8 @@ use directory::{Directory, States};
 use std::sync::{mpsc, Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// No run takes a tenth of it.
-const RUN_MAX: Duration = Duration::from_secs(40);
+/// No run takes a tenth of it, on a busy machine either.
+const RUN_MAX: Duration = Duration::from_secs(300);
 /// Memory that the process may have, whatever lengths a page tells.
 const MEMORY_MAX_KIB: u64 = 2 << 20;
 

@@ -150,8 +150,13 @@ fn an_open_waits_for_the_process_that_has_the_directory() {
     assert!(matches!(refused, Err(Error::DirectoryLocked { .. })));
     std::thread::scope(|scope| {
         let other = scope.spawn(|| open_sim(&io, waiting(Duration::from_secs(300))));
+        while !told.lock().unwrap().contains("waiting up to 300 s") {
+            assert!(!other.is_finished());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // Longer than it rests between two tries.
         std::thread::sleep(Duration::from_millis(200));
-        assert!(!other.is_finished() && told.lock().unwrap().contains("waiting up to 300 s"));
+        assert!(!other.is_finished());
         drop(engine);
         other.join().unwrap().unwrap();
     });

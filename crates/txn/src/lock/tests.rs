@@ -11,7 +11,7 @@ use myriad_base::TrxId;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(120);
 
 fn table() -> Arc<LockTable> {
     Arc::new(LockTable::new(Arc::new(SystemClock::new()), true, Arc::new(Unordered)))

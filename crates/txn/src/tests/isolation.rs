@@ -401,7 +401,7 @@ fn a_deadlock_is_found() {
             let barrier = &barrier;
             s.spawn(move || {
                 let mut t = rig.trx();
-                t.set_lock_wait_timeout(Duration::from_secs(20));
+                t.set_lock_wait_timeout(Duration::from_secs(120));
                 rig.update(&mut t, &key(first), b"x").unwrap();
                 barrier.wait();
                 match rig.update(&mut t, &key(second), b"y") {
@@ -421,7 +421,7 @@ fn a_deadlock_is_found() {
 fn a_killed_wait_ends() {
     let rig = filled(3);
     let (mut a, mut b) = (rig.trx(), rig.trx());
-    b.set_lock_wait_timeout(Duration::from_secs(50));
+    b.set_lock_wait_timeout(Duration::from_secs(120));
     rig.update(&mut a, &key(0), b"x").unwrap();
     let handle = b.handle();
     std::thread::scope(|s| {
