@@ -183,34 +183,36 @@ def restored(backup, databases, options=()):
     return where
 
 
+def wait_until(what, is_so):
+    end = time.monotonic() + 120
+    while not is_so():
+        if time.monotonic() > end:
+            raise AssertionError(f"{what}: not in two minutes")
+        time.sleep(0.1)
+
+
 def under_load(options):
     place = folder()
     backup = os.path.join(place, "full")
     try:
         with server.Server("MYRIAD", options=["--myriad-log-capacity=4M", *options], pool_mib=8) as where:
             bank = Bank(where)
-            time.sleep(1)
+            wait_until("all clients work", lambda: bank.problems or min(bank.acknowledged) >= 10)
             c = where.connect()
             rows(c, f"SET GLOBAL myriad_backup_dir='{backup}'")
             rows(c, "BACKUP STAGE START")
             # The log goes round some times before the end.
             before = int(rows(c, "SHOW GLOBAL STATUS LIKE 'Myriad_log_bytes'")[0][1])
-            end = time.monotonic() + 30
-            while time.monotonic() < end:
-                written = int(rows(c, "SHOW GLOBAL STATUS LIKE 'Myriad_log_bytes'")[0][1])
-                if written - before > 14 << 20:
-                    break
-                time.sleep(0.2)
+            wait_until("14 MiB of log", lambda: int(rows(c, "SHOW GLOBAL STATUS LIKE 'Myriad_log_bytes'")[0][1]) - before > 14 << 20)
             for stage in "FLUSH", "BLOCK_DDL", "BLOCK_COMMIT":
                 rows(c, f"BACKUP STAGE {stage}")
             time.sleep(0.3)                      # answers under way
             acknowledged = list(bank.acknowledged)
             tables = tables_of(c)
             rows(c, "BACKUP STAGE END")
-            time.sleep(0.5)
+            wait_until("clients go on after the backup",
+                       lambda: bank.problems or any(a > b for a, b in zip(bank.acknowledged, acknowledged)))
             bank.end()
-            if not any(a > b for a, b in zip(bank.acknowledged, acknowledged)):
-                raise AssertionError("clients did not go on after the backup")
             with open(where.log, errors="replace") as f:
                 log = [line for line in f if "MYRIAD: backup:" in line and "is whole" in line]
             expect("one line in the error log", len(log), 1)
@@ -218,8 +220,6 @@ def under_load(options):
             if log_mib < 8:
                 raise AssertionError(f"only {log_mib} MiB of log were copied: the ring of 4 MiB did not go round")
             check_bank(where, bank.acknowledged, tables_of(c), volatile=1)
-        if min(acknowledged) < 10:
-            raise AssertionError(f"hardly any load: {acknowledged}")
         command("verify", backup)
         with restored(backup, {d for d, _ in tables}) as where:
             check_bank(where, acknowledged, tables)
@@ -311,12 +311,8 @@ def created_between_the_stages():
             rows(one, "BACKUP STAGE START")
             rows(c, "CREATE DATABASE tenant")
             rows(c, "CREATE TABLE tenant.t (a INT PRIMARY KEY, b VARCHAR(100))")
-            for _ in range(200):
-                if any(name.startswith("tenant.") for name in os.listdir(backup + "/#myriad")):
-                    break
-                time.sleep(0.1)
-            else:
-                raise AssertionError("its tablespace is not copied before END")
+            wait_until("its tablespace is copied before END",
+                       lambda: any(name.startswith("tenant.") for name in os.listdir(backup + "/#myriad")))
             rows(c, "INSERT INTO tenant.t SELECT seq, REPEAT(seq, 10) FROM tenant.seq_1_to_50000")
             rows(one, "BACKUP STAGE BLOCK_COMMIT")
             rows(one, "BACKUP STAGE END")
@@ -374,11 +370,7 @@ def unusable_when_not_ended():
             if "INCOMPLETE" not in whole or "FORMAT" in whole or "system.myr" not in whole:
                 raise AssertionError(f"while it is made: {whole}")
             rows(c, f"KILL CONNECTION {one.thread_id()}")
-            for _ in range(100):
-                if os.listdir(lost + "/#myriad") == ["INCOMPLETE"]:
-                    break
-                time.sleep(0.1)
-            expect("what is left", os.listdir(lost + "/#myriad"), ["INCOMPLETE"])
+            wait_until("nothing else is left", lambda: os.listdir(lost + "/#myriad") == ["INCOMPLETE"])
             refuses_to_start(lost)
 
             # The log is off.
@@ -489,10 +481,8 @@ def full_disk():
             rows(c, "TRUNCATE TABLE d.t")
             rows(c, "DROP DATABASE d")
             rows(c, "CREATE DATABASE d")
-            for _ in range(100):                 # until the file is removed
-                if not [name for name in os.listdir(where.datadir + "/#myriad") if name.startswith("d.")]:
-                    break
-                time.sleep(0.1)
+            wait_until("the file is removed",
+                       lambda: not [name for name in os.listdir(where.datadir + "/#myriad") if name.startswith("d.")])
             rows(c, "CREATE TABLE d.t (a INT PRIMARY KEY, b LONGBLOB)")
             rows(c, f"SET GLOBAL myriad_backup_dir='{place}/log'")
             one = where.connect()
@@ -549,6 +539,10 @@ class Both:
         except Exception as problem:
             self.problems.append(repr(problem))
 
+    def go_on(self, count):
+        """Waits until more transactions than so many have been committed."""
+        wait_until(f"more than {count} transactions", lambda: self.problems or self.count > count)
+
     def end(self):
         self.stop.set()
         self.thread.join()
@@ -572,13 +566,11 @@ def beside_innodb_without_binlog():
                 fails(c, "BACKUP STAGE END", "BLOCK_COMMIT has to come before END")
                 rows(c, "BACKUP STAGE START")
                 time.sleep(0.2)
+                both.go_on(both.count + 3)
                 rows(c, "BACKUP STAGE BLOCK_COMMIT")
                 rows(c, "BACKUP STAGE END")
-            count = both.count
-            time.sleep(0.2)
+            both.go_on(both.count)
             both.end()
-            if both.count <= count or count < 10:
-                raise AssertionError(f"hardly any load: {count}, {both.count}")
         for i in range(4):
             with restored(f"{place}/{i}", ["d"]) as where:
                 found = where.query("SELECT a FROM d.m ORDER BY a")
@@ -594,14 +586,12 @@ def mariadb_backup():
     try:
         with server.Server("MYRIAD", pool_mib=16, binlog=True) as where:
             both = Both(where)
+            both.go_on(10)
             where.query(f"SET GLOBAL myriad_backup_dir='{target}'")
             done = subprocess.run(mariadb_backup_command(where, "--backup", f"--target-dir={target}"), capture_output=True, text=True)
             expect("mariadb-backup --backup: " + done.stderr[-800:], done.returncode, 0)
-            count = both.count
-            time.sleep(0.5)
+            both.go_on(both.count)
             both.end()
-            if both.count <= count or count < 10:
-                raise AssertionError(f"hardly any load: {count}, {both.count}")
             now = both.contents(where)
             done = subprocess.run(mariadb_backup_command(where, "--prepare", f"--target-dir={target}"), capture_output=True, text=True)
             expect("mariadb-backup --prepare: " + done.stderr[-800:], done.returncode, 0)
@@ -664,16 +654,16 @@ def mariadb_backup_fails():
                                     stderr=subprocess.STDOUT, text=True)
             while not os.path.exists(inside) and tool.poll() is None:
                 time.sleep(0.001)
-            sleep = threading.Thread(target=rows, args=(slow, "INSERT INTO d.x SELECT SLEEP(3)"))
-            sleep.start()
+            rows(c, "SELECT GET_LOCK('gate', 0)")
+            waits = threading.Thread(target=rows, args=(slow, "INSERT INTO d.x SELECT GET_LOCK('gate', 600)"))
+            waits.start()
             # Which of the stages waits depends on how long the files take.
-            for _ in range(30):
-                time.sleep(0.1)
-                if any("BACKUP STAGE BLOCK" in str(row[7]) for row in where.query("SHOW FULL PROCESSLIST")):
-                    break
+            wait_until("a stage waits", lambda: tool.poll() is not None or any(
+                "BACKUP STAGE BLOCK" in str(row[7]) for row in where.query("SHOW FULL PROCESSLIST")))
             os.rename(inside, os.path.join(target, "gone"))
-            output = tool.communicate(timeout=60)[0]
-            sleep.join()
+            rows(c, "SELECT RELEASE_LOCK('gate')")
+            output = tool.communicate(timeout=300)[0]
+            waits.join()
             if tool.returncode == 0 or "BACKUP STAGE END: MYRIAD: no backup was made" not in output:
                 raise AssertionError(f"status {tool.returncode}: {output[-500:]}")
             expect("the server goes on", rows(c, "SELECT COUNT(*) FROM d.m")[0][0], 0)

@@ -5,6 +5,8 @@ The server uses myriad_io_method=THREADS here, because strace does not see what 
 is told, other tables are usable, nothing acknowledged is lost, the server lives and works on once the device does.
 Skipped, by name, where a process may not be traced.
 """
+import contextlib
+import glob
 import os
 import re
 import shutil
@@ -21,6 +23,7 @@ class Fault:
     """While entered, calls on `paths` fail with `error` or take `delay_us` longer."""
 
     def __init__(self, place, calls, paths, delay_us=0, error="EIO"):
+        self.server = place.server.process
         what = f"delay_enter={delay_us}" if delay_us else f"error={error}"
         self.command = [server.tool("strace"), "-q", "-f", "-o", place.folder + "/trace", "-p", str(place.server.process.pid),
                         "-e", f"trace={calls}", "-e", f"inject={calls}:{what}"]
@@ -30,10 +33,18 @@ class Fault:
 
     def __enter__(self):
         self.process = subprocess.Popen(self.command, stderr=subprocess.PIPE, text=True)
-        time.sleep(0.5)
+        expect(wait_for(lambda: self.process.poll() is not None or self.is_everywhere()), "strace does not come to all threads")
         if self.process.poll() is not None:
             raise Skipped("cannot trace: " + self.process.stderr.read().strip())
         return self
+
+    def is_everywhere(self):
+        """Whether all threads of the server are traced."""
+        tracers = set()
+        for status in glob.glob(f"/proc/{self.server.pid}/task/*/status"):
+            with contextlib.suppress(OSError), open(status) as f:
+                tracers.add(int(re.search(r"TracerPid:\t(\d+)", f.read()).group(1)))
+        return tracers == {self.process.pid}
 
     def hits(self):
         with open(self.trace) as f:
@@ -84,7 +95,7 @@ def page_write_fails(place):
     load = Load(place)
     time.sleep(0.5)
     with Fault(place, "pwrite64", [place.file("d")]) as fault:
-        expect(wait_for(lambda: fault.hits() > 3, 30), "no page was written within 30 s")
+        expect(wait_for(lambda: fault.hits() > 3), "no page was written")
         time.sleep(2)
         expect(place.server.alive(), f"the server ended: {place.server.why()}")
         got, problem = place.ask("SELECT COUNT(*) FROM e.t")
@@ -114,7 +125,7 @@ def one_tenant_cannot_write(place):
             while place.metric("log_written_bytes") < logged + 3 * LOG_BYTES:
                 begin = time.monotonic()
                 _, problem = place.ask("UPDATE e.t SET v = CONCAT(REPEAT('f', 199), RAND(), id)")
-                expect(not problem and time.monotonic() - begin < 20, f"another tenant: {problem}, {time.monotonic() - begin:.1f} s")
+                expect(not problem and time.monotonic() - begin < 60, f"another tenant: {problem}, {time.monotonic() - begin:.1f} s")
                 refused += any(name in str(error) for error in load.errors)
             expect(fault.hits() and refused, f"no change was refused with the file's name: {fault.hits()} {load.errors[-1:]}")
             status = place.ask("SHOW ENGINE MYRIAD STATUS")[0][0][2]
@@ -203,7 +214,7 @@ def start_with_fault(place, call, fault):
     place.server.command_line = lambda: [server.tool("strace"), "-D", "-q", "-f", "-o", place.folder + "/trace",
                                          "-e", f"trace={call}", "-e", f"inject={call}:{fault}", *command]
     try:
-        place.server.start(30)
+        place.server.start()
     except server.ServerError as problem:
         if not os.path.exists(place.server.log):
             raise Skipped(f"cannot trace: {problem}") from None
@@ -250,18 +261,15 @@ def slow_disk(place):
     files = [place.file("d"), place.myriad + "/redo.log", place.myriad + "/doublewrite"]
     with Fault(place, "pwrite64,fdatasync", files, delay_us=20000):
         before = len(load.acknowledged)
-        time.sleep(4)
-        expect(len(load.acknowledged) > before, "no work on a slow device")
-    slow = "the device is slow: a sync of redo.log took"
+        expect(wait_for(lambda: len(load.acknowledged) > before + 10), "no work on a slow device")
+    slow, begun = "the device is slow: a sync of redo.log took", time.monotonic()
     with Fault(place, "fdatasync", [place.myriad + "/redo.log"], delay_us=1300000):
-        statuses = []
-        for _ in range(20):
-            time.sleep(0.2)
-            statuses.append(place.server.query("SHOW ENGINE MYRIAD STATUS")[0][2])
-    for what in ("file_sync", "log_sync"):
-        expect(any(re.search(rf"Waiting: thread \d+: 1\.\d s for {what}\n", s) for s in statuses), f"no thread is seen to wait for {what}")
+        for what in ("file_sync", "log_sync"):
+            waits = re.compile(rf"Waiting: thread \d+: [1-9]\d*\.\d s for {what}\n")
+            expect(wait_for(lambda: waits.search(place.server.query("SHOW ENGINE MYRIAD STATUS")[0][2])), f"no thread is seen to wait for {what}")
+        expect(wait_for(lambda: slow in place.log()), "the error log does not tell of a slow device")
     expect(not load.errors, f"errors on a device that is only slow: {load.errors[:1]}")
-    expect(place.log().count(slow) == 1, "a slow device is not told of, or more than once a minute")
+    expect(place.log().count(slow) <= 1 + (time.monotonic() - begun) // 60, "a slow device is told of more than once a minute")
     status = {name: int(value) for name, value in place.server.query("SHOW GLOBAL STATUS LIKE 'Myriad_file_%'")}
     expect(status["Myriad_file_log_sync_microseconds_max"] >= 1300000, f"the longest sync is not seen: {status}")
     expect(status["Myriad_file_calls_slow"] >= 1, f"slow syncs are not counted: {status}")

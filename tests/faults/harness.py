@@ -150,7 +150,7 @@ class Load:
     def end(self):
         self.stop.set()
         for thread in self.threads:
-            thread.join(30)
+            thread.join(60)
             expect(not thread.is_alive(), "a client hangs")
 
     def check(self):
@@ -163,7 +163,7 @@ class Load:
         return found
 
 
-def wait_for(condition, seconds=15):
+def wait_for(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

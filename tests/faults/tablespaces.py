@@ -341,7 +341,7 @@ def check_options(place, mode="ONLINE", light="ON"):
 
 def findings(place):
     """What the check found when it has come to its end: {(path, problem): (space id, other path, detail)}."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         state = place.server.query("SHOW GLOBAL STATUS LIKE 'Myriad_tablespace_check_running'")[0][1]
         if state == "0":

@@ -232,7 +232,7 @@ class Runner:
                     except pymysql.err.MySQLError:
                         pass
                     session.close()
-                deadline = time.monotonic() + 10         # locks of a closed connection go a moment later
+                deadline = time.monotonic() + 60         # locks of a closed connection go a moment later
                 ids = ",".join(str(s.connection_id) for s in sessions.values()) or "0"
                 while time.monotonic() < deadline:
                     cursor.execute(f"SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID IN ({ids})")

@@ -150,6 +150,13 @@ class Transfers:
             cursor.execute(f"XA {step} '{number}'")
         self.acknowledged.add(number)
 
+    def go_on(self, seconds):
+        """Waits so long, and on a busy machine until there are some transfers more."""
+        wanted, begin = len(self.acknowledged) + 20, time.monotonic()
+        while (now := time.monotonic() - begin) < seconds or len(self.acknowledged) < wanted:
+            expect(now < 120, f"{len(self.acknowledged)} transfers, not {wanted}")
+            time.sleep(0.1)
+
     def stop(self):
         self.stopping = True
         for thread in self.threads:
@@ -185,12 +192,12 @@ def killed_backends():
     transfers = Transfers(shards.front)
     for loop in range(6):
         victims = [shards.backends[loop % 2]] if loop % 3 else shards.servers()
-        time.sleep(1.5)
+        transfers.go_on(1.5)
         for srv in victims:
             srv.kill()
         for srv in victims:
             srv.start()
-    time.sleep(1)
+    transfers.go_on(1)
     transfers.stop()
     for srv in shards.backends:   # ends what sessions still hold
         srv.kill()

@@ -1,4 +1,5 @@
 """What the *_tests.py of this folder share: one server, a database, statements and what they are to give."""
+import contextlib
 import os
 import sys
 import threading
@@ -53,11 +54,45 @@ def begin(connection, sql):
     return thread
 
 
+# Nothing takes so long, on a busy machine either: whoever waits longer hangs.
+HUNG_SECONDS = 60
+
+
+def wait_until(what, is_so):
+    """Waits until `is_so` gives something, and returns that."""
+    end = time.monotonic() + HUNG_SECONDS
+    while not (answer := is_so()):
+        expect(f"{what}, in {HUNG_SECONDS} s", time.monotonic() < end, True)
+        time.sleep(0.02)
+    return answer
+
+
+def await_wait(connection, thread):
+    """Waits until the statement that the connection runs in the thread waits: for a table, a row or its own sleep. Or is over."""
+    number = connection.thread_id()
+    waiting = (f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {number} AND STATE RLIKE '^(Waiting for|User) ' UNION ALL "
+               f"SELECT 1 FROM information_schema.MYRIAD_TRX WHERE TRX_MYSQL_THREAD_ID = {number} AND TRX_STATE = 'LOCK WAIT'")
+    wait_until("it waits", lambda: connection.where.query(waiting) or not thread.is_alive())
+
+
 def start(connection, sql):
     """The same; it is where it waits then."""
     thread = begin(connection, sql)
-    time.sleep(0.4)
+    await_wait(connection, thread)
     return thread
+
+
+def join(*threads):
+    for thread in threads:
+        thread.join(HUNG_SECONDS)
+        expect("a statement hangs", thread.is_alive(), False)
+
+
+def close(connection):
+    """Closes a connection; the server has ended its session then."""
+    number = connection.thread_id()
+    connection.close()
+    wait_until("its end", lambda: not connection.where.query(f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {number}"))
 
 
 def at_once(work, items):
@@ -69,14 +104,18 @@ def at_once(work, items):
         thread.join()
 
 
+@contextlib.contextmanager
+def gate(where):
+    """An expression of SQL at which a statement waits, for as long as this is entered."""
+    with where.connect() as holder:
+        name = f"'gate{holder.thread_id()}'"
+        rows(holder, f"SELECT GET_LOCK({name}, 0)")
+        yield f"GET_LOCK({name}, 600)"
+
+
 def first_answer(ask):
-    """What `ask` gives as soon as it gives something; it is asked for two seconds."""
-    for _ in range(100):
-        answer = ask()
-        if answer:
-            break
-        time.sleep(0.02)
-    return answer
+    """What `ask` gives as soon as it gives something."""
+    return wait_until("an answer", ask)
 
 
 def wait_pairs(c):
@@ -91,7 +130,7 @@ def run(module):
     names = sys.argv[1:]
     tests = {name[5:]: f for name, f in module.items() if name.startswith("test_")}
     passed = failed = 0
-    with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=5", "--lock-wait-timeout=120"]) as where:
+    with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=120", "--lock-wait-timeout=120"]) as where:
         for name, test in tests.items():
             if names and name not in names:
                 continue

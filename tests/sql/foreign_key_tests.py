@@ -8,7 +8,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
+from cases import HUNG_SECONDS, code_of, database, expect, first_answer, rows, run, server, start  # noqa: E402
 from tenant_tests import Killer  # noqa: E402
 from xa_tests import leave  # noqa: E402
 
@@ -80,13 +80,13 @@ def test_xa_of_parent(where):
         rows(c, "DROP TABLE empty")
         rows(c, "SET SESSION myriad_lock_wait_timeout = 1")
         expect(f"{copy} waits", code_of(c, copy), 1205)
-        rows(c, "SET SESSION myriad_lock_wait_timeout = 20")
+        rows(c, "SET SESSION myriad_lock_wait_timeout = 120")
         answers = []
         copying = threading.Thread(target=lambda: answers.append(code_of(c, copy)))
         copying.start()
         time.sleep(0.4)
         rows(where.connect(database="d"), "XA COMMIT 'left'")
-        copying.join(20)
+        copying.join(HUNG_SECONDS)
         expect(f"orphan of {copy}", answers, [1452])
 
 
@@ -249,7 +249,7 @@ def test_definitions_wait(where):
         thread = start(other, change)
         expect(f"{change} waits", thread.is_alive(), True)
         rows(c, "COMMIT")
-        thread.join(20)
+        thread.join(HUNG_SECONDS)
         expect(f"{change} ends", thread.is_alive(), False)
     expect("follows", "REFERENCES `q` (`id`)" in rows(c, "SHOW CREATE TABLE c")[0][1], True)
     expect("child", code_of(c, "INSERT INTO c2 VALUES (99)"), 1452)
@@ -274,12 +274,12 @@ def test_parent_renamed_meanwhile(where):
         rows(others[1], "BEGIN")
         reading = start(others[1], "SELECT * FROM c")
         rows(c, "COMMIT")
-        reading.join(5)
+        reading.join(HUNG_SECONDS)
         time.sleep(0.4)
         expect(f"{alter} waits for its end", altering.is_alive(), True)
         rows(others[2], change)
         rows(others[1], "COMMIT")
-        altering.join(5)
+        altering.join(HUNG_SECONDS)
         definition = rows(c, "SHOW CREATE TABLE c")[0][1]
         expect(f"{alter}, {change}", definition.count(f"REFERENCES `{parent}"), 1 if "DROP" in alter else 2)
         table = parent.split("`")[0]
@@ -308,11 +308,11 @@ def test_child_renamed_meanwhile(where):
         threads[1].start()
         time.sleep(0.4)
         rows(reader, "COMMIT")
-        threads[0].join(10)
+        threads[0].join(HUNG_SECONDS)
         time.sleep(0.4)
         rows(second, "RENAME TABLE c2 TO c3")
         rows(owner, "COMMIT")
-        threads[1].join(10)
+        threads[1].join(HUNG_SECONDS)
         expect(f"delete {actions}", answers, [answer])
         expect(f"rows {actions}", rows(c, "SELECT (SELECT COUNT(*) FROM p), COUNT(*) FROM c3"), ((left, left),))
 
@@ -350,7 +350,7 @@ def test_parent_renamed_before_copy(where):
         expect("the copy waits", threads[0].is_alive(), True)
         rows(c, "COMMIT")
         for thread in threads:
-            thread.join(10)
+            thread.join(HUNG_SECONDS)
         definition = rows(c, "SHOW CREATE TABLE c")[0][1]
         expect(f"{change}: {definition}", (f"REFERENCES `{parent}" in definition, "REFERENCES `c` (`id`)" in definition), (True, True))
 
@@ -403,7 +403,7 @@ def test_deadlock_with_parent(where):
     rows(c, "UPDATE z SET v = 2")
     locking = start(other, "LOCK TABLES p WRITE, z WRITE")
     expect("victim", code_of(c, "INSERT INTO c (p) VALUES (1)"), 1213)
-    locking.join(10)
+    locking.join(HUNG_SECONDS)
     expect("the other goes on", locking.is_alive(), False)
     expect("undone", rows(other, "SELECT v FROM z"), ((1,),))
     rows(other, "UNLOCK TABLES")

@@ -13,7 +13,7 @@ sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 import server  # noqa: E402
 from server import pymysql  # noqa: E402
 import tenant_tests  # noqa: E402
-from cases import code_of, database, expect, rows, run  # noqa: E402
+from cases import HUNG_SECONDS, code_of, database, expect, rows, run, wait_until  # noqa: E402
 
 COUNT = 20000
 COLUMNS = """id INT AUTO_INCREMENT PRIMARY KEY, a INT, u BIGINT NOT NULL, s VARCHAR(40) COLLATE utf8mb4_general_ci, b BLOB,
@@ -120,7 +120,7 @@ class Writers:
     def stop(self):
         self.done = True
         for thread in self.threads:
-            thread.join(60)
+            thread.join(HUNG_SECONDS)
         expect("writers' errors", self.problems, [])
 
 
@@ -240,7 +240,7 @@ class Altering:
     def __init__(self, where, changes, *statements, begin="BEGIN"):
         """The first statement waits while the ALTER prepares, for whom `gate` is in the way: it has the table before the ALTER can end."""
         self.connection, self.code, self.text = where.connect(database="d"), None, ""
-        rows(self.connection, "SET SESSION myriad_lock_wait_timeout = 1, lock_wait_timeout = 20")
+        rows(self.connection, "SET SESSION myriad_lock_wait_timeout = 1, lock_wait_timeout = 120")
         self.holder, gate, watcher = (where.connect(database="d") for _ in range(3))
         rows(gate, "BEGIN")
         rows(gate, "SELECT 1 FROM t LIMIT 1")
@@ -252,7 +252,7 @@ class Altering:
         first.start()
         self.await_lock(watcher, self.holder)
         rows(gate, "COMMIT")
-        first.join(60)
+        first.join(HUNG_SECONDS)
         for statement in statements[1:]:
             rows(self.holder, statement)
         self.await_lock(watcher, self.connection)
@@ -274,7 +274,7 @@ class Altering:
     def end(self, *statements):
         for statement in statements:
             rows(self.holder, statement)
-        self.thread.join(60)
+        self.thread.join(HUNG_SECONDS)
         return self.code
 
 
@@ -382,7 +382,7 @@ def test_prepared(where):
     for statement in "XA END 'left'", "XA PREPARE 'left'":
         rows(altering.holder, statement)
     altering.holder.close()
-    altering.thread.join(60)
+    altering.thread.join(HUNG_SECONDS)
     expect("left prepared", altering.code, 1205)
     rows(c, "XA COMMIT 'left'")
     whole(c, "refused", "b", 200001)
@@ -402,9 +402,11 @@ def test_killed(where):
             change = f"ADD KEY k1 (a), {chosen.choice(['FORCE, ', ''])}LOCK=NONE"
             thread = threading.Thread(target=lambda: found.append(code_of(altering, f"ALTER TABLE t {change}")))
             thread.start()
+            runs = f"SELECT 1 FROM information_schema.PROCESSLIST WHERE ID = {altering.thread_id()} AND INFO LIKE 'ALTER%'"
+            wait_until("the ALTER runs", lambda: rows(c, runs) or found)
             time.sleep(chosen.random() * 0.3)
             rows(c, f"KILL QUERY {altering.thread_id()}")
-            thread.join(60)
+            thread.join(HUNG_SECONDS)
             ends.add(found[0])
             expect("an end", found[0] in (0, 1317), True)
             if not found[0]:
@@ -431,7 +433,7 @@ def test_crashes(_where):
             thread.start()
             time.sleep(chosen.random() * 1.2)
             where.kill()
-            thread.join(60)
+            thread.join(HUNG_SECONDS)
             writers.stop()
             where.start()
             c = where.connect(database="d")
@@ -477,7 +479,7 @@ def test_crashes_at_the_end(_where):
 
 
 def await_spaces(c, wanted):
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + HUNG_SECONDS
     while rows(c, SPACES) != wanted and time.monotonic() < deadline:
         time.sleep(0.1)
     return rows(c, SPACES)

@@ -10,7 +10,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import database, expect, metric, pymysql, rows, run, server, status  # noqa: E402
+from cases import database, expect, metric, pymysql, rows, run, server, status, wait_until  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -101,10 +101,10 @@ def test_background_cpus(_where):
     with server.Server("MYRIAD", options=[f"--loose-myriad-background-cpus={cpus[-1]}"]) as where:
         found = {}
         for task in os.listdir(f"/proc/{where.process.pid}/task"):
-            with open(f"/proc/{where.process.pid}/task/{task}/comm") as f:
+            with contextlib.suppress(OSError), open(f"/proc/{where.process.pid}/task/{task}/comm") as f:     # it may have ended
                 name = f.read().strip()
-            if not name.startswith("iou-"):     # the kernel's own, of whichever thread asked for I/O
-                found.setdefault(name.startswith("myriad-"), {})[name] = sorted(os.sched_getaffinity(int(task)))
+                if not name.startswith("iou-"):     # the kernel's own, of whichever thread asked for I/O
+                    found.setdefault(name.startswith("myriad-"), {})[name] = sorted(os.sched_getaffinity(int(task)))
         expect("CPUs of the engine's threads", {n: c for n, c in found[True].items() if c != cpus[-1:]}, {})
         expect("CPUs of the others", {n: c for n, c in found[False].items() if c != cpus}, {})
     for bad, why in (("0-", "neither a number nor a range"), ("100000", "may not use CPU 100000")):
@@ -132,15 +132,12 @@ def test_warm_up(_where):
         def read_at_start():
             """Pages read again, when the log says that it is over."""
             where.restart()
-            deadline = time.monotonic() + 30
-            while time.monotonic() < deadline:
+            def told():
                 with open(where.log) as f:
                     f.seek(where.log_offset)
                     text = f.read()
-                if "warm-up" in text:
-                    return text
-                time.sleep(0.1)
-            raise AssertionError("no word of a warm-up in the error log")
+                return "warm-up" in text and text
+            return wait_until("a word of the warm-up in the error log", told)
 
         if "warm-up: read " not in read_at_start():
             raise AssertionError("no pages were read again")
@@ -156,11 +153,7 @@ def test_warm_up(_where):
             f.seek(50)
             f.write(b"damaged")
         where.start()
-        deadline = time.monotonic() + 30
-        while "hot_pages is ignored: its pages are damaged" not in open(where.log).read():
-            if time.monotonic() > deadline:
-                raise AssertionError("a damaged list was not noticed")
-            time.sleep(0.1)
+        wait_until("a damaged list is noticed", lambda: "hot_pages is ignored: its pages are damaged" in open(where.log).read())
         expect("rows", where.query("SELECT COUNT(pad) FROM d.w"), ((5000,),))
 
 
@@ -282,10 +275,7 @@ def test_memory_limit(where):
             expect("the statement is undone", rows(c, "SELECT COUNT(*) FROM m"), ((2000,),))
         rows(c, "INSERT INTO t SELECT seq, REPEAT('b', 900) FROM seq_1_to_10000")
         rows(c, "DELETE FROM m")
-        for _ in range(200):
-            if status(c, "memory_tables_bytes") < 1 << 20:
-                break
-            time.sleep(0.05)
+        wait_until("the deleted rows' memory is free", lambda: status(c, "memory_tables_bytes") < 1 << 20)
         rows(c, "INSERT INTO m SELECT seq, REPEAT('c', 500) FROM seq_1_to_3000")
         rows(c, "SET GLOBAL myriad_memory_tables_size=0")
         rows(c, "INSERT INTO m SELECT seq, REPEAT('b', 900) FROM seq_10000_to_20000")
@@ -316,8 +306,8 @@ def test_log_capacity(_where):
                 time.sleep(0.3)
                 rows(c, f"SET GLOBAL myriad_log_capacity={size * mib}")
                 expect("in force", log_sizes(c), (size * mib, size * mib))
-            time.sleep(0.3)
-        expect("problems", (problems, min(done) > 0), ([], True))
+            wait_until("each client changes rows", lambda: min(done) > 0 or problems)
+        expect("problems", problems, [])
         where.kill()
         where.start()
         c = where.connect(database="d")

@@ -66,7 +66,7 @@ class Runner:
                 cursor.execute(f"CREATE DATABASE {name} CHARACTER SET utf8mb4")
 
     def open(self, name, database="t"):
-        connection = self.where.connect(database=database, charset="utf8mb4", read_timeout=30)
+        connection = self.where.connect(database=database, charset="utf8mb4", read_timeout=120)
         with connection.cursor() as cursor:
             cursor.execute(f"SET default_storage_engine={self.engine}, default_tmp_storage_engine={self.engine}")
             cursor.execute("SET SESSION innodb_lock_wait_timeout=2")

@@ -13,7 +13,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import at_once, begin, code_of, database, expect, first_answer, metric, pymysql, rows, run, server, start, status  # noqa: E402
+from cases import HUNG_SECONDS, at_once, begin, code_of, database, expect, first_answer, gate, metric, pymysql, rows, run, server, start, status, wait_until  # noqa: E402
 
 
 def test_dump(where):
@@ -78,7 +78,7 @@ def test_options_of_other_engines(where):
 
 def test_thread_pool(_where):
     """The pool's only thread waits for a row: another one works for him who has it, at once."""
-    options = ["--thread-handling=pool-of-threads", "--thread-pool-size=1", "--thread-pool-stall-limit=4000"]
+    options = ["--thread-handling=pool-of-threads", "--thread-pool-size=1", "--thread-pool-stall-limit=120000"]
     with server.Server(options=options) as srv:
         c = database(srv)
         rows(c, "CREATE TABLE h (id INT PRIMARY KEY, v INT)")
@@ -93,7 +93,7 @@ def test_thread_pool(_where):
         took = time.monotonic() - begin
         for thread in threads:
             thread.join()
-        expect("the holder was held up", took >= 2, False)
+        expect("the holder was held up", took >= HUNG_SECONDS, False)
         expect("all have had their turn", rows(c, "SELECT v FROM h"), ((5,),))
 
         # While it waits for the log, others come as far as that: they share its sync.
@@ -300,9 +300,10 @@ def test_sequence_passed_on(where):
     opener, reader = where.connect(database="d"), where.connect(database="d")
     rows(opener, "SELECT next_not_cached_value FROM s")
     opener.close()
-    thread = start(reader, "SELECT next_not_cached_value, SLEEP(1.5) FROM s")
-    shown = first_answer(lambda: rows(c, "SELECT TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_TRX"))
-    thread.join(5)
+    with gate(where) as waits:
+        thread = start(reader, f"SELECT next_not_cached_value, {waits} FROM s")
+        shown = first_answer(lambda: rows(c, "SELECT TRX_MYSQL_THREAD_ID FROM information_schema.MYRIAD_TRX"))
+    thread.join(HUNG_SECONDS)
     expect("who reads", set(shown), {(reader.thread_id(),)})
 
 
@@ -318,7 +319,7 @@ def test_auto_increment_floor(where):
                start(inserting, "INSERT INTO t (a) VALUES (1), (2)")]
     rows(c, "COMMIT")
     for thread in threads:
-        thread.join(10)
+        thread.join(HUNG_SECONDS)
     expect("beside DROP INDEX", code_of(c, "INSERT INTO t (a) VALUES (3)"), 0)
     expect("largest", rows(c, "SELECT MAX(id) FROM t"), ((13,),))
     rows(c, "BEGIN")
@@ -326,7 +327,7 @@ def test_auto_increment_floor(where):
     thread = start(altering, "ALTER TABLE t AUTO_INCREMENT = 1, ALGORITHM=INSTANT")
     rows(c, "INSERT INTO t (a) VALUES (5)")
     rows(c, "COMMIT")
-    thread.join(10)
+    thread.join(HUNG_SECONDS)
     expect("behind a transaction", code_of(c, "INSERT INTO t (a) VALUES (6)"), 0)
     expect("largest", rows(c, "SELECT MAX(id) FROM t"), ((16,),))
     rows(c, "DELETE FROM t WHERE id > 3")
@@ -338,7 +339,7 @@ def test_auto_increment_floor(where):
     thread = start(altering, "ALTER TABLE t FORCE, AUTO_INCREMENT = 1, LOCK=NONE")
     rows(c, "INSERT INTO t (a) VALUES (9)")
     rows(c, "COMMIT")
-    thread.join(10)
+    thread.join(HUNG_SECONDS)
     rows(c, "INSERT INTO t (a) VALUES (10)")
     expect("built anew", rows(c, "SELECT MAX(id) FROM t"), ((7,),))
     rows(c, "DELETE FROM t WHERE id > 3")
@@ -410,11 +411,13 @@ def test_partitions_in_place(_where):
         c = database(where)
         rows(c, "CREATE TABLE p (id INT PRIMARY KEY, a INT NOT NULL, b INT, KEY k (b)) PARTITION BY HASH (id) PARTITIONS 64")
         rows(c, "INSERT INTO p SELECT seq, seq, seq * 2 FROM seq_1_to_2000")
-        syncs = metric(c, "log_syncs")
+        syncs, begin = metric(c, "log_syncs"), time.monotonic()
         for change in ("ADD UNIQUE u (a, id)", "DROP KEY k", "ADD KEY k (b), DROP KEY u", "ADD COLUMN x INT DEFAULT 5, ADD KEY x (x, a)",
                        "DROP KEY x, ADD COLUMN y INT AS (x + b) VIRTUAL FIRST", "ADD KEY y (y)"):
             rows(c, f"ALTER TABLE p {change}, ALGORITHM=NOCOPY")
-        expect("syncs, of 6 changes of 64 partitions", metric(c, "log_syncs") - syncs < 64, True)
+        # Others sync each second.
+        found, seconds = metric(c, "log_syncs") - syncs, time.monotonic() - begin
+        expect(f"6 changes of 64 partitions: {found} syncs in {seconds:.0f} s", found < 64 + 2 * seconds, True)
         for change in "DROP COLUMN a", "ADD COLUMN z INT NOT NULL DEFAULT 3 AFTER x", "RENAME COLUMN z TO zz", "ALTER zz SET DEFAULT 4":
             rows(c, f"ALTER TABLE p {change}, ALGORITHM=INSTANT")
         rows(c, "INSERT INTO p (id, b) VALUES (3000, 1)")
@@ -529,7 +532,7 @@ def test_binlog_crash(_where):
 
 def test_start_with_unfinished_gtid(_where):
     """The server reads gtid_slave_pos before unfinished transactions are rolled back: it must not wait for their locks."""
-    with server.Server("MYRIAD", options=["--log-bin=binlog", "--loose-myriad-lock-wait-timeout=50"]) as where:
+    with server.Server("MYRIAD", options=["--log-bin=binlog", "--loose-myriad-lock-wait-timeout=600"]) as where:
         where.query("ALTER TABLE mysql.gtid_slave_pos ENGINE=MYRIAD")
         c = database(where)
         rows(c, "CREATE TABLE t (id INT PRIMARY KEY)")
@@ -538,7 +541,7 @@ def test_start_with_unfinished_gtid(_where):
         rows(loser, "INSERT INTO gtid_slave_pos VALUES (7, 1, 9, 5)")
         rows(c, "INSERT INTO t VALUES (1)")
         where.kill()
-        expect("seconds of the start, below half of a lock wait", where.start() < 25, True)
+        expect("seconds of the start, far below a lock wait", where.start() < 2 * HUNG_SECONDS, True)
         expect("rows", where.query("SELECT COUNT(*) FROM mysql.gtid_slave_pos")[0][0], 0)
 
 
@@ -690,10 +693,7 @@ def test_small_pages(_):
 
 def test_tablespace_check(where):
     c = database(where)
-    for _ in range(100):
-        if rows(c, "SHOW GLOBAL STATUS LIKE 'Myriad_tablespace_check_running'")[0][1] == "0":
-            break
-        time.sleep(0.05)
+    wait_until("the check's end", lambda: status(c, "tablespace_check_running") == 0)
     expect("findings", rows(c, "SELECT * FROM information_schema.MYRIAD_TABLESPACE_CHECK"), ())
     expect("files", int(rows(c, "SHOW GLOBAL STATUS LIKE 'Myriad_tablespace_check_files'")[0][1]) >= 2, True)
     text = rows(c, "SHOW ENGINE MYRIAD STATUS")[0][2]
@@ -776,8 +776,11 @@ def test_drops_reclaimed_together(where):
 
     def rests():
         for task in os.listdir(f"/proc/{where.process.pid}/task"):
-            with open(f"/proc/{where.process.pid}/task/{task}/status") as f:
-                found = f.read()
+            try:
+                with open(f"/proc/{where.process.pid}/task/{task}/status") as f:
+                    found = f.read()
+            except OSError:
+                continue                        # it has ended
             if "Name:\tmyriad-reclaim\n" in found:
                 return int(re.search(r"\nvoluntary_ctxt_switches:\t(\d+)", found).group(1))
         raise AssertionError("no thread myriad-reclaim")

@@ -11,15 +11,17 @@ import threading
 import time
 
 import cases
-from cases import code_of, expect, pymysql, rows, server
+from cases import HUNG_SECONDS, code_of, expect, gate, pymysql, rows, server, wait_until
 
-# The server ends, the call fails or waits at each path that contains the variable's text. It also ends once its log of
+# The server ends or the call fails at each path that contains the variable's text; at the first with WAIT_AT's it makes
+# WAIT_FILE and waits until that is removed. It also ends once its log of
 # DDL has the phase in KILL_AT_PHASE, or before it gets that in KILL_BEFORE_PHASE. A write beyond the limit on files' sizes
 # is an error.
 KILLER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,7 +31,12 @@ KILLER = r"""
 static int stop_at(const char *path) {
   const char *kill_at = getenv("KILL_AT"), *fail_at = getenv("FAIL_AT"), *wait_at = getenv("WAIT_AT");
   if (kill_at && strstr(path, kill_at)) kill(getpid(), SIGKILL);
-  if (wait_at && strstr(path, wait_at)) sleep(2);
+  static int waited;
+  if (wait_at && strstr(path, wait_at) && !waited++) {
+    const char *file = getenv("WAIT_FILE");
+    close(open(file, O_CREAT | O_WRONLY, 0600));
+    for (int i = 0; i < 60000 && !access(file, F_OK); i++) usleep(10000);
+  }
   return fail_at && strstr(path, fail_at);
 }
 int mkdir(const char *path, mode_t mode) {
@@ -595,11 +602,12 @@ def test_clone_seen_early(_where):
     """Statements that come while the copy's files are being made."""
     with Killer() as killer, server.Server("MYRIAD", options=["--loose-partition=ON"]) as where:
         add_code(template(where))
-        killer.restart(where, WAIT_AT="slow/part.TRG")
+        arrived = os.path.join(killer.folder.name, "arrived")
+        killer.restart(where, WAIT_AT="slow/part.TRG", WAIT_FILE=arrived)
         c, other = where.connect(), where.connect()
         cloning = threading.Thread(target=clone, args=(c, "tmpl", "slow"))
         cloning.start()
-        time.sleep(0.7)
+        wait_until("the copy's files are made", lambda: os.path.exists(arrived))
         expect("no view yet", code_of(other, "SELECT * FROM slow.v"), 1146)
         rows(other, "SET lock_wait_timeout=0")
         for sql in ("CREATE TABLE tmpl.x (a INT)", "CREATE VIEW tmpl.x AS SELECT 1", "CREATE OR REPLACE VIEW tmpl.v AS SELECT 1",
@@ -607,10 +615,12 @@ def test_clone_seen_early(_where):
                     "CREATE SEQUENCE tmpl.x", "ALTER TABLE tmpl.part DROP PARTITION p0", "DROP TABLE tmpl.part", "ALTER SEQUENCE tmpl.seq MAXVALUE 500",
                     "CREATE TABLE slow.x (a INT)", "CREATE DATABASE slow", "DROP DATABASE slow", "DROP DATABASE tmpl"):
             expect(sql, code_of(other, sql), 1205)
-        rows(other, "SET lock_wait_timeout=20")
+        rows(other, "SET lock_wait_timeout=120")
         rows(other, "INSERT INTO tmpl.part VALUES (4, 4)")
         expect("the copy is still being made", cloning.is_alive(), True)
-        rows(other, "INSERT INTO slow.part VALUES (7, 0)")
+        inserting = cases.start(other, "INSERT INTO slow.part VALUES (7, 0)")
+        os.remove(arrived)
+        inserting.join()
         expect("waited for its triggers", rows(other, "SELECT b FROM slow.part"), ((8,),))
         cloning.join()
         rows(c, "DELETE FROM slow.part")
@@ -703,14 +713,14 @@ def test_drop_database(where):
     rows(c, "SET lock_wait_timeout=1")
     expect("a table in use keeps the database", code_of(c, "DROP DATABASE tmpl"), 1205)
     expect("and nothing is lost", rows(c, "SELECT COUNT(*) FROM tmpl.auto"), ((2,),))
-    rows(c, "SET lock_wait_timeout=20")
+    rows(c, "SET lock_wait_timeout=120")
     outcome = []
     waiting = threading.Thread(target=lambda: outcome.append(code_of(c, "DROP DATABASE tmpl")))
     waiting.start()
     time.sleep(0.3)
     expect("it waits", outcome, [])
     rows(user, "COMMIT")
-    waiting.join(20)
+    waiting.join(HUNG_SECONDS)
     expect("dropped after the transaction", outcome, [0])
     expect("the user's next statement", code_of(user, "SELECT * FROM tmpl.t3"), 1146 if outcome else 0)
     expect("statistics are gone", rows(c, statistics), ((0,),))
@@ -725,13 +735,14 @@ def test_query_keeps_no_database(where):
     c = template(where, tables=6)
     user = where.connect(database="tmpl")
     rows(c, "SET lock_wait_timeout=1")
-    for query in ("SELECT SLEEP(3), COUNT(*) FROM t1", "INSERT INTO t2 (k) SELECT SLEEP(3)"):
+    for query in ("SELECT {}, COUNT(*) FROM t1", "INSERT INTO t2 (k) SELECT {}"):
         rows(c, "FLUSH TABLES")
-        running = cases.start(user, query)
-        expect("CREATE DATABASE", code_of(c, "CREATE DATABASE IF NOT EXISTS tmpl"), 0)
-        expect("ALTER DATABASE", code_of(c, "ALTER DATABASE tmpl CHARACTER SET utf8mb4"), 0)
-        expect("the query runs", running.is_alive(), True)
-        expect("DROP DATABASE", code_of(c, "DROP DATABASE tmpl"), 1205)
+        with gate(where) as waits:
+            running = cases.start(user, query.format(waits))
+            expect("CREATE DATABASE", code_of(c, "CREATE DATABASE IF NOT EXISTS tmpl"), 0)
+            expect("ALTER DATABASE", code_of(c, "ALTER DATABASE tmpl CHARACTER SET utf8mb4"), 0)
+            expect("the query runs", running.is_alive(), True)
+            expect("DROP DATABASE", code_of(c, "DROP DATABASE tmpl"), 1205)
         running.join()
     expect("and keeps its table", rows(c, "SELECT COUNT(*) FROM tmpl.t2"), ((1,),))
 

@@ -6,7 +6,7 @@ import threading
 import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cases import code_of, database, expect, rows, run, server  # noqa: E402
+from cases import HUNG_SECONDS, close, code_of, database, expect, rows, run, server, wait_until  # noqa: E402
 
 COM_RESET_CONNECTION = 31
 
@@ -24,8 +24,7 @@ def prepared(where, name, *statements):
 
 
 def leave(where, name, *statements):
-    prepared(where, name, *statements).close()
-    time.sleep(0.3)
+    close(prepared(where, name, *statements))
 
 
 def reset(connection):
@@ -128,8 +127,7 @@ def test_without_changes(where):
                 user = prepared(where, "none", lock, *work)
                 expect(what, code_of(c, f"{lock} NOWAIT"), 1205)
                 if leaving == "closed":
-                    user.close()
-                    time.sleep(0.3)
+                    close(user)
                 elif leaving == "reset":
                     reset(user)
                     for statement in ("BEGIN", "INSERT INTO y VALUES (1, 1)", "COMMIT"):
@@ -177,7 +175,7 @@ def test_table_changes(where):
                     expect(f"{statement}: {answer}", any("timeout" in row[3] for row in answer), True)
                 else:
                     expect(statement, code_of(c, statement), 1205)
-                rows(c, "SET SESSION myriad_lock_wait_timeout = 20")
+                rows(c, "SET SESSION myriad_lock_wait_timeout = 120")
                 later = threading.Thread(target=lambda: rows(where.connect(database="d"), "DO SLEEP(0.3)") or
                                          rows(where.connect(database="d"), "XA COMMIT 'left'"))
                 later.start()
@@ -203,14 +201,14 @@ def test_drop(where):
             expect(statement, code_of(c, statement), 1205)
             expect(f"after {statement}", (len(rows(c, "SHOW TABLES")), len(rows(c, "SHOW TRIGGERS"))), (2, 1))
         rows(c, "DROP TABLE other")
-        rows(c, "SET SESSION myriad_lock_wait_timeout = 20")
+        rows(c, "SET SESSION myriad_lock_wait_timeout = 120")
         found = []
         thread = threading.Thread(target=lambda: found.append(code_of(c, "DROP TABLE x")))
         thread.start()
         time.sleep(0.5)
         expect("waits", found, [])
         rows(where.connect(database="d"), "XA COMMIT 'left'")
-        thread.join(20)
+        thread.join(HUNG_SECONDS)
         expect("dropped", (found, rows(c, "SHOW TABLES"), rows(c, "SHOW TRIGGERS")), ([0], (), ()))
     rows(c, "SET foreign_key_checks = 1")
 
@@ -272,8 +270,9 @@ def test_kill_while_waiting(where):
         thread = threading.Thread(target=lambda: found.append(code_of(waiter, statement)))
         thread.start()
         time.sleep(0.5)
-        rows(c, f"KILL QUERY {waiter.thread_id()}")
-        thread.join(20)
+        # It may not have come so far: then nothing is killed.
+        wait_until("its end", lambda: rows(c, f"KILL QUERY {waiter.thread_id()}") or not thread.is_alive())
+        thread.join()
     expect("killed", found, [1317, 1317])
     rows(c, "XA ROLLBACK 'left'")
     rows(c, "ALTER TABLE x ADD INDEX (k)")
