@@ -57,7 +57,7 @@ class Run:
             thread.start()
         chosen, begin = random.Random(self.seed), time.monotonic()
         # A busy machine gets more time.
-        while time.monotonic() < begin + (seconds if self.outcomes()["committed"] > ENOUGH else 10 * seconds):
+        while time.monotonic() < begin + (seconds if self.outcomes()["committed"] > ENOUGH else max(10 * seconds, 300)):
             time.sleep(1)
             if crash and chosen.random() < 0.3:
                 self.crash()
