@@ -1,6 +1,7 @@
 //! Settings, messages and figures of the pool.
 
 use crate::provider::PROVIDERS;
+use myriad_base::clock::{Clock, SystemClock};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ pub enum Level {
 pub type Reporter = Arc<dyn Fn(Level, &str) + Send + Sync>;
 
 /// Settings of a [`crate::BufferPool`].
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PoolConfig {
     /// Memory for pages in bytes; rounded down to whole pages, at least [`PoolConfig::FRAMES_MIN`] of them.
     pub bytes: usize,
@@ -44,6 +45,8 @@ pub struct PoolConfig {
     /// Whether the pool has threads of its own. Without them (simulation) writing and eviction happen inside the calls
     /// that need them and in [`crate::BufferPool::step_background`].
     pub background_threads: bool,
+    /// By which pages are found to be used again later.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl PoolConfig {
@@ -84,6 +87,7 @@ impl Default for PoolConfig {
             doublewrite: true,
             latch_wait_max: Duration::from_secs(300),
             background_threads: true,
+            clock: Arc::new(SystemClock::new()),
         }
     }
 }

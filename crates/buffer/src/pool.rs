@@ -125,7 +125,7 @@ impl BufferPool {
             turns: CachePadded::default(),
             resize: Resize::new(count),
             warm_up: WarmUp::new(dir.join("#myriad")),
-            now: Now::new(),
+            now: Now::new(Arc::clone(&config.clock)),
             discarded: Mutex::default(),
             counters: Counters::new(),
             poisoned: AtomicBool::new(false),

@@ -6,8 +6,9 @@
 //! ago goes as others become hot.
 
 use crossbeam_utils::CachePadded;
+use myriad_base::clock::Clock;
 use std::sync::atomic::{AtomicU32, AtomicU8, Ordering};
-use std::time::Instant;
+use std::sync::Arc;
 
 /// A frame untouched since the clock hand last passed: the next victim.
 pub(crate) const USAGE_COLD: u8 = 0;
@@ -68,13 +69,13 @@ pub(crate) fn touch(usage: &AtomicU8, now: &Now) {
 
 /// The moment that it is.
 pub(crate) struct Now {
-    start: Instant,
+    clock: Arc<dyn Clock>,
     mark: CachePadded<AtomicU8>,
 }
 
 impl Now {
-    pub fn new() -> Now {
-        Now { start: Instant::now(), mark: CachePadded::new(AtomicU8::new(USAGE_READ)) }
+    pub fn new(clock: Arc<dyn Clock>) -> Now {
+        Now { clock, mark: CachePadded::new(AtomicU8::new(USAGE_READ)) }
     }
 
     /// The mark of a frame whose page is read, or formatted, now.
@@ -86,7 +87,7 @@ impl Now {
     /// Looks at the clock; called whenever frames are freed, and once a second. Without background threads nobody does, and only the hand makes hot.
     pub fn look(&self) {
         let marks = u128::from(u8::MAX - USAGE_READ) + 1;
-        let mark = USAGE_READ + (self.start.elapsed().as_millis() / MOMENT_MS % marks) as u8;
+        let mark = USAGE_READ + (self.clock.now().as_millis() / MOMENT_MS % marks) as u8;
         if self.mark() != mark {
             self.mark.store(mark, Ordering::Relaxed);
         }
@@ -121,10 +122,11 @@ impl Met {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use myriad_base::clock::ManualClock;
 
     #[test]
     fn uses_within_the_moment_of_the_read_do_not_count() {
-        let now = Now::new();
+        let now = Now::new(Arc::new(ManualClock::default()));
         let page = AtomicU8::new(now.mark());
         (0..5).for_each(|_| touch(&page, &now));
         assert_eq!(page.load(Ordering::Relaxed), now.mark());
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn the_first_use_of_a_page_read_ahead_makes_it_one_that_is_read_then() {
-        let (now, hand) = (Now::new(), Met::default());
+        let (now, hand) = (Now::new(Arc::new(ManualClock::default())), Met::default());
         let page = AtomicU8::new(USAGE_AHEAD);
         assert!(!hand.is_victim(&page) && hand.is_victim(&page));
         (0..5).for_each(|_| touch(&page, &now));

@@ -272,6 +272,7 @@ fn open_storage(config: &EngineConfig, io: &Arc<dyn Io>, format: Format) -> Resu
         change_buffer_max_size: config.change_buffer_max_size,
         doublewrite: config.doublewrite,
         background_threads: config.background_threads,
+        clock: Arc::clone(&config.clock),
         ..PoolConfig::default()
     };
     let pool = BufferPool::new(

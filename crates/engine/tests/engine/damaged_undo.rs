@@ -17,7 +17,9 @@ fn open(io: &SimIo, force_recovery: bool) -> (Result<Arc<Engine>>, Told) {
             noted.lock().unwrap().push((level, text.into()));
         }
     });
-    (open_sim(io, EngineConfig { report, force_recovery, ..sim_config() }), told)
+    // A busy machine is told of as a slow device.
+    let clock = Arc::new(ManualClock::default());
+    (open_sim(io, EngineConfig { report, clock, force_recovery, ..sim_config() }), told)
 }
 
 /// The message of a start that is refused.

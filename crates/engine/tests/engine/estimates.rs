@@ -1,7 +1,6 @@
 //! What statistics say of tables whose rows are not alike.
 
 use super::*;
-use myriad_base::clock::ManualClock;
 
 /// With the table in memory, read from its file at first and by ANALYZE, and by what that has told.
 #[test]

@@ -20,6 +20,7 @@ mod statements;
 mod unused;
 
 use myriad::*;
+use myriad_base::clock::ManualClock;
 use myriad_base::{PageId, PageNo, SpaceId};
 use myriad_io::{CallKind, Fault, Io, SimIo};
 use std::ops::Bound;
@@ -73,7 +74,7 @@ fn open_sim(io: &SimIo, config: EngineConfig) -> Result<Arc<Engine>> {
 
 type Told = Arc<Mutex<Vec<String>>>;
 
-/// A configuration whose reports of this level are kept.
+/// A configuration whose reports of this level are kept. Its clock stands still: a busy machine is told of as a slow device.
 fn told(level: Level) -> (EngineConfig, Told) {
     let told = Told::default();
     let heard = Arc::clone(&told);
@@ -82,7 +83,7 @@ fn told(level: Level) -> (EngineConfig, Told) {
             heard.lock().unwrap().push(text.into());
         }
     });
-    (EngineConfig { report, ..sim_config() }, told)
+    (EngineConfig { report, clock: Arc::new(ManualClock::default()), ..sim_config() }, told)
 }
 
 /// Background work, until all is done or what cannot be done was tried a few times.
