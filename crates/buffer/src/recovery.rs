@@ -11,6 +11,7 @@
 //! notes, and is not used again. Others are not affected.
 
 use crate::all_ended;
+use crate::background::PATIENCE;
 use crate::config::Level;
 use crate::guard::ReadFrame;
 use crate::ops::{bad_record, replaces_page, Records};
@@ -129,6 +130,8 @@ struct Order {
     floor: usize,
     /// Next for the background workers.
     next: usize,
+    /// Pages that workers have taken and are not through with.
+    taken: usize,
     /// Pages to be tried again, and how often they failed.
     again: VecDeque<(PageId, u32)>,
     /// Tablespaces whose files are waited for.
@@ -333,7 +336,7 @@ impl Pending {
         order.list.get(order.floor).map(|&(_, id)| id)
     }
 
-    /// Pages for a worker, oldest first.
+    /// Pages for a worker, oldest first, until it calls [`Pending::work_done`].
     fn take_work(&self, max: usize) -> RedoWork {
         let mut order = self.order.lock();
         let mut pages = Vec::new();
@@ -349,7 +352,18 @@ impl Pending {
             let some = order.again.len().min(max);
             pages.extend(order.again.drain(..some).filter(|&(id, _)| self.contains(id)));
         }
+        order.taken += pages.len();
         RedoWork { pages, is_first }
+    }
+
+    /// A worker is through with so many pages that it had taken.
+    fn work_done(&self, pages: usize) {
+        self.order.lock().taken -= pages;
+    }
+
+    /// Whether a worker has pages that it is not through with.
+    fn is_worked_on(&self) -> bool {
+        self.order.lock().taken != 0
     }
 
     /// A tablespace whose file is waited for. Whether it is a new one, and whether the error log is to hear of it alone.
@@ -619,6 +633,7 @@ impl BufferPool {
                     self.redo_failed(id, failures, error);
                 }
             }
+            self.pending.work_done(work.len());
             let settled = work.iter().filter(|w| !self.pending.contains(w.0)).count();
             // Those of files that are there need not wait until the others are tried again.
             if settled != 0 || exhausted || !is_first || self.background.is_stopping() {
@@ -804,10 +819,11 @@ impl BufferPool {
         self.redo_some(WORKER_PAGES)
     }
 
-    /// Redoes everything left, in this call, but for what cannot be read, or finds no frame. Reports progress when it takes
-    /// long.
+    /// Redoes everything left, in this call, but for what cannot be read, or finds no frame; waits for what others have begun to
+    /// redo. Reports progress when it takes long.
     pub(crate) fn redo_all(&self) {
-        let mut last_report = Instant::now();
+        let begun = Instant::now();
+        let mut last_report = begun;
         loop {
             let rounds = self.pending.len().div_ceil(WORKER_PAGES);
             let (mut settled, mut ended) = (0, false);
@@ -823,9 +839,13 @@ impl BufferPool {
                     self.report(Level::Info, &format!("recovery: {} pages left to redo", self.pending.len()));
                 }
             }
-            if settled == 0 || ended {
+            if settled != 0 && !ended {
+                continue;
+            }
+            if ended || !self.pending.is_worked_on() || begun.elapsed() >= PATIENCE || self.check_poison().is_err() {
                 return self.report_files(true);
             }
+            self.wait_for_batch(Duration::from_millis(1));
         }
     }
 

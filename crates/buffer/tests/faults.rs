@@ -270,6 +270,27 @@ fn redo_for_a_missing_tablespace_does_not_stop_the_others() {
     assert_eq!((get(&rig.pool, 1), get(&rig.pool, 2)), (Ok(11), Ok(22)));
 }
 
+/// What others are redoing is redone as well when all is.
+#[test]
+fn a_checkpoint_waits_for_what_others_redo() {
+    const REDONE: u32 = 200;
+    for seed in 0..20 {
+        let rig = create(seed, &small(256));
+        (1..=REDONE).for_each(|page| put(&rig.pool, page, u64::from(page), true));
+        rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+        let rig = open(rig.sim.crash(seed), &threaded(256)).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| rig.pool.redo_some(REDONE as usize));
+            while rig.pool.stats().pending_redo_pages == u64::from(REDONE) {
+                std::thread::yield_now();
+            }
+            rig.pool.checkpoint_now().unwrap();
+            assert_eq!(rig.pool.stats().pending_redo_pages, 0, "seed {seed}");
+        });
+        rig.pool.stop_background();
+    }
+}
+
 #[test]
 fn dirty_pages_of_a_dropped_tablespace_are_not_written() {
     let rig = create(7, &small(48));

@@ -229,7 +229,8 @@ fn a_start_makes_room_in_a_full_log() {
     for config in [EngineConfig { buffer_pool_bytes: 2 << 20, ..threads.clone() }, threads, sim_config()] {
         let io = io.crash(1);
         let engine = open_sim(&io, config).unwrap();
-        assert!(engine.metric("log_age_bytes").unwrap() < engine.metric("log_capacity_bytes").unwrap() / 2);
+        let [age, capacity] = ["log_age_bytes", "log_capacity_bytes"].map(|name| engine.metric(name).unwrap());
+        assert!(age < capacity / 2, "{age} of {capacity}");
         check_rows(&engine, &expected);
         engine.create_table("d/another", &spec()).unwrap();
         fill(&engine, "d/another", 100);
