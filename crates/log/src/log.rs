@@ -332,8 +332,12 @@ impl Log {
             next.capacity = self.config.capacity();
         }
         begin_generation(&log_file, &mut next, end.0)?;
-        let wanted = RING_START + next.capacity;
-        if file.len()? < wanted {
+        let (whole, wanted) = (RING_START + header.capacity, RING_START + next.capacity);
+        if whole < wanted {
+            // What lies behind may come from a start whose sync has failed: nobody can tell whether it is on the device.
+            if file.len()? > whole {
+                file.set_len(whole)?;
+            }
             set_aside(file, wanted)?;
             // The header that tells this size must not be on the device before it.
             log_file.sync()?;

@@ -12,7 +12,7 @@ mod unlogged;
 use crate::{Log, LogConfig};
 use myriad_base::random::Random;
 use myriad_base::Lsn;
-use myriad_io::{Io, SimIo};
+use myriad_io::{CallKind, Fault, Io, SimIo};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -150,6 +150,23 @@ fn the_slot_is_open_while_the_closure_runs() {
     })
     .unwrap();
     assert_eq!(log.contiguous_lsn(), log.end_lsn());
+}
+
+/// What a failed sync of the larger ring has lost, a start that comes after does not take to be there.
+#[test]
+fn a_larger_ring_is_durable_also_after_a_start_that_failed() {
+    let (small, large) = (config(1 << 20, 64 << 10), config(4 << 20, 64 << 10));
+    for seed in 0..20 {
+        let io = disk(seed, small);
+        io.inject(CallKind::Sync, "redo.log", seed % 3, Fault::Eio, false);
+        let log = Log::open(&dyn_io(&io), Path::new("/d"), large).unwrap();
+        let _ = log.resume_at(log.last_checkpoint().0);
+        drop(log);
+        let io = io.kill(seed);
+        drop(open(&io, large));
+        let (log, _) = open(&io.crash(seed), large);
+        assert_eq!(log.ring_bytes(), 4 << 20, "seed {seed}");
+    }
 }
 
 #[test]
