@@ -19,6 +19,7 @@ use crate::pool::BufferPool;
 use crate::stats::Counter;
 use myriad_base::{Error, Lsn, Result};
 use myriad_log::Admission;
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -80,6 +81,16 @@ impl BufferPool {
             self.write_oldest(limit, CLEANER_PAGES, false)?;
         }
         self.take_checkpoint()?;
+        self.set_wake_lsn();
+        Ok(())
+    }
+
+    /// Gives the log of `dir` a ring of another size, and cleans for that from then on.
+    ///
+    /// # Errors
+    /// Those of [`myriad_log::Log::resize`] and of [`BufferPool::checkpoint_now`].
+    pub fn resize_log(&self, dir: &Path, bytes: u64) -> Result<()> {
+        self.log().resize(&self.io, dir, bytes, &|| self.checkpoint_now())?;
         self.set_wake_lsn();
         Ok(())
     }

@@ -264,8 +264,7 @@ impl Engine {
         if self.backing_up.lock().is_some() {
             return Err(Error::NotSupported { what: "another size of the redo log while a backup is made".into() });
         }
-        let pool = self.pool();
-        pool.log().resize(&self.parts.io, &self.parts.config.data_dir, bytes, &|| pool.checkpoint_now())?;
+        self.pool().resize_log(&self.parts.config.data_dir, bytes)?;
         (self.parts.report)(Level::Info, &format!("the redo log has {bytes} bytes from now on"));
         Ok(())
     }

@@ -276,6 +276,20 @@ fn a_full_log_for_a_missing_tablespace_does_not_stop_the_others() {
     }
 }
 
+/// Without threads of its own the engine writes pages when the log has grown; for a smaller log that is earlier.
+#[test]
+fn pages_are_written_in_time_for_a_log_made_smaller() {
+    let small = sim_config().log_capacity_bytes;
+    let engine = open_sim(&SimIo::new(1), EngineConfig { log_capacity_bytes: 8 * small, ..sim_config() }).unwrap();
+    engine.create_table("d/t", &spec()).unwrap();
+    let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+    engine.set(Setting::LogCapacityBytes(small)).unwrap();
+    for i in 0..(2 * small / 3000) as u32 {
+        session.insert(&table, &i.to_be_bytes(), &[1; 3000]).unwrap();
+        session.commit().unwrap();
+    }
+}
+
 /// The process is killed between the rename and its sync; what the next one logs must not be in a file that loses its name.
 #[test]
 fn a_larger_log_that_has_been_used_is_not_taken_back() {
