@@ -83,7 +83,7 @@ private:
     return status == MYRIAD_END ? MYRIAD_OK : status;
   }
 
-  /* False: an expression that fails says nothing about the row's entries, though others may be missing. */
+  /* False: an expression that fails says nothing about the row's entries. */
   bool compute() {
     for (Field *column : m_columns) m_table->update_virtual_field(column, true);
     if (!m_thd->is_error()) return true;

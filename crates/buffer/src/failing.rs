@@ -248,8 +248,8 @@ impl BufferPool {
         }
         let mut logged = Vec::with_capacity(frames.len());
         let mut end = Lsn(0);
+        let size = self.page_size();
         for at in frames {
-            let size = self.page_size();
             let Some(mut mtr) = Mtr::start_if_room(self, size as u64 + IMAGE_EXTRA)? else { break };
             let Some((page, since)) = self.latch_dirty(at) else { continue };
             let id = page.id();

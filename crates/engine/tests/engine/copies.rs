@@ -10,9 +10,7 @@ const KEYS: u32 = 3_000;
 fn orders(random: &mut Random) -> Vec<(&'static str, Vec<u32>)> {
     let ascending = || 1..=KEYS;
     let mut shuffled: Vec<u32> = ascending().collect();
-    for i in (1..shuffled.len()).rev() {
-        shuffled.swap(i, random.below(i as u64 + 1) as usize);
-    }
+    random.shuffle(&mut shuffled);
     let mut twice: Vec<u32> = ascending().collect();
     for _ in 0..40 {
         let at = random.below(u64::from(KEYS)) as usize;

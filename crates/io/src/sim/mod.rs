@@ -210,12 +210,7 @@ impl Io for SimIo {
     fn submit(&self, batch: &mut [IoRequest<'_>]) {
         // In any order: nobody may rely on one.
         let mut order: Vec<usize> = (0..batch.len()).collect();
-        {
-            let random = &mut self.disk.lock().random;
-            for i in (1..order.len()).rev() {
-                order.swap(i, random.below(i as u64 + 1) as usize);
-            }
-        }
+        self.disk.lock().random.shuffle(&mut order);
         for i in order {
             batch[i].run();
         }

@@ -10,7 +10,7 @@ const KEYS: u64 = 500;
 /// Numbers below `n` in a random order.
 fn shuffled(random: &mut Random, n: u64) -> Vec<u64> {
     let mut numbers: Vec<u64> = (0..n).collect();
-    (1..n).rev().for_each(|i| numbers.swap(i as usize, random.below(i + 1) as usize));
+    random.shuffle(&mut numbers);
     numbers
 }
 
