@@ -17,7 +17,9 @@ server_packages=(mariadb-server mariadb-server-core mariadb-client mariadb-clien
 tool_packages=(g++ make dpkg-dev zlib1g-dev libssl-dev clang-format sysbench python3 python3-pymysql python3-matplotlib
   strace gdb tzdata debhelper "$@")
 
-installed_version() { dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null | sed -n 's/^ii *//p' | head -n 1; }
+installed_version() { # NAME -> its version, nothing where it is not installed (or dpkg has never heard of it, which is no error)
+  { dpkg-query -W -f '${db:Status-Abbrev}${Version}\n' "$1" 2>/dev/null || true; } | sed -n 's/^ii *//p' | head -n 1
+}
 
 packages_missing() { # NAME... -> those not installed
   local p
