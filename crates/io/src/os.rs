@@ -192,7 +192,14 @@ impl FileLock for OsLock {}
 pub(crate) fn create_dir(path: &Path) -> Result<()> {
     match fs::mkdir(path, Mode::RWXU | Mode::RWXG) {
         Ok(()) => Ok(()),
-        Err(Errno::EXIST) if path.is_dir() => Ok(()),
+        Err(Errno::EXIST) => match (path.is_dir(), path.read_link()) {
+            (true, _) => Ok(()),
+            (_, Ok(target)) => {
+                let (path, target) = (path.display(), target.display());
+                Err(Error::invalid(format!("{path} is a link to {target}, where no folder is")))
+            }
+            (_, Err(_)) => Err(error("mkdir", path, Errno::NOTDIR)),
+        },
         Err(e) => Err(error("mkdir", path, e)),
     }
 }

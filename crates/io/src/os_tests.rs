@@ -60,6 +60,22 @@ fn files() {
     });
 }
 
+/// Such as one to a file system that is not mounted.
+#[test]
+fn a_folder_that_cannot_be_made_is_told_apart() {
+    for_each(|io, dir| {
+        let (file, link) = (dir.join("file"), dir.join("link"));
+        std::fs::write(&file, b"x").unwrap();
+        let text = io.create_dir(&file).unwrap_err().to_string();
+        assert!(text.contains("Not a directory"), "{text}");
+        std::os::unix::fs::symlink("away", &link).unwrap();
+        let text = io.create_dir(&link).unwrap_err().to_string();
+        assert!(text.contains("link is a link to away, where no folder is"), "{text}");
+        std::fs::create_dir(dir.join("away")).unwrap();
+        io.create_dir(&link).unwrap();
+    });
+}
+
 #[test]
 fn names() {
     for_each(|io, dir| {
