@@ -144,7 +144,8 @@ constexpr const char *AUTHOR = "The Myriad authors";
 #define MYRIAD_I_S(object, text)                                                                                       \
   {                                                                                                                    \
     MYSQL_INFORMATION_SCHEMA_PLUGIN, &myriad_i_s_info, object.name, AUTHOR, text, PLUGIN_LICENSE_GPL, object.init,     \
-        myriad_i_s_deinit, 0x0100, nullptr, nullptr, "1.0", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL                       \
+        myriad_i_s_deinit, MYRIAD_VERSION_NUMBER, nullptr, nullptr, MYRIAD_VERSION,                                    \
+        MariaDB_PLUGIN_MATURITY_EXPERIMENTAL                                                                           \
   }
 
 maria_declare_plugin(myriad){MYSQL_STORAGE_ENGINE_PLUGIN,
@@ -155,10 +156,10 @@ maria_declare_plugin(myriad){MYSQL_STORAGE_ENGINE_PLUGIN,
                              PLUGIN_LICENSE_GPL,
                              init,
                              deinit,
-                             0x0100,
+                             MYRIAD_VERSION_NUMBER,
                              myriad_status_variables,
                              myriad_system_variables,
-                             "1.0",
+                             MYRIAD_VERSION,
                              MariaDB_PLUGIN_MATURITY_EXPERIMENTAL},
     MYRIAD_I_S(myriad_i_s_trx, "Transactions"), MYRIAD_I_S(myriad_i_s_locks, "Row locks"),
     MYRIAD_I_S(myriad_i_s_lock_waits, "Who waits for whom"),
@@ -174,8 +175,8 @@ maria_declare_plugin(myriad){MYSQL_STORAGE_ENGINE_PLUGIN,
      PLUGIN_LICENSE_GPL,
      nullptr,
      nullptr,
-     0x0100,
+     MYRIAD_VERSION_NUMBER,
      nullptr,
      nullptr,
-     "1.0",
+     MYRIAD_VERSION,
      MariaDB_PLUGIN_MATURITY_EXPERIMENTAL} maria_declare_plugin_end;

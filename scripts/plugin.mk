@@ -4,6 +4,8 @@ S := build/server-src
 out := $(if $(sanitize),build/sanitize,build)
 objects := $(patsubst handler/%.cc,$(out)/handler/%.o,$(wildcard handler/*.cc))
 
+version := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+
 CXX ?= g++
 # The defines are those of the server's own build (my_config.h has the rest): another set would change class layouts.
 CPPFLAGS := -DMYSQL_DYNAMIC_PLUGIN -DHAVE_CONFIG_H -DDBUG_OFF -Ihandler -isystem /usr/include/mariadb/server \
@@ -27,5 +29,10 @@ $(out)/handler/%.o: handler/%.cc scripts/plugin.mk build/server-version
 	@mkdir -p $(@D)
 	@echo "compile $<"
 	@$(CXX) $(CPPFLAGS) $(CXXFLAGS) -MMD -MP -c -o $@ $<
+
+# What SHOW PLUGINS tells; the number has major and minor one.
+$(out)/handler/handlerton.o: Cargo.toml
+$(out)/handler/handlerton.o: CPPFLAGS += -DMYRIAD_VERSION='"$(version)"' \
+  -DMYRIAD_VERSION_NUMBER=$(shell printf '0x%02x%02x' $(wordlist 1,2,$(subst ., ,$(version))))
 
 -include $(objects:.o=.d)
