@@ -106,17 +106,18 @@ def fresh_datadir(datadir):
 
 
 def plugin_dir(folder):
-    """A plugin directory of links: the server's own plugins and ours."""
+    """A plugin directory of links: the server's own plugins and ours, not that of an installed package or an earlier run."""
     os.makedirs(folder, exist_ok=True)
+    ours = os.path.join(folder, "ha_myriad.so")
+    if os.path.lexists(ours):
+        os.remove(ours)
+    os.symlink(PLUGIN, ours)
     for system in SYSTEM_PLUGINS:
         if os.path.isdir(system):
             for name in os.listdir(system):
                 link = os.path.join(folder, name)
                 if not os.path.lexists(link):
                     os.symlink(os.path.join(system, name), link)
-    link = os.path.join(folder, "ha_myriad.so")
-    if not os.path.lexists(link):
-        os.symlink(PLUGIN, link)
     return folder
 
 
@@ -354,6 +355,9 @@ class Server:
 
 def run_cases(functions, title):
     """Runs those of the test functions that the command line names, or all; whether any failed."""
+    unknown = set(sys.argv[1:]) - {function.__name__ for function in functions}
+    if unknown:
+        raise ServerError(f"no test here is called {', '.join(sorted(unknown))}")
     passed = failed = 0
     for function in functions:
         if sys.argv[1:] and function.__name__ not in sys.argv[1:]:

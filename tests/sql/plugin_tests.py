@@ -388,5 +388,32 @@ def test_page_on_variables(where):
                                    if name in kinds and (kinds[name] == "GAUGE") != ("gauge" in unit)], [])
 
 
+def test_version_is_the_project_s(where):
+    """SHOW PLUGINS tells the version that the package and the command have."""
+    with open(os.path.join(server.ROOT, "Cargo.toml")) as f:
+        version = re.search(r'^version = "(.*)"', f.read(), re.M)[1]
+    told = rows(where.connect(), "SELECT DISTINCT PLUGIN_VERSION, PLUGIN_AUTH_VERSION FROM information_schema.PLUGINS"
+                                 " WHERE PLUGIN_LIBRARY = 'ha_myriad.so'")
+    expect("versions", told, ((".".join(version.split(".")[:2]), version),))
+
+
+def test_the_plugin_that_was_built_is_tested(_where):
+    """Not that of an installed package, nor what an earlier run in the same folder had."""
+    with tempfile.TemporaryDirectory() as installed, tempfile.TemporaryDirectory() as folder:
+        systems = server.SYSTEM_PLUGINS
+        server.SYSTEM_PLUGINS = (installed,)
+        try:
+            for name in ("ha_myriad.so", "other.so"):
+                open(os.path.join(installed, name), "w").close()
+            for _ in range(2):
+                server.plugin_dir(folder)
+                links = {name: os.readlink(os.path.join(folder, name)) for name in os.listdir(folder)}
+                expect("links", links, {"ha_myriad.so": server.PLUGIN, "other.so": os.path.join(installed, "other.so")})
+                os.remove(os.path.join(folder, "ha_myriad.so"))
+                os.symlink("/away/ha_myriad.so", os.path.join(folder, "ha_myriad.so"))
+        finally:
+            server.SYSTEM_PLUGINS = systems
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))
