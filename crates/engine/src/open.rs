@@ -82,7 +82,11 @@ impl Engine {
     /// # Errors
     /// [`Error::DirectoryLocked`] if another engine has it; [`Error::Format`] if it is of another format;
     /// [`Error::CorruptLog`]; those of reading and writing files.
-    pub fn open_with(mut config: EngineConfig, io: Option<Arc<dyn Io>>) -> Result<Arc<Engine>> {
+    pub fn open_with(config: EngineConfig, io: Option<Arc<dyn Io>>) -> Result<Arc<Engine>> {
+        Engine::open_files(config, io).map_err(naming_own_file)
+    }
+
+    fn open_files(mut config: EngineConfig, io: Option<Arc<dyn Io>>) -> Result<Arc<Engine>> {
         if !format::valid_page_size(config.page_size) {
             let text = format!("page size {}: it has to be a power of two from 4096 to 65536", config.page_size);
             return Err(Error::invalid(text));
@@ -164,6 +168,21 @@ impl Engine {
             engine.set(Setting::RedoLog(false))?;
         }
         Ok(engine)
+    }
+}
+
+/// A start meets damaged pages of the engine's own files, and there is nobody yet to ask for a tablespace's file.
+fn naming_own_file(e: Error) -> Error {
+    let file = match &e {
+        Error::CorruptPage { page, .. } if page.space == SpaceId::SYSTEM => SYSTEM_FILE,
+        Error::CorruptPage { page, .. } if page.space == SpaceId::UNDO => UNDO_FILE,
+        _ => return e,
+    };
+    match e {
+        Error::CorruptPage { page, reason } => {
+            Error::CorruptPage { page, reason: format!("{reason}; its file is {}/{file}", format::FOLDER) }
+        }
+        other => other,
     }
 }
 

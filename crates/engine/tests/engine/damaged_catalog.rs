@@ -44,3 +44,19 @@ fn a_damaged_definition_is_not_given_to_the_server() {
     engine.drop_table("d/damaged").unwrap();
     engine.close(CloseMode::Purged).unwrap();
 }
+
+/// Nobody knows a tablespace by its number, and while nothing is open nobody can ask.
+#[test]
+fn a_start_that_meets_a_damaged_page_names_its_file() {
+    for name in ["system.myr", "undo.myr"] {
+        let io = SimIo::new(1);
+        open_sim(&io, sim_config()).unwrap().close(CloseMode::Clean).unwrap();
+        let path = Path::new("/data/#myriad").join(name);
+        io.truncate(&path, sim_config().page_size as u64).unwrap();
+        let refused = open_sim(&io, sim_config()).map(|_| ()).unwrap_err().to_string();
+        assert!(
+            refused.ends_with(&format!("is corrupt: the page is all zero; its file is #myriad/{name}")),
+            "{refused}"
+        );
+    }
+}
