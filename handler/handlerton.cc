@@ -10,6 +10,7 @@
 #include "variables.h"
 #include <atomic>
 #include <string.h>
+#include <sys/stat.h>
 
 handlerton *myriad_hton;
 myriad_engine *myriad_core;
@@ -81,9 +82,13 @@ void hide_folder() {
 
 /* Nothing tells a plugin whether the server ends now. */
 void warn_of_server_without_engine() {
-  char format[FN_REFLEN];
-  strxnmov(format, sizeof format - 1, mysql_real_data_home, "/#myriad/FORMAT", NullS);
-  if (!my_access(format, F_OK))
+  char folder[FN_REFLEN], creating[FN_REFLEN];
+  strxnmov(folder, sizeof folder - 1, mysql_real_data_home, "/#myriad", NullS);
+  strxnmov(creating, sizeof creating - 1, folder, "/CREATING", NullS);
+  /* Also one that cannot be read, or a link to a file system that is not mounted; but none whose first start has
+   * failed. */
+  struct stat found;
+  if (!lstat(folder, &found) && my_access(creating, F_OK))
     sql_print_error("MYRIAD: the server must not go on without the engine: it would forget which prepared transactions "
                     "its binary log has, so that some would be lost, and other engines could make tables of the names "
                     "of ours. With myriad_startup=FORCE it ends here");

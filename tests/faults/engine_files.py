@@ -319,8 +319,14 @@ def no_server_without_the_engine(place):
     """Also where another engine is the default: it would forget what its binary log has of prepared transactions."""
     os.rename(place.myriad + "/FORMAT", place.folder + "/FORMAT")
     place.server.options += ["--default-storage-engine=InnoDB"]
-    place.refused("cannot start")
+    place.refused("cannot start", "must not go on without the engine")
     os.rename(place.folder + "/FORMAT", place.myriad + "/FORMAT")
+    # As a link to a file system that is not mounted.
+    os.rename(place.myriad, place.folder + "/mounted")
+    os.symlink(place.folder + "/away", place.myriad)
+    place.refused("cannot start", "must not go on without the engine")
+    os.remove(place.myriad)
+    os.rename(place.folder + "/mounted", place.myriad)
     os.rename(place.myriad + "/redo.log", place.folder + "/redo.log")
     place.refused("cannot start", "must not go on without the engine")
     os.rename(place.folder + "/redo.log", place.myriad + "/redo.log")
