@@ -103,6 +103,35 @@ bool ha_myriad::has_entry(const uchar *record, const Buffer &entry) {
   return true;
 }
 
+/* The virtual columns that the index has a prefix of, of the row in the record. BLOBs of them are kept here, as one of
+   another partition's row may be computed next. */
+int ha_myriad::compute_prefixes(uchar *record) try {
+  size_t length = 0;
+  table->move_fields(table->field, record, table->record[0]);
+  for (const KeyPart &part : m_index->parts) {
+    Field *column = table->field[part.field_index];
+    if (!part.prefix || column->stored_in_db()) continue;
+    table->update_virtual_field(column, true);
+    if (part.storage == myriad::Storage::Blob) length += static_cast<Field_blob *>(column)->get_length();
+  }
+  m_computed.clear();
+  uchar *to = m_computed.room(length);
+  for (const KeyPart &part : m_index->parts) {
+    Field *column = table->field[part.field_index];
+    if (!part.prefix || column->stored_in_db() || part.storage != myriad::Storage::Blob) continue;
+    auto *blob = static_cast<Field_blob *>(column);
+    const uint32 bytes = blob->get_length();
+    if (bytes) memcpy(to, blob->get_ptr(), bytes);
+    blob->set_ptr(bytes, to);
+    to += bytes;
+  }
+  table->move_fields(table->field, table->record[0], record);
+  return 0;
+} catch (const std::bad_alloc &) {
+  table->move_fields(table->field, table->record[0], record);
+  return HA_ERR_OUT_OF_MEM;
+}
+
 /* An entry of a secondary index, and its row where the entry is not enough. `skip`: not a row for this statement. */
 int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   *skip = false;
@@ -149,6 +178,7 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   if (status != MYRIAD_OK) return fail(status);
   if (covering) return 0;
   error = deliver_clustered(record, whole, &m_blobs);
+  if (!error && computes_prefixes()) error = compute_prefixes(record);
   *skip = !error && may_differ && !has_entry(record, m_entry);
   return error;
 }

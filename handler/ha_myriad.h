@@ -198,7 +198,13 @@ private:
   /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
      server has not asked for. */
   bool reading_needs_all() const {
-    return m_lock == MYRIAD_LOCK_X || m_own_session || (m_by_position && table->vfield);
+    return m_lock == MYRIAD_LOCK_X || m_own_session || (m_by_position && table->vfield) || computes_prefixes();
+  }
+  /* Whether virtual columns of which an entry has no more than a prefix are to be computed here. The server compares
+     them with the end of the range, but takes them for read where it has asked for a keyread; and puts the rows of
+     several partitions in order before it computes any. */
+  bool computes_prefixes() const {
+    return m_index && m_index->has_virtual_prefix && (keyread < MAX_KEY || table->part_info);
   }
   uint32_t wait_mode() const;
   /* Whether an entry and the row that its key finds may be of different versions: the newest of each are read. */
@@ -218,6 +224,7 @@ private:
   bool by_keyread() const;
   bool for_positions_alone() const;
   bool range_ends_on_prefix() const;
+  int compute_prefixes(uchar *record);
   check_result_t check_entry(const myriad_row &entry, check_result_t (*check)(void *));
   int ask(const myriad_row &entry, check_result_t (*check)(void *), int failed, bool *skip);
 
@@ -385,6 +392,8 @@ private:
   myriad::RangesAhead m_ranges;       /* of a simple multi-range read */
   uint m_ranges_wanted = 0;           /* to look at next time */
   uint64_t m_ranges_read = 0;         /* pages that the thread had read when ranges were last asked for */
+
+  myriad::Buffer m_computed; /* BLOBs that compute_prefixes() has computed */
 };
 
 #endif

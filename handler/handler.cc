@@ -166,6 +166,7 @@ int ha_myriad::reset() {
   m_locked_row.clear();
   constexpr size_t keep = 1 << 20;
   if (m_blobs.capacity() > keep) m_blobs.release();
+  if (m_computed.capacity() > keep) m_computed.release();
   if (m_row.capacity() > keep) m_row.release();
   if (m_keys.capacity() > keep) m_keys.release();
   return 0;

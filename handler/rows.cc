@@ -270,6 +270,7 @@ void TablePlan::plan_indexes(TABLE *table) {
       KeyPart part = make_key_part(table, key.key_part[i]);
       index.has_nullable |= part.nullable;
       index.has_blob_or_prefix |= part.prefix;
+      index.has_virtual_prefix |= part.prefix && !table->field[part.field_index]->stored_in_db();
       if (part.width())
         width += part.width();
       else

@@ -56,6 +56,7 @@ struct IndexPlan {
   bool hash = false; /* USING HASH, of a table in memory */
   bool has_nullable = false;
   bool has_blob_or_prefix = false;
+  bool has_virtual_prefix = false; /* the beginning of a column that is not stored */
   std::vector<KeyPart> parts;
   uint32_t fixed_width = 0;        /* encoded width of the columns; 0 = variable */
   std::vector<Original> originals; /* secondary: kept in the value */

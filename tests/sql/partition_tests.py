@@ -151,5 +151,21 @@ def test_killed_while_partitions_are_copied(where):
     rows(c, "ALTER TABLE p ADD PARTITION PARTITIONS 1")
 
 
+def test_order_by_the_beginning_of_what_is_computed(where):
+    """The rows of several partitions are put in the order of an index, also of virtual columns that it has a prefix of, which
+    the server computes later."""
+    c = database(where)
+    for g in ("BLOB", "VARCHAR(300)"):
+        wanted, got = [], []
+        for name, partitions, answers in (("whole", "", wanted), ("p", "PARTITION BY HASH (id) PARTITIONS 3", got)):
+            rows(c, f"CREATE TABLE {name} (id INT PRIMARY KEY, a INT, b BLOB, g {g} AS (REVERSE(b)) VIRTUAL, KEY k (a, g(2))) {partitions}")
+            rows(c, f"INSERT INTO {name} (id, a, b) SELECT seq, seq MOD 5, REPEAT(CHAR(97 + seq MOD 17), 3) FROM seq_1_to_300")
+            rows(c, f"HANDLER {name} OPEN AS h")
+            answers += [rows(c, f"HANDLER h READ k {which} LIMIT 1000") for which in ("FIRST", "= (3)", "LAST", "< (2)")]
+            rows(c, "HANDLER h CLOSE")
+        expect(f"orders of {g}", got, wanted)
+        rows(c, "DROP TABLE whole, p")
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))

@@ -109,3 +109,13 @@ CREATE TABLE gen2 (a INT, b INT AS (a + 1) VIRTUAL, CHECK (b > 5));
 INSERT INTO gen2 (a) VALUES (10);
 ALTER TABLE gen2 MODIFY b INT AS (a - 100) VIRTUAL, ALGORITHM=COPY;
 SELECT * FROM gen2;
+
+CREATE TABLE begins (id INT PRIMARY KEY, a INT NOT NULL, b BLOB, g BLOB AS (REVERSE(b)) VIRTUAL, h VARCHAR(300) AS (CONCAT(b, 'x')) VIRTUAL,
+  KEY a (a), KEY g (g(2)), KEY h (h(3) DESC));
+INSERT INTO begins (id, a, b) SELECT seq, seq MOD 10, ELT(1 + seq MOD 9, '', 'a', 'aa', 'ba', 'b', 'abc', 'c', 'ff', 'zz') FROM seq_1_to_1500;
+SELECT COUNT(*), SUM(id) FROM begins FORCE INDEX (a, g) WHERE a BETWEEN 3 AND 4 OR g < 'b' AND g < 'c';
+SELECT COUNT(*), SUM(id) FROM begins FORCE INDEX (a, h) WHERE a BETWEEN 3 AND 4 OR h < 'c' AND h < 'd';
+SET optimizer_switch = 'index_merge_sort_intersection=on';
+SELECT COUNT(*), SUM(id) FROM begins FORCE INDEX (a, g) WHERE a < 3 AND g < 'b' AND g < 'c';
+SET optimizer_switch = DEFAULT;
+DROP TABLE begins;
