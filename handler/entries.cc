@@ -167,9 +167,8 @@ int ha_myriad::deliver_entry(uchar *record, const myriad_row &row, bool *skip) {
   if (m_from_disk && !asked) read_rows_ahead(m_pk.data(), m_pk.size());
   myriad_row whole;
   const size_t tail = tail_bytes();
-  myriad_status status = tail < SIZE_MAX ? myriad_get_head(core(), m_table, m_pk.data(), m_pk.size(), tail, &whole)
-                                         : myriad_get(core(), m_table, 0, m_pk.data(), m_pk.size(), false, m_lock,
-                                                      wait_mode(), &whole, nullptr);
+  myriad_status status =
+      myriad_get_head(core(), m_table, m_pk.data(), m_pk.size(), m_lock, wait_mode(), tail, &whole, nullptr);
   if (!asked) m_from_disk = pages_read != myriad_thread_pages_read();
   if (status == MYRIAD_END) {
     *skip = true; /* gone, or locked by another under SKIP LOCKED */

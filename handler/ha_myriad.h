@@ -166,6 +166,9 @@ public:
 
   myriad_table *core_table() { return m_table; }
   const myriad::TablePlan &plan() const { return *m_plan; }
+  size_t excerpt(const uchar *value, size_t length, uchar *to) const {
+    return m_plan->excerpt(m_template, value, length, to);
+  }
 
 private:
   bool may_be_told(int error) const;
@@ -182,6 +185,7 @@ private:
   int open_cursor(uint32_t core_index, bool full_scan);
   myriad_cursor_options cursor_options();
   void set_cursor_options();
+  void set_excerpt();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
   int rename_partitions(const char *from, const char *to);
@@ -195,10 +199,14 @@ private:
   bool lay_out(TABLE *altered, Alter_inplace_info *, Inplace_alter *);
   int find_auto_increment_floor();
   int add_missing_counter();
+  /* The statement may change what it reads: it needs all of each row. */
+  bool may_change_rows() const {
+    return m_own_session || (m_lock == MYRIAD_LOCK_X && thd_sql_command(ha_thd()) != SQLCOM_SELECT);
+  }
   /* Rows that a sort of an index's entries points at need the columns that virtual ones are computed from, which the
      server has not asked for. */
   bool reading_needs_all() const {
-    return m_lock == MYRIAD_LOCK_X || m_own_session || (m_by_position && table->vfield) || computes_prefixes();
+    return may_change_rows() || (m_by_position && table->vfield) || computes_prefixes();
   }
   /* Whether virtual columns of which an entry has no more than a prefix are to be computed here. The server compares
      them with the end of the range, but takes them for read where it has asked for a keyread; and puts the rows of
@@ -206,6 +214,8 @@ private:
   bool computes_prefixes() const {
     return m_index && m_index->has_virtual_prefix && (keyread < MAX_KEY || table->part_info);
   }
+  /* Whether a row may be another when it is read a second time. */
+  bool must_read_at_once() const { return m_lock != MYRIAD_LOCK_NONE || m_session->isolation < MYRIAD_REPEATABLE_READ; }
   uint32_t wait_mode() const;
   /* Whether an entry and the row that its key finds may be of different versions: the newest of each are read. */
   bool entries_may_differ() const {
@@ -346,6 +356,8 @@ private:
   bool m_unique_hit = false;  /* the last read was by a whole unique key, without a cursor */
   bool m_bounded = false;     /* the range ends with m_bound_high */
   bool m_lends_blobs = false; /* BLOBs of the current row are in the cursor's memory */
+  bool m_cursor_knows_template = false;                     /* it has been told what m_template needs */
+  bool m_makes_excerpts = false;                            /* it reads excerpts, see TablePlan::excerpt */
   std::unique_ptr<myriad_cursor, myriad::Deleter> m_lender; /* a cursor that is closed but for that */
   bool m_scan_started = false;
   bool m_full_scan = false;

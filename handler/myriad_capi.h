@@ -423,9 +423,9 @@ typedef struct { const uint8_t *key; size_t key_len; const uint8_t *value; size_
    be null): a lock was taken for the row that the transaction did not have. */
 myriad_status myriad_get(myriad_session *, myriad_table *, uint32_t index_no, const uint8_t *key, size_t key_len, bool prefix,
                          myriad_lock, uint32_t wait, myriad_row *out, bool *new_lock);
-/* The row with this clustered key, read without a lock; of a value that has a head in its index page that, and the pages of the next
-   tail_bytes. */
-myriad_status myriad_get_head(myriad_session *, myriad_table *, const uint8_t *key, size_t key_len, size_t tail_bytes, myriad_row *out);
+/* The row with this clustered key; of a value that has a head in its index page that, and the pages of the next tail_bytes. */
+myriad_status myriad_get_head(myriad_session *, myriad_table *, const uint8_t *key, size_t key_len, myriad_lock, uint32_t wait,
+                              size_t tail_bytes, myriad_row *out, bool *new_lock);
 typedef struct { const uint8_t *data; size_t len; } myriad_bytes;
 /* Reads the index pages of these keys, or beginnings of keys, that are not in memory all at once, before they are looked up one after
    the other; 16 pages at most. Of how many keys, from the first on. A hint. */
@@ -450,14 +450,19 @@ typedef struct {
   bool semi_consistent;     /* at READ COMMITTED: return the last committed version of a locked row, see was_semi_consistent */
   bool record_only;         /* of what is found lock the entries alone, not the gaps before them */
   bool full_scan;           /* hint: pages come in cold, read ahead */
-  size_t value_bytes;       /* without lock: of a value that is all in its index page the first so many bytes, and maybe more */
-  size_t tail_bytes;        /* without lock: of a value that has a head in its index page that, and the pages of so many bytes
-                               behind it, see myriad_op */
+  size_t value_bytes;       /* of a value that is all in its index page the first so many bytes, and maybe more */
+  size_t tail_bytes;        /* of a value that has a head in its index page that, and the pages of so many bytes behind it, see
+                               myriad_op */
 } myriad_cursor_options;
 
 myriad_status myriad_cursor_open(myriad_session *, myriad_table *, uint32_t index_no, const myriad_cursor_options *, myriad_cursor **out);
 void myriad_cursor_close(myriad_cursor *);
 void myriad_cursor_set_options(myriad_cursor *, const myriad_cursor_options *);
+/* Writes to `out` what is wanted of a value, no more than all of it; the length of that. Called with a page latched. */
+typedef size_t (*myriad_excerpt)(const void *of, const uint8_t *value, size_t value_len, uint8_t *out);
+/* Of values that are all in their index page an excerpt may be read instead of value_bytes; null: of none. `of` must be good while the
+   cursor moves. */
+void myriad_cursor_set_excerpt(myriad_cursor *, myriad_excerpt, const void *of);
 /* A non-locking read need not go beyond these keys (inclusive prefixes; null = none): bounds batches. A locking one does, but does
    not look ahead there. */
 void myriad_cursor_set_bounds(myriad_cursor *, const uint8_t *low, size_t low_len, const uint8_t *high, size_t high_len);

@@ -189,6 +189,18 @@ struct WholeRow {
     at = skip_image(length_bytes, width, at, end);
     return at != nullptr;
   }
+  bool skip_short(const Step *step, size_t columns, const uchar *record) {
+    const uchar *begin = at;
+    const size_t left = size_t(end - at);
+    size_t passed = 0;
+    for (const Step *behind = step + columns; step != behind; step++) {
+      if (is_null(*step, record)) continue;
+      if (passed >= left) return false;
+      passed += 1 + size_t(begin[passed]);
+    }
+    at = begin + passed;
+    return passed <= left;
+  }
 };
 
 /* Any row. */
@@ -220,6 +232,12 @@ struct AnyRow : RowBytes {
     }
     at += length_bytes;
     tail += std::min(length, size_t(tail_end - tail));
+    return true;
+  }
+  bool skip_short(const Step *step, size_t columns, const uchar *record) {
+    WholeRow head{at, end};
+    if (!head.skip_short(step, columns, record)) return false;
+    at = head.at;
     return true;
   }
 };
@@ -425,6 +443,10 @@ bool TablePlan::lacks_tail(const Template &what, const myriad_row &row, size_t *
   if (layout == m_layout) {
     if (!lengths.pass(m_null_bytes)) return false;
     for (const Action &action : what.actions) {
+      if (action.kind == Action::SkipShort) {
+        if (!lengths.skip_short(action.step, action.length, nulls)) return false;
+        continue;
+      }
       const bool plain = action.kind == Action::Pass || action.kind == Action::Copy;
       if (!plain && is_null(*action.step, nulls)) continue;
       if (!(plain ? lengths.pass(action.length)
@@ -520,8 +542,11 @@ size_t TablePlan::bytes_up_to(const std::vector<Action> &actions) const {
       bytes += action.length;
       continue;
     }
-    if (action.step->kind == StepKind::Blob) return SIZE_MAX;
-    bytes += action.step->length_bytes + action.step->length;
+    const size_t columns = action.kind == Action::SkipShort ? action.length : 1;
+    for (const Step *step = action.step; step != action.step + columns; step++) {
+      if (step->kind == StepKind::Blob) return SIZE_MAX;
+      bytes += step->length_bytes + step->length;
+    }
   }
   return bytes;
 }
@@ -530,7 +555,7 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out, const
   out->valid = true;
   out->actions.clear();
   out->key_actions.clear();
-  out->blobs = out->tails = out->more_tails = false;
+  out->blobs = out->tails = out->more_tails = out->long_between = false;
   out->defaults = table->s->default_values;
   out->unread.clear();
   auto needed = [&](uint field) {
@@ -547,6 +572,10 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out, const
       out->actions.back().length += step.length;
     else if (plain)
       out->actions.push_back({need ? Action::Copy : Action::Pass, step.offset, step.length, nullptr});
+    else if (!need && step.length_bytes == 1 && !out->actions.empty() && out->actions.back().kind == Action::SkipShort)
+      out->actions.back().length++;
+    else if (!need && step.length_bytes == 1)
+      out->actions.push_back({Action::SkipShort, 0, 1, &step});
     else
       out->actions.push_back({need ? Action::Need : Action::Skip, 0, 0, &step});
     if (!need) {
@@ -560,6 +589,8 @@ void TablePlan::make_template(const TABLE *table, bool all, Template *out, const
     out->more_tails = false;
   }
   out->actions.resize(end);
+  auto is_long = [](const Action &action) { return action.kind == Action::Skip && can_be_outside(*action.step); };
+  out->long_between = !out->tails && std::any_of(out->actions.begin(), out->actions.end(), is_long);
   for (uint i = 0; i < table->s->fields; i++) {
     const Field *field = table->field[i];
     if (field->vcol_info && field->null_ptr && !needed(i))
@@ -591,6 +622,9 @@ bool TablePlan::unpack_columns(const Template &what, Bytes &row, uchar *record, 
       break;
     case Action::Skip:
       if (!is_null(*action.step, record) && !row.skip(action.step->length_bytes, action.step->length)) return false;
+      break;
+    case Action::SkipShort:
+      if (!row.skip_short(action.step, action.length, record)) return false;
       break;
     }
   }
@@ -627,6 +661,43 @@ bool TablePlan::unpack_row(const Template &what, const myriad_row &row, uchar *r
   }
   WholeRow bytes{row.value + 1 + m_null_bytes, row.value + row.value_len};
   return unpack_columns(what, bytes, record, blobs) && finish_row(what, row, record);
+}
+
+size_t TablePlan::excerpt(const Template &what, const uchar *value, size_t length, uchar *to) const {
+  auto all = [=](size_t bytes) {
+    memcpy(to, value, bytes);
+    return bytes;
+  };
+  if (!what.valid || !what.long_between) return all(length);
+  if (length < 1 + m_null_bytes || *value != m_layout) {
+    /* Of a row with a tail the head has all that is needed. */
+    const bool has_head = length >= 5 && *value == (m_layout | SPLIT);
+    return all(has_head ? std::min<size_t>(uint4korr(value + 1), length) : length);
+  }
+  const uchar *nulls = value + 1, *kept = value;
+  uchar *out = to;
+  WholeRow row{nulls + m_null_bytes, value + length};
+  for (const Action &action : what.actions) {
+    if (!action.step) {
+      if (!row.pass(action.length)) return all(length);
+      continue;
+    }
+    if (action.kind == Action::SkipShort) {
+      if (!row.skip_short(action.step, action.length, nulls)) return all(length);
+      continue;
+    }
+    if (is_null(*action.step, nulls)) continue;
+    const uchar *begin = row.at;
+    if (!row.skip(action.step->length_bytes, action.step->length)) return all(length);
+    if (action.kind == Action::Need || size_t(row.at - begin) <= OUTSIDE_MIN) continue;
+    memcpy(out, kept, size_t(begin - kept));
+    out += begin - kept;
+    put_length(out, action.step->length_bytes, 0);
+    out += action.step->length_bytes;
+    kept = row.at;
+  }
+  memcpy(out, kept, size_t(row.at - kept));
+  return size_t(out - to) + size_t(row.at - kept);
 }
 
 /* A row with a tail, or of an older layout. */

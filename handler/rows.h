@@ -70,10 +70,11 @@ struct NullBit {
 /* What a statement does to a row's value, in order, up to the last column that it needs. */
 struct Action {
   enum Kind : uint8_t {
-    Pass, /* `length` bytes of columns that it does not need */
-    Copy, /* `length` bytes that are never NULL */
-    Need, /* the step's column */
-    Skip  /* the same, not needed */
+    Pass,     /* `length` bytes of columns that it does not need */
+    Copy,     /* `length` bytes that are never NULL */
+    Need,     /* the step's column */
+    Skip,     /* the same, not needed */
+    SkipShort /* `length` columns from the step's on, all with one length byte, not needed */
   };
   Kind kind;
   uint32_t offset = 0, length = 0;
@@ -118,6 +119,7 @@ struct Template {
   bool blobs = false;
   bool tails = false;              /* columns whose values may be in a row's tail */
   bool more_tails = false;         /* others come behind all of these */
+  bool long_between = false;       /* or before, and none of these are needed: see excerpt() */
   const uchar *defaults = nullptr; /* of the table: an image of its default values */
   std::vector<Action> actions;
   std::vector<KeyAction> key_actions;
@@ -178,6 +180,9 @@ public:
   /* Fills the needed columns of the record. Blob bytes go to `blobs`, or stay where the row has them if that is null.
      False: the bytes are no row of this table. */
   bool unpack_row(const Template &, const myriad_row &, uchar *record, Buffer *blobs) const;
+  /* Replaces `to` by what the statement needs of a row's value that may be long: long values before the last column
+     needed are empty there. Returns its length, no more than that of the value. */
+  size_t excerpt(const Template &, const uchar *value, size_t length, uchar *to) const;
   /* Whether the row was read without some of the tail's first `wanted` bytes, which the needed columns are in. */
   bool lacks_tail(const Template &, const myriad_row &, size_t *wanted) const;
   /* Fills all columns that a secondary entry holds. */

@@ -38,6 +38,8 @@ int ha_myriad::open_cursor(uint32_t core_index, bool full_scan) {
     m_cursor = nullptr;
     return fail(status);
   }
+  m_makes_excerpts = false;
+  set_excerpt();
   return 0;
 }
 
@@ -48,10 +50,10 @@ static constexpr unsigned TAILS_IN_VAIN_MAX = 4;
    there in the last rows; where others come behind those, a page. deliver_tailed() reads more of rows that need it:
    twice, so within one snapshot alone. */
 size_t ha_myriad::tail_bytes() {
-  if (m_lock != MYRIAD_LOCK_NONE) return SIZE_MAX;
+  if (may_change_rows()) return SIZE_MAX;
   make_template();
   if (!m_template.tails) return 0;
-  if (m_session->isolation < MYRIAD_REPEATABLE_READ) return SIZE_MAX;
+  if (must_read_at_once()) return SIZE_MAX;
   if (m_tails_in_vain == TAILS_IN_VAIN_MAX) return 0;
   return m_template.more_tails ? 1 : SIZE_MAX;
 }
@@ -59,9 +61,9 @@ size_t ha_myriad::tail_bytes() {
 /* How much of a row without overflow pages is copied. Where a value that the statement reads may be in its tail,
    deliver_tailed() reads the rest, see tail_bytes(). */
 size_t ha_myriad::value_bytes() {
-  if (m_lock != MYRIAD_LOCK_NONE) return SIZE_MAX;
+  if (may_change_rows()) return SIZE_MAX;
   make_template();
-  if (m_template.tails && m_session->isolation < MYRIAD_REPEATABLE_READ) return SIZE_MAX;
+  if (m_template.tails && must_read_at_once()) return SIZE_MAX;
   return m_plan->bytes_up_to(m_template.actions);
 }
 
@@ -72,8 +74,9 @@ void ha_myriad::note_tail(bool wanted) {
 }
 
 void ha_myriad::make_template() {
-  if (!m_template.valid)
-    m_plan->make_template(table, reading_needs_all(), &m_template, entries_may_differ() ? m_index : nullptr);
+  if (m_template.valid) return;
+  m_plan->make_template(table, reading_needs_all(), &m_template, entries_may_differ() ? m_index : nullptr);
+  m_cursor_knows_template = false;
 }
 
 /* For a cursor over the index m_cursor_index. */
@@ -86,6 +89,7 @@ myriad_cursor_options ha_myriad::cursor_options() {
   options.full_scan = m_full_scan;
   options.value_bytes = m_cursor_index == 0 ? value_bytes() : SIZE_MAX;
   options.tail_bytes = m_cursor_index == 0 ? tail_bytes() : SIZE_MAX;
+  m_cursor_knows_template = m_template.valid;
   return options;
 }
 
@@ -93,12 +97,24 @@ void ha_myriad::set_cursor_options() {
   if (!m_cursor) return;
   const myriad_cursor_options options = cursor_options();
   myriad_cursor_set_options(m_cursor, &options);
+  set_excerpt();
+}
+
+static size_t make_excerpt(const void *of, const uint8_t *value, size_t length, uint8_t *to) {
+  return static_cast<const ha_myriad *>(of)->excerpt(value, length, to);
+}
+
+/* Long values that the statement does not read are not copied only because a column behind them is read. */
+void ha_myriad::set_excerpt() {
+  const bool wanted = m_cursor_index == 0 && m_template.valid && m_template.long_between;
+  if (wanted || m_makes_excerpts) myriad_cursor_set_excerpt(m_cursor, wanted ? make_excerpt : nullptr, this);
+  m_makes_excerpts = wanted;
 }
 
 /* Before it moves: rows that it has copied already may lack columns that the statement reads now. Entries of other
    indexes are copied whole, and the template may never be made where they are all that is read. */
 inline void ha_myriad::prepare_cursor() {
-  if (m_cursor_index == 0 && !m_template.valid) set_cursor_options();
+  if (m_cursor_index == 0 && !(m_template.valid && m_cursor_knows_template)) set_cursor_options();
 }
 
 void ha_myriad::remember(const myriad_row &row) {
@@ -139,7 +155,8 @@ int ha_myriad::deliver_tailed(uchar *record, const myriad_row &row, Buffer *blob
   Buffer key;
   key.assign(row.key, row.key_len);
   for (size_t tail : {wanted, SIZE_MAX}) {
-    myriad_status status = myriad_get_head(core(), m_table, key.data(), key.size(), tail, &whole);
+    myriad_status status =
+        myriad_get_head(core(), m_table, key.data(), key.size(), MYRIAD_LOCK_NONE, MYRIAD_WAIT, tail, &whole, nullptr);
     if (status == MYRIAD_END) return HA_ERR_RECORD_DELETED;
     if (status != MYRIAD_OK) return fail(status);
     if (!m_plan->lacks_tail(m_template, whole, &wanted)) break;
@@ -320,9 +337,10 @@ myriad_status ha_myriad::look_up(uint32_t core_index, const uchar *key, size_t k
   bool new_lock = false;
   m_locked_row.clear();
   const size_t tail = core_index == 0 ? tail_bytes() : SIZE_MAX;
-  if (tail < SIZE_MAX) return myriad_get_head(core(), m_table, key, key_length, tail, row);
-  myriad_status status =
-      myriad_get(core(), m_table, core_index, key, key_length, core_index != 0, m_lock, wait_mode(), row, &new_lock);
+  const myriad_status status =
+      tail < SIZE_MAX ? myriad_get_head(core(), m_table, key, key_length, m_lock, wait_mode(), tail, row, &new_lock)
+                      : myriad_get(core(), m_table, core_index, key, key_length, core_index != 0, m_lock, wait_mode(),
+                                   row, &new_lock);
   if (new_lock && core_index == 0 && m_session->isolation <= MYRIAD_READ_COMMITTED)
     m_locked_row.assign(row->key, row->key_len);
   return status;

@@ -4,7 +4,8 @@ use crate::error::{guard, guard_value};
 use crate::session::{parts, SessionHandle};
 use crate::table::TableHandle;
 use crate::types::{bytes, lock, maybe_bytes, wait, CBytes, CCursorOptions, COp, CRow, Status};
-use myriad::{ApplyMode, Cursor, CursorOptions, Engine, Error, Op, OpKind, Result, Row, Seek, Session};
+use myriad::{ApplyMode, Cursor, CursorOptions, Engine, Error, Excerpt, Op, OpKind, Result, Row, Seek, Session};
+use std::ffi::c_void;
 
 const APPLY_DUPLICATE_X: u32 = 1;
 
@@ -106,6 +107,16 @@ unsafe fn give(row: Option<Row<'_>>, out: *mut CRow) -> Status {
     }
 }
 
+/// # Safety
+/// `new_lock` must be null or valid.
+#[inline]
+unsafe fn note_new_lock(session: &Session, status: Status, new_lock: *mut bool) {
+    if !new_lock.is_null() {
+        // SAFETY: valid by contract.
+        unsafe { *new_lock = status == Status::Ok && session.lock_is_new() };
+    }
+}
+
 /// The row with this key.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_get(
@@ -126,30 +137,34 @@ pub unsafe extern "C" fn myriad_get(
         let row = session.get(&t.table, index_no as usize, key, prefix, lock(lock_mode), wait(wait_mode))?;
         // SAFETY: `out` is valid by contract.
         let status = unsafe { give(row, out) };
-        if !new_lock.is_null() {
-            // SAFETY: valid by contract.
-            unsafe { *new_lock = status == Status::Ok && session.lock_is_new() };
-        }
+        // SAFETY: null or valid by contract.
+        unsafe { note_new_lock(session, status, new_lock) };
         Ok(status)
     })
 }
 
-/// The row with this clustered key, without a lock; of a long value the head and what is wanted behind it.
+/// As `myriad_get` by a whole clustered key; of a long value the head and what is wanted behind it.
 #[no_mangle]
 pub unsafe extern "C" fn myriad_get_head(
     s: *mut SessionHandle,
     t: *mut TableHandle,
     key: *const u8,
     key_len: usize,
+    lock_mode: u32,
+    wait_mode: u32,
     tail_bytes: usize,
     out: *mut CRow,
+    new_lock: *mut bool,
 ) -> Status {
     // SAFETY: a live session, a live table and a valid key by contract.
     let ((engine, session), t, key) = unsafe { (parts(s), &*t, bytes(key, key_len)) };
     guard(Some(engine), || {
-        let row = session.get_head(&t.table, key, tail_bytes)?;
+        let row = session.get_head(&t.table, key, lock(lock_mode), wait(wait_mode), tail_bytes)?;
         // SAFETY: `out` is valid by contract.
-        Ok(unsafe { give(row, out) })
+        let status = unsafe { give(row, out) };
+        // SAFETY: null or valid by contract.
+        unsafe { note_new_lock(session, status, new_lock) };
+        Ok(status)
     })
 }
 
@@ -269,6 +284,40 @@ pub unsafe extern "C" fn myriad_cursor_set_options(c: *mut CursorHandle, o: *con
     // SAFETY: a live cursor and valid options by contract.
     let ((engine, _, cursor), o) = unsafe { (cursor_parts(c), &*o) };
     guard_value(Some(engine), (), || cursor.set_options(options(o)));
+}
+
+/// `myriad_excerpt`.
+pub type CExcerpt = unsafe extern "C" fn(of: *const c_void, value: *const u8, value_len: usize, out: *mut u8) -> usize;
+
+/// What an excerpt is made for.
+struct ExcerptOf(*const c_void);
+
+// SAFETY: used with the cursor, whose session one thread uses at a time.
+unsafe impl Send for ExcerptOf {}
+
+impl ExcerptOf {
+    fn get(&self) -> *const c_void {
+        self.0
+    }
+}
+
+/// Leaves out what it does not want of values; a null function: nothing.
+#[no_mangle]
+pub unsafe extern "C" fn myriad_cursor_set_excerpt(c: *mut CursorHandle, excerpt: Option<CExcerpt>, of: *const c_void) {
+    // SAFETY: a live cursor by contract.
+    let (engine, _, cursor) = unsafe { cursor_parts(c) };
+    let of = ExcerptOf(of);
+    let make = excerpt.map(|excerpt| -> Excerpt {
+        Box::new(move |value, out| {
+            out.reserve(value.len());
+            // SAFETY: `of` is good for as long as the cursor reads, by contract; there is room for all of the value.
+            let len = unsafe { excerpt(of.get(), value.as_ptr(), value.len(), out.as_mut_ptr().add(out.len())) };
+            assert!(len <= value.len(), "an excerpt is longer than the value");
+            // SAFETY: so many bytes have been written there.
+            unsafe { out.set_len(out.len() + len) };
+        })
+    });
+    guard_value(Some(engine), (), || cursor.set_excerpt(make));
 }
 
 /// Bounds of what will be read.

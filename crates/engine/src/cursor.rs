@@ -4,7 +4,7 @@ use crate::session::{of_another_engine, Lock, Row, Session, Wait};
 use crate::share::TableShare;
 use crate::table::Table;
 use myriad_base::Result;
-pub use myriad_txn::Seek;
+pub use myriad_txn::{Excerpt, Seek};
 use std::sync::Arc;
 
 /// How a cursor reads.
@@ -20,9 +20,9 @@ pub struct CursorOptions {
     pub record_only: bool,
     /// The whole index will be read: pages come in cold, with read-ahead.
     pub full_scan: bool,
-    /// Without a lock: of a value that is all in its index page the first so many bytes are read, and maybe more. All by default.
+    /// Of a value that is all in its index page the first so many bytes are read, and maybe more. All by default.
     pub value_bytes: usize,
-    /// Without a lock: of a value that has a head in its index page that is read, and the pages of so many bytes behind it, see
+    /// Of a value that has a head in its index page that is read, and the pages of so many bytes behind it, see
     /// [`crate::Op::head_len`]. All by default.
     pub tail_bytes: usize,
 }
@@ -85,6 +85,12 @@ impl Cursor {
     pub fn set_options(&mut self, options: CursorOptions) {
         self.locks = options.lock != Lock::None;
         self.inner.set_options(options.convert());
+    }
+
+    /// Of a value that is all in its index page, what `excerpt` appends of it may be read instead of
+    /// [`CursorOptions::value_bytes`]. It must not wait for anything: the page is latched.
+    pub fn set_excerpt(&mut self, excerpt: Option<Excerpt>) {
+        self.inner.set_excerpt(excerpt);
     }
 
     /// Bounds of what will be read (inclusive prefixes; empty = none): bounds batches.

@@ -195,7 +195,7 @@ pub use config::{
     Unordered, Victim,
 };
 pub use copy::TableCopy;
-pub use cursor::{Cursor, CursorOptions, Seek};
+pub use cursor::{Cursor, CursorOptions, Excerpt, Seek};
 pub use ddl::Alteration;
 pub use engine::Engine;
 pub use index_keys::IndexKey;

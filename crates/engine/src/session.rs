@@ -458,15 +458,26 @@ impl Session {
         Row { key: self.row.key(), value: self.row.value() }
     }
 
-    /// The row with this clustered key, read without a lock, and of a value that has a head in its index page no more than
-    /// that and the pages of the next `tail_bytes`, see [`Op::head_len`].
+    /// As [`Session::get`] of the row with this clustered key, and of a value that has a head in its index page no more than that
+    /// and the pages of the next `tail_bytes`, see [`Op::head_len`].
     ///
     /// # Errors
-    /// Those of reading pages; [`Error::DefinitionChanged`].
-    pub fn get_head(&mut self, table: &Table, key: &[u8], tail_bytes: usize) -> Result<Option<Row<'_>>> {
+    /// As [`Session::get`].
+    pub fn get_head(
+        &mut self,
+        table: &Table,
+        key: &[u8],
+        lock: Lock,
+        wait: Wait,
+        tail_bytes: usize,
+    ) -> Result<Option<Row<'_>>> {
         self.check_usable(table)?;
-        table.share.check_snapshot(&self.trx, 0)?;
-        let found = self.trx.get_head(table.share.index(0)?, key, tail_bytes, &mut self.row)?;
+        let index = table.share.index(0)?;
+        if lock == Lock::None {
+            table.share.check_snapshot(&self.trx, 0)?;
+        }
+        let found = self.trx.get_head(index, key, lock.strength(), wait.lock_wait(), tail_bytes, &mut self.row);
+        let found = found.map_err(|e| self.note_failure(e))?;
         Ok(found.then(|| self.last_row()))
     }
 

@@ -182,7 +182,7 @@ impl Trx {
         self.start();
         match lock {
             None if !prefix => self.get_exact(index, key, usize::MAX, out),
-            Some(strength) if !prefix => self.get_locked(index, key, strength, wait, out),
+            Some(strength) if !prefix => self.get_locked(index, key, strength, wait, usize::MAX, out),
             _ => {
                 let options = CursorOptions { lock, wait, ..CursorOptions::PLAIN };
                 let mut cursor = Cursor::new(*index, options);
@@ -196,14 +196,25 @@ impl Trx {
         }
     }
 
-    /// As [`Trx::get`] of a whole key without a lock, and of a payload with a head in the entry no more than that and the pages
-    /// of the next `tail_bytes`.
+    /// As [`Trx::get`] of a whole key, and of a payload with a head in the entry no more than that and the pages of the next
+    /// `tail_bytes`.
     ///
     /// # Errors
-    /// Those of the tree.
-    pub fn get_head(&mut self, index: &Index, key: &[u8], tail_bytes: usize, out: &mut RowBuf) -> Result<bool> {
+    /// As [`Trx::get`].
+    pub fn get_head(
+        &mut self,
+        index: &Index,
+        key: &[u8],
+        lock: Option<Strength>,
+        wait: LockWait,
+        tail_bytes: usize,
+        out: &mut RowBuf,
+    ) -> Result<bool> {
         self.start();
-        self.get_exact(index, key, tail_bytes, out)
+        match lock {
+            None => self.get_exact(index, key, tail_bytes, out),
+            Some(strength) => self.get_locked(index, key, strength, wait, tail_bytes, out),
+        }
     }
 
     /// Whether the transaction's view shows the newest version of the entry with this whole key, so that nobody who may still
@@ -261,6 +272,7 @@ impl Trx {
         key: &[u8],
         strength: Strength,
         wait: LockWait,
+        tail_bytes: usize,
         out: &mut RowBuf,
     ) -> Result<bool> {
         set_full_key(&mut self.scratch.key, index, key);
@@ -302,7 +314,7 @@ impl Trx {
                     let page = leaf.page_id();
                     let version = locker.sys.version(entry, page, View::Newest, locker.own, &mut self.versions)?;
                     let version = version.expect("not deleted");
-                    version.payload_into(locker.sys, page, &mut out.bytes)?;
+                    version.read_into(locker.sys, page, (usize::MAX, tail_bytes), &mut out.bytes)?;
                     if index.clustered {
                         self.place = Some(Place::read(index.tree, &leaf, slot));
                     }

@@ -45,7 +45,7 @@ mod write;
 
 pub use check::ValueCheck;
 pub use count::RowCount;
-pub use cursor::{Cursor, CursorOptions, Seek};
+pub use cursor::{Cursor, CursorOptions, Excerpt, Seek};
 pub use index::{Index, Tree};
 pub use lock::{
     CommitOrder, DeadlockInfo, DeadlockListener, Listing, LockInfo, LockStats, Strength, Unordered, Victim,

@@ -64,7 +64,13 @@ pub(crate) struct Version<'a> {
     body: &'a [u8],
 }
 
-impl Version<'_> {
+impl<'a> Version<'a> {
+    /// The payload, if it is all in the entry.
+    #[inline]
+    pub fn whole(&self) -> Option<&'a [u8]> {
+        (self.flags & value::OVERFLOW == 0).then_some(self.body)
+    }
+
     /// Appends the payload to `out`. The entry's leaf must still be latched: its overflow chain could go.
     #[inline]
     pub fn payload_into(&self, sys: &TrxSystem, leaf: PageId, out: &mut Vec<u8>) -> Result<()> {

@@ -338,7 +338,9 @@ fn a_killed_read_does_not_wait_for_a_frame() {
         // Again and again: it may find frames that are clean still, and be given one while it waits.
         let reading = scope.spawn(|| {
             (0..rows).cycle().try_for_each(|i| {
-                reader.get_head(&read, &i.to_be_bytes(), usize::MAX).map(|row| assert!(row.is_some()))
+                reader
+                    .get_head(&read, &i.to_be_bytes(), myriad::Lock::None, myriad::Wait::Wait, usize::MAX)
+                    .map(|row| assert!(row.is_some()))
             })
         });
         while waits() == before {

@@ -178,7 +178,7 @@ impl Cursor {
 
     /// Of a payload that is all in its entry, and of the tail of another.
     #[inline]
-    fn bytes_read(&self) -> (usize, usize) {
+    pub(super) fn bytes_read(&self) -> (usize, usize) {
         (self.options.value_bytes, self.options.tail_bytes)
     }
 
@@ -192,8 +192,9 @@ impl Cursor {
     #[inline(never)]
     fn copy_seen(&mut self, trx: &Trx, entries: &Entries<'_>, slot: usize, direction: Direction, n: usize) -> usize {
         let (own, all_see) = (trx.id(), trx.sys.commits().low_limit());
-        let value_bytes = self.options.value_bytes;
+        let value_bytes = if self.excerpt.is_some() { 0 } else { self.options.value_bytes };
         let copied_whole = value_bytes.saturating_add(BYTES_COPIED_IN_VAIN);
+        let excerpt = self.excerpt.as_deref();
         let (buffer, rows) = (&mut self.buffer, &mut self.rows);
         for i in 0..n {
             let stored = entries.at(if direction == Direction::Forward { slot + i } else { slot - 1 - i });
@@ -211,7 +212,10 @@ impl Cursor {
             } else {
                 stored.key().append_to(buffer);
                 let key_end = buffer.len();
-                buffer.extend_from_slice(&entry.body[..value_bytes]);
+                match excerpt {
+                    Some(excerpt) => excerpt(entry.body, buffer),
+                    None => buffer.extend_from_slice(&entry.body[..value_bytes]),
+                }
                 rows.push(Row { key: from + 4..key_end, value: key_end..buffer.len() });
             }
             if buffer.len() > BATCH_BYTES_MAX {

@@ -61,9 +61,9 @@ pub struct CursorOptions {
     pub record_only: bool,
     /// All of the index will be read.
     pub full_scan: bool,
-    /// Without locks: of a payload that is all in the entry its first so many bytes are read, and maybe more.
+    /// Of a payload that is all in the entry its first so many bytes are read, and maybe more.
     pub value_bytes: usize,
-    /// Without locks: of a payload with a head in the entry that is read, and the pages of so many bytes behind it, see
+    /// Of a payload with a head in the entry that is read, and the pages of so many bytes behind it, see
     /// [`crate::Op::head_len`].
     pub tail_bytes: usize,
 }
@@ -80,6 +80,9 @@ impl CursorOptions {
         tail_bytes: usize::MAX,
     };
 }
+
+/// Appends what a reader wants of a payload, no more than all of it, see [`Cursor::set_excerpt`].
+pub type Excerpt = Box<dyn Fn(&[u8], &mut Vec<u8>) + Send>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
@@ -177,6 +180,7 @@ impl Drop for Cursor {
 pub struct Cursor {
     index: Index,
     options: CursorOptions,
+    excerpt: Option<Excerpt>,
     /// Rows must begin with this: the index id, or the exact key sought.
     scope: Vec<u8>,
     /// Non-locking reads stop before these; empty = none.
@@ -214,6 +218,7 @@ impl Cursor {
         Cursor {
             index,
             options,
+            excerpt: None,
             scope,
             low,
             high,
@@ -238,10 +243,21 @@ impl Cursor {
 
     /// Changes how the following rows are read: those, too, that have been copied already, if too little of them has.
     pub fn set_options(&mut self, options: CursorOptions) {
-        if options.lock != self.options.lock || options.value_bytes > self.options.value_bytes {
+        let more = options.value_bytes > self.options.value_bytes;
+        if options.lock != self.options.lock || options.lock.is_none() && more {
             self.leave_batch();
         }
         self.options = options;
+    }
+
+    /// Of payloads that are all in their entries, what `excerpt` appends of them may be read instead of
+    /// [`CursorOptions::value_bytes`]. It is called with the entry's leaf latched. Rows that the one before has made excerpts of and
+    /// that the cursor has not come to are read again.
+    pub fn set_excerpt(&mut self, excerpt: Option<Excerpt>) {
+        if self.excerpt.is_some() && self.options.lock.is_none() {
+            self.leave_batch();
+        }
+        self.excerpt = excerpt;
     }
 
     /// Non-locking reads need not go beyond these prefixes, which are inclusive; empty = none. Locking ones do, but do not look

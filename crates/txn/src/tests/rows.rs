@@ -228,6 +228,43 @@ fn values_are_copied_as_far_as_they_are_wanted() {
     }
 }
 
+#[test]
+fn excerpts_of_values_are_read_until_they_are_not_wanted() {
+    let rig = Rig::small();
+    let payload = |i: u64| [vec![1; 20], vec![i as u8; if i.is_multiple_of(5) { 30 } else { 700 }]].concat();
+    let mut a = rig.trx();
+    for i in 0..300 {
+        rig.insert(&mut a, &key(i), &payload(i)).unwrap();
+    }
+    rig.insert(&mut a, &key(300), &vec![2; 40_000]).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    let first_and_last = |value: &[u8]| [&value[..1], &value[value.len() - 1..]].concat();
+    for forward in [true, false] {
+        let mut reader = rig.trx();
+        let mut cursor = Cursor::new(rig.rows, plain());
+        cursor.set_excerpt(Some(Box::new(move |value, out| out.extend_from_slice(&first_and_last(value)))));
+        let mut found = cursor.seek(&mut reader, if forward { Seek::First } else { Seek::Last }, &[]).unwrap();
+        let mut excerpts = 0;
+        for n in 0..=300 {
+            let i = if forward { n } else { 300 - n };
+            assert!(found && cursor.key() == key(i), "row {i}");
+            let whole = if i < 300 { payload(i) } else { vec![2; 40_000] };
+            let is_excerpt = cursor.value() == first_and_last(&whole);
+            assert!(cursor.value() == whole || is_excerpt && !(150..200).contains(&n), "row {i}");
+            excerpts += u32::from(is_excerpt);
+            match n {
+                149 => cursor.set_excerpt(None),
+                199 => {
+                    cursor.set_excerpt(Some(Box::new(move |value, out| out.extend_from_slice(&first_and_last(value)))))
+                }
+                _ => {}
+            }
+            found = if forward { cursor.next(&mut reader) } else { cursor.prev(&mut reader) }.unwrap();
+        }
+        assert!(!found && excerpts > 150, "{excerpts} excerpts");
+    }
+}
+
 /// What is in front of the overflow pages can be read alone, and changed without writing these again.
 #[test]
 fn updates_of_a_head_keep_the_overflow_pages() {
@@ -243,7 +280,7 @@ fn updates_of_a_head_keep_the_overflow_pages() {
     let head = |t: &mut Trx| {
         let mut row = RowBuf::new();
         let mut starts = |tail_bytes| {
-            assert!(t.get_head(&rig.rows, b"k", tail_bytes, &mut row).unwrap());
+            assert!(t.get_head(&rig.rows, b"k", None, LockWait::Wait, tail_bytes, &mut row).unwrap());
             let mut cursor = Cursor::new(rig.rows, CursorOptions { tail_bytes, ..plain() });
             assert!(cursor.seek(t, Seek::First, &[]).unwrap());
             assert_eq!(cursor.value(), row.value());
@@ -294,6 +331,42 @@ fn updates_of_a_head_keep_the_overflow_pages() {
     a.commit(Durability::Configured).unwrap();
     rig.purge_all();
     assert_eq!(pages(), before);
+}
+
+/// Who locks a row need not read all of it.
+#[test]
+fn locking_reads_leave_alone_what_is_not_wanted() {
+    let rig = Rig::small();
+    let mut a = rig.trx();
+    rig.insert(&mut a, b"j", &[vec![1; 20], vec![2; 700]].concat()).unwrap();
+    let op = Op {
+        kind: OpKind::Insert,
+        index: &rig.rows,
+        key: b"k",
+        unique_len: 1,
+        payload: &[vec![3; 30], vec![4; 40_000]].concat(),
+        head_len: 30,
+    };
+    a.apply(&[op]).unwrap();
+    a.commit(Durability::Configured).unwrap();
+    for strength in [Strength::S, Strength::X] {
+        let mut t = rig.trx();
+        let mut row = RowBuf::new();
+        let mut cursor = Cursor::new(rig.rows, CursorOptions { value_bytes: 25, tail_bytes: 0, ..locking(strength) });
+        assert!(cursor.seek(&mut t, Seek::First, &[]).unwrap());
+        assert_eq!(cursor.value(), [vec![1; 20], vec![2; 5]].concat());
+        assert!(cursor.next(&mut t).unwrap());
+        assert_eq!(cursor.value(), [3; 30]);
+        assert!(t.get_head(&rig.rows, b"k", Some(strength), LockWait::NoWait, 0, &mut row).unwrap());
+        assert_eq!(row.value(), [3; 30]);
+        assert!(t.get_head(&rig.rows, b"k", Some(strength), LockWait::NoWait, usize::MAX, &mut row).unwrap());
+        assert_eq!(row.value().len(), 40_030);
+        cursor.set_excerpt(Some(Box::new(|value, out| out.extend_from_slice(&value[18..22]))));
+        assert!(cursor.seek(&mut t, Seek::First, &[]).unwrap());
+        assert_eq!(cursor.value(), [1, 1, 2, 2]);
+        let mut other = rig.trx();
+        assert_eq!(rig.update(&mut other, b"j", b""), Err(Error::LockWaitTimeout));
+    }
 }
 
 /// Who waits for another's change of the row keeps its overflow pages only if they are still the row's.
