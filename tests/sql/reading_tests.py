@@ -316,9 +316,9 @@ def test_long_values_between(where):
         rows(c, "CREATE TABLE o ENGINE=Aria SELECT * FROM m")
         for level in ("REPEATABLE READ", "READ COMMITTED", "READ UNCOMMITTED"):
             rows(c, f"SET SESSION TRANSACTION ISOLATION LEVEL {level}")
-            for wanted in [*([name] for name in names), *(pick.sample(names, pick.randrange(2, 5)) for _ in range(12))]:
+            for wanted in [*([name] for name in names), *(pick.sample(names, pick.randrange(2, 5)) for _ in range(8))]:
                 for order in ("", " ORDER BY id DESC", " LOCK IN SHARE MODE", " FOR UPDATE"):
-                    query = f"SELECT id, {', '.join(wanted)} FROM %s WHERE e >= 0{order}"
+                    query = f"SELECT id, {', '.join(f'MD5({name})' for name in wanted)} FROM %s WHERE id >= 0{order}"
                     expect(f"{what}, {level}: {query}", sorted(rows(c, query % "m"), key=str), sorted(rows(c, query % "o"), key=str))
         rows(c, "SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     fill(0, 250)
