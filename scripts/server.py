@@ -31,6 +31,10 @@ CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 TEST_SECONDS = float(os.environ.get("MYRIAD_TEST_SECONDS", 0))
 
 
+# Nothing takes so long, on a busy machine either: whoever waits longer hangs.
+HUNG_SECONDS = 60
+
+
 class ServerError(Exception):
     """One sentence a person can act on."""
 
@@ -351,6 +355,22 @@ class Server:
 
     def __exit__(self, *_):
         self.close()
+
+
+def wait_for(condition, seconds=HUNG_SECONDS):
+    """Waits until `condition` gives something, so long at most, and returns what it gave last."""
+    end = time.monotonic() + seconds
+    while not (answer := condition()) and time.monotonic() < end:
+        time.sleep(0.02)
+    return answer
+
+
+def wait_until(what, is_so, seconds=HUNG_SECONDS):
+    """Waits until `is_so` gives something, and returns that."""
+    answer = wait_for(is_so, seconds)
+    if not answer:
+        raise AssertionError(f"{what}: not in {seconds} s")
+    return answer
 
 
 def run_cases(functions, title):

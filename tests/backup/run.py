@@ -1,6 +1,7 @@
 #!/usr/bin/python3
 """Backups made while clients work: what came back is held against a record of acknowledged commits that is kept here.
 Usage: run.py [CASE...]"""
+import functools
 import os
 import re
 import shutil
@@ -14,6 +15,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(HERE, "..", "..", "scripts"))
 import server  # noqa: E402
 from server import pymysql  # noqa: E402
+
+wait_until = functools.partial(server.wait_until, seconds=2 * server.HUNG_SECONDS)
 
 MYRIAD = os.path.join(server.BUILD, "myriad")
 ACCOUNTS, START_BALANCE, CLIENTS = 400, 1000, 4
@@ -181,14 +184,6 @@ def restored(backup, databases, options=()):
         os.makedirs(os.path.join(where.datadir, database), exist_ok=True)
     subprocess.run(["chmod", "-R", "a+rwX", where.datadir], check=True)
     return where
-
-
-def wait_until(what, is_so):
-    end = time.monotonic() + 120
-    while not is_so():
-        if time.monotonic() > end:
-            raise AssertionError(f"{what}: not in two minutes")
-        time.sleep(0.1)
 
 
 def under_load(options):

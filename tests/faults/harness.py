@@ -12,6 +12,7 @@ ROOT = os.path.dirname(os.path.dirname(HERE))
 sys.path[:0] = [os.path.join(ROOT, "scripts"), os.path.join(ROOT, "tests", "format")]
 import pymysql  # noqa: E402
 import server  # noqa: E402
+from server import wait_for  # noqa: E402, F401
 
 PAGE = 16384
 ROWS = 5000
@@ -161,15 +162,6 @@ class Load:
         self.place.good("d", ROWS + len(found))
         self.place.good("e")
         return found
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        if condition():
-            return True
-        time.sleep(0.1)
-    return condition()
 
 
 def change(path, offset, data=None):

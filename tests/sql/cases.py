@@ -3,12 +3,11 @@ import contextlib
 import os
 import sys
 import threading
-import time
 import traceback
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "scripts"))
 import server  # noqa: E402
-from server import pymysql  # noqa: E402
+from server import HUNG_SECONDS, pymysql, wait_until  # noqa: E402
 
 
 def rows(connection, sql):
@@ -52,19 +51,6 @@ def begin(connection, sql):
     thread = threading.Thread(target=rows, args=(connection, sql))
     thread.start()
     return thread
-
-
-# Nothing takes so long, on a busy machine either: whoever waits longer hangs.
-HUNG_SECONDS = 60
-
-
-def wait_until(what, is_so):
-    """Waits until `is_so` gives something, and returns that."""
-    end = time.monotonic() + HUNG_SECONDS
-    while not (answer := is_so()):
-        expect(f"{what}, in {HUNG_SECONDS} s", time.monotonic() < end, True)
-        time.sleep(0.02)
-    return answer
 
 
 def await_wait(connection, thread):
