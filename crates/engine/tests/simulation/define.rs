@@ -56,6 +56,9 @@ impl KeyChange {
     }
 }
 
+/// What was done, how it went, and the tables as they are if it went well.
+type Defined = (String, Result<()>, Model);
+
 pub(crate) struct AsItIs;
 
 impl Judge for AsItIs {
@@ -81,126 +84,158 @@ impl World {
     pub(crate) fn define(&mut self) -> End {
         let db = DATABASES[self.random.below(3) as usize];
         let name = format!("{db}/t{}", self.random.below(3));
-        let engine = self.engine();
-        let mut after = self.model.clone();
-        let what;
-        let result = match self.random.below(17) {
-            0..=5 => {
-                what = format!("create {name}");
-                let in_memory = self.random.one_in(4);
-                let hash = in_memory && self.random.one_in(2);
-                let indexes = [true, false, true].map(|unique| IndexSpec { unique, hash });
-                let placements = [None, None, Some(Placement::Server), Some(Placement::Table)];
-                let (frm, keys) = (self.image(), self.some_foreign_keys());
-                let definition = Definition::new(frm.clone(), keys.clone());
-                after.tables.insert(name.clone(), TableModel::empty(in_memory, definition));
-                let spec = TableSpec {
-                    frm: &frm,
-                    indexes: &indexes,
-                    in_memory,
-                    auto_increment_next: Some(1),
-                    foreign_keys: &keys,
-                    placement: placements[self.random.below(4) as usize],
-                    ..Default::default()
-                };
-                say!(self, "{what}, in memory: {in_memory}");
-                engine.create_table(&name, &spec)
-            }
-            6..=7 if !self.in_use(&name) => {
-                what = format!("drop {name}");
-                after.tables.remove(&name);
-                say!(self, "{what}");
-                engine.drop_table(&name)
-            }
-            8 if !self.in_use(&name) => {
-                what = format!("truncate {name}");
-                if let Some(table) = after.tables.get_mut(&name) {
-                    *table = table.emptied();
-                }
-                say!(self, "{what}");
-                engine.truncate_table(&name, 1)
-            }
-            9..=10 if !self.in_use(&name) => {
-                let to = format!("{}/r{}", DATABASES[self.random.below(3) as usize], self.random.below(2));
-                if self.in_use(&to) {
-                    return End::Fine;
-                }
-                what = format!("rename {name} to {to}");
-                // As a copy that takes the place of another table, at times.
-                let replaced = self.random.one_in(4).then(|| self.some_parent());
-                let replaced = replaced.as_deref();
-                let prefix = [None, None, Some(("k0", "k1")), Some(("k", "k1"))][self.random.below(4) as usize];
-                if !after.tables.contains_key(&to) {
-                    after.rename(&name, &to, replaced, prefix);
-                }
-                say!(self, "{what}, as {replaced:?}, {prefix:?}");
-                engine.rename_table_as(&name, &to, replaced, prefix)
-            }
-            11 if self.rebuild.is_none() => {
-                let (from, to) = (format!("{db}/"), format!("{CLONE}/"));
-                let copies = |name: &str| name.strip_prefix(&from).map(|table| format!("{to}{table}"));
-                let tables = self.model.tables.iter();
-                let mut tables: Vec<_> = tables.filter_map(|(n, t)| Some((copies(n)?, t.emptied()))).collect();
-                for key in tables.iter_mut().flat_map(|(_, t)| &mut t.definition.keys) {
-                    key.parent = copies(&key.parent).unwrap_or_else(|| key.parent.clone());
-                }
-                if tables.is_empty() || self.model.tables.keys().any(|name| name.starts_with(&to)) {
-                    return End::Fine;
-                }
-                what = format!("clone {db}");
-                after.tables.extend(tables);
-                say!(self, "{what}");
-                engine.clone_database(db, CLONE, &[], &mut AsItIs).and_then(|cloned| engine.finish_clone(cloned.note))
-            }
-            12 => {
-                let db = if self.random.one_in(2) { CLONE } else { db };
-                if self.database_in_use(db) {
-                    return End::Fine;
-                }
-                what = format!("drop database {db}");
-                let prefix = format!("{db}/");
-                after.tables.retain(|name, _| !name.starts_with(&prefix));
-                say!(self, "{what}");
-                let expected = (self.model.tables.len() - after.tables.len()) as u64;
-                engine.drop_database(db).map(|n| assert_eq!(n, expected, "{what}"))
-            }
-            13..=15 if !self.in_use(&name) => {
-                let other = format!("{}/t{}", DATABASES[self.random.below(3) as usize], self.random.below(3));
-                let two = other != name && !self.in_use(&other) && self.random.one_in(3);
-                let names = if two { vec![name, other] } else { vec![name] };
-                what = format!("redefine {}", names.join(" and "));
-                // All of them or none.
-                let there = names.iter().all(|name| after.tables.contains_key(name));
-                let mut changes = Vec::new();
-                for name in &names {
-                    let (frm, change) = (self.image(), self.some_change_of_keys(&after, name));
-                    if let Some(table) = after.tables.get_mut(name).filter(|_| there) {
-                        table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
-                        change.make(&mut after, name);
-                    }
-                    changes.push((frm, change));
-                }
-                say!(self, "{what}: {changes:?}");
-                let mut alterations = Vec::new();
-                for (name, (frm, change)) in names.iter().zip(&changes) {
-                    let to = NewDefinition { frm, keys: change.as_change(), ..Default::default() };
-                    alterations.push(Alteration { name, to, indexes: &[], builds: Vec::new(), contents: None });
-                }
-                engine.alter_tables(&mut alterations)
-            }
-            16 => {
-                what = format!("adopt an image of {name}");
-                let frm = self.image();
-                // The first stays.
-                if let Some(table) = after.tables.get_mut(&name).filter(|t| t.definition.image.is_empty()) {
-                    table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
-                }
-                say!(self, "{what}");
-                engine.adopt_image(&name, &frm)
-            }
-            _ => return End::Fine,
+        let done = match self.random.below(17) {
+            0..=5 => self.define_create(&name),
+            6..=7 if !self.in_use(&name) => self.define_drop_one(&name),
+            8 if !self.in_use(&name) => self.define_truncate(&name),
+            9..=10 if !self.in_use(&name) => self.define_rename(&name),
+            11 if self.rebuild.is_none() => self.define_clone_one(db),
+            12 => self.define_drop_all_of(db),
+            13..=15 if !self.in_use(&name) => self.define_redefine(name),
+            16 => self.define_adopt(&name),
+            _ => None,
         };
+        let Some((what, result, after)) = done else { return End::Fine };
         self.defined(&what, result, after)
+    }
+
+    fn define_create(&mut self, name: &str) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let what = format!("create {name}");
+        let in_memory = self.random.one_in(4);
+        let hash = in_memory && self.random.one_in(2);
+        let indexes = [true, false, true].map(|unique| IndexSpec { unique, hash });
+        let placements = [None, None, Some(Placement::Server), Some(Placement::Table)];
+        let (frm, keys) = (self.image(), self.some_foreign_keys());
+        let definition = Definition::new(frm.clone(), keys.clone());
+        after.tables.insert(name.to_string(), TableModel::empty(in_memory, definition));
+        let spec = TableSpec {
+            frm: &frm,
+            indexes: &indexes,
+            in_memory,
+            auto_increment_next: Some(1),
+            foreign_keys: &keys,
+            placement: placements[self.random.below(4) as usize],
+            ..Default::default()
+        };
+        say!(self, "{what}, in memory: {in_memory}");
+        let result = self.engine().create_table(name, &spec);
+        Some((what, result, after))
+    }
+
+    fn define_drop_one(&mut self, name: &str) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let what = format!("drop {name}");
+        after.tables.remove(name);
+        say!(self, "{what}");
+        let result = self.engine().drop_table(name);
+        Some((what, result, after))
+    }
+
+    fn define_truncate(&mut self, name: &str) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let what = format!("truncate {name}");
+        if let Some(table) = after.tables.get_mut(name) {
+            *table = table.emptied();
+        }
+        say!(self, "{what}");
+        let result = self.engine().truncate_table(name, 1);
+        Some((what, result, after))
+    }
+
+    /// At times as a copy that takes the place of another table.
+    fn define_rename(&mut self, name: &str) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let to = format!("{}/r{}", DATABASES[self.random.below(3) as usize], self.random.below(2));
+        if self.in_use(&to) {
+            return None;
+        }
+        let what = format!("rename {name} to {to}");
+        let replaced = self.random.one_in(4).then(|| self.some_parent());
+        let replaced = replaced.as_deref();
+        let prefix = [None, None, Some(("k0", "k1")), Some(("k", "k1"))][self.random.below(4) as usize];
+        if !after.tables.contains_key(&to) {
+            after.rename(name, &to, replaced, prefix);
+        }
+        say!(self, "{what}, as {replaced:?}, {prefix:?}");
+        let result = self.engine().rename_table_as(name, &to, replaced, prefix);
+        Some((what, result, after))
+    }
+
+    fn define_clone_one(&mut self, db: &str) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let (from, to) = (format!("{db}/"), format!("{CLONE}/"));
+        let copies = |name: &str| name.strip_prefix(&from).map(|table| format!("{to}{table}"));
+        let tables = self.model.tables.iter();
+        let mut tables: Vec<_> = tables.filter_map(|(n, t)| Some((copies(n)?, t.emptied()))).collect();
+        for key in tables.iter_mut().flat_map(|(_, t)| &mut t.definition.keys) {
+            key.parent = copies(&key.parent).unwrap_or_else(|| key.parent.clone());
+        }
+        if tables.is_empty() || self.model.tables.keys().any(|name| name.starts_with(&to)) {
+            return None;
+        }
+        let what = format!("clone {db}");
+        after.tables.extend(tables);
+        say!(self, "{what}");
+        let engine = self.engine();
+        let result =
+            engine.clone_database(db, CLONE, &[], &mut AsItIs).and_then(|cloned| engine.finish_clone(cloned.note));
+        Some((what, result, after))
+    }
+
+    fn define_drop_all_of(&mut self, db: &str) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let db = if self.random.one_in(2) { CLONE } else { db };
+        if self.database_in_use(db) {
+            return None;
+        }
+        let what = format!("drop database {db}");
+        let prefix = format!("{db}/");
+        after.tables.retain(|name, _| !name.starts_with(&prefix));
+        say!(self, "{what}");
+        let expected = (self.model.tables.len() - after.tables.len()) as u64;
+        let result = self.engine().drop_database(db).map(|n| assert_eq!(n, expected, "{what}"));
+        Some((what, result, after))
+    }
+
+    /// One table or two: all of them or none.
+    fn define_redefine(&mut self, name: String) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let other = format!("{}/t{}", DATABASES[self.random.below(3) as usize], self.random.below(3));
+        let two = other != name && !self.in_use(&other) && self.random.one_in(3);
+        let names = if two { vec![name, other] } else { vec![name] };
+        let what = format!("redefine {}", names.join(" and "));
+        let there = names.iter().all(|name| after.tables.contains_key(name));
+        let mut changes = Vec::new();
+        for name in &names {
+            let (frm, change) = (self.image(), self.some_change_of_keys(&after, name));
+            if let Some(table) = after.tables.get_mut(name).filter(|_| there) {
+                table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
+                change.make(&mut after, name);
+            }
+            changes.push((frm, change));
+        }
+        say!(self, "{what}: {changes:?}");
+        let mut alterations = Vec::new();
+        for (name, (frm, change)) in names.iter().zip(&changes) {
+            let to = NewDefinition { frm, keys: change.as_change(), ..Default::default() };
+            alterations.push(Alteration { name, to, indexes: &[], builds: Vec::new(), contents: None });
+        }
+        let result = self.engine().alter_tables(&mut alterations);
+        Some((what, result, after))
+    }
+
+    fn define_adopt(&mut self, name: &str) -> Option<Defined> {
+        let mut after = self.model.clone();
+        let what = format!("adopt an image of {name}");
+        let frm = self.image();
+        // The first stays.
+        if let Some(table) = after.tables.get_mut(name).filter(|t| t.definition.image.is_empty()) {
+            table.definition.image = Definition::new(frm.clone(), Vec::new()).image;
+        }
+        say!(self, "{what}");
+        let result = self.engine().adopt_image(name, &frm);
+        Some((what, result, after))
     }
 
     /// One of few, so that tables share shapes; or none yet.
