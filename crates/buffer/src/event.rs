@@ -18,13 +18,20 @@ use {
 };
 
 /// A sleeping place for a thread; a signal that comes while nobody sleeps is kept.
-pub(crate) struct Event {
+pub struct Event {
     signalled: AtomicBool,
     mutex: Mutex<()>,
     condvar: Condvar,
 }
 
+impl Default for Event {
+    fn default() -> Event {
+        Event::new()
+    }
+}
+
 impl Event {
+    /// Without a signal.
     pub fn new() -> Event {
         Event { signalled: AtomicBool::new(false), mutex: Mutex::new(()), condvar: Condvar::new() }
     }
@@ -39,6 +46,7 @@ impl Event {
         self.condvar.notify_all();
     }
 
+    /// Until there is a signal, which it takes, or the time is over.
     pub fn wait(&self, at_most: Duration) {
         let mut held = self.mutex.lock();
         if !self.signalled.load(Ordering::Acquire) && !at_most.is_zero() {

@@ -38,6 +38,7 @@ mod warm_up;
 
 pub use change_buffer::BufferedChange;
 pub use config::{Level, PartitionStats, PoolConfig, PoolStats, Reporter};
+pub use event::Event;
 pub use failing::FailingWrites;
 pub use frame::FrameNo;
 pub use guard::{ExclusivePage, OptimisticPage, SeenPage, SharedPage};

@@ -115,7 +115,7 @@ impl TrxSystem {
     /// Leaves a transaction to the background, which rolls it back.
     pub(crate) fn abandon(&self, work: Work) {
         self.losers.add(work);
-        self.purge.wake();
+        self.purge.abandoned.signal();
     }
 
     /// Rolls back one unfinished transaction, whether or not it was tried before; whether there was one.
@@ -248,7 +248,7 @@ impl TrxSystem {
                         return;
                     }
                 }
-                None => self.purge.sleep(IDLE_WAIT, false),
+                None => self.purge.abandoned.wait(IDLE_WAIT),
             }
         }
     }

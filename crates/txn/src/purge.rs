@@ -21,10 +21,10 @@ use myriad_base::clock::Every;
 use myriad_base::threads::{self, told_of};
 use myriad_base::{Csn, Error, IndexId, PageId, PageNo, Result, RollPtr, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
-use myriad_buffer::{Level, Mtr};
+use myriad_buffer::{Event, Level, Mtr};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -81,7 +81,10 @@ pub(crate) struct PurgeControl {
     threads: usize,
     begun: AtomicBool,
     stop: AtomicBool,
-    sleeping: CachePadded<AtomicUsize>,
+    /// Where each purge thread sleeps until there is work.
+    worthwhile: Box<[Event]>,
+    /// Where the thread sleeps that rolls back what others have left to it.
+    pub abandoned: Event,
     gate: Mutex<()>,
     wake_up: Condvar,
     handles: Mutex<Vec<std::thread::JoinHandle<()>>>,
@@ -97,11 +100,13 @@ pub(crate) struct PurgeControl {
 impl PurgeControl {
     pub fn new(threads: usize) -> PurgeControl {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get());
+        let threads = if threads == 0 { (cores / 2).clamp(1, 8) } else { threads };
         PurgeControl {
-            threads: if threads == 0 { (cores / 2).clamp(1, 8) } else { threads },
+            threads,
             begun: AtomicBool::new(false),
             stop: AtomicBool::new(false),
-            sleeping: CachePadded::default(),
+            worthwhile: (0..threads).map(|_| Event::new()).collect(),
+            abandoned: Event::new(),
             gate: Mutex::default(),
             wake_up: Condvar::new(),
             handles: Mutex::default(),
@@ -121,13 +126,18 @@ impl PurgeControl {
     /// A transaction with a log in the slot has ended. Whether it should be asked for a share of purge's work.
     pub fn note_finished(&self, slot: &PurgeSlot) -> bool {
         let pending = slot.pending.fetch_add(1, Ordering::Relaxed) + 1;
-        if pending & (PENDING_TO_WAKE - 1) == 0 && self.sleeping.load(Ordering::Relaxed) > 0 {
-            self.wake();
+        if pending & (PENDING_TO_WAKE - 1) == 0 {
+            self.worthwhile[self.thread_of(slot)].signal();
         }
         pending.is_multiple_of(COMMITS_PER_SHARE)
     }
 
-    /// Wakes the background threads.
+    /// Number of the purge thread that the slot is left to.
+    fn thread_of(&self, slot: &PurgeSlot) -> usize {
+        slot.no as usize % self.threads
+    }
+
+    /// Wakes the background threads, but none that waits for work.
     pub fn wake(&self) {
         let _gate = self.gate.lock();
         self.wake_up.notify_all();
@@ -146,15 +156,24 @@ impl PurgeControl {
         !self.stopping()
     }
 
-    /// `ready`: commits may wake the thread for work.
-    pub fn sleep(&self, time: Duration, ready: bool) {
+    /// Ends the background threads.
+    fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.wake();
+        self.worthwhile.iter().chain([&self.abandoned]).for_each(Event::signal);
+    }
+
+    /// Until the time is over, or [`PurgeControl::wake`].
+    pub fn sleep(&self, time: Duration) {
         let mut gate = self.gate.lock();
-        if self.stopping() {
-            return;
+        if !self.stopping() {
+            self.wake_up.wait_for(&mut gate, time);
         }
-        self.sleeping.fetch_add(usize::from(ready), Ordering::Relaxed);
-        self.wake_up.wait_for(&mut gate, time);
-        self.sleeping.fetch_sub(usize::from(ready), Ordering::Relaxed);
+    }
+
+    /// As a purge thread that has found no more: until the time is over, or commits have left it work since it looked.
+    fn sleep_until_worthwhile(&self, thread: usize, time: Duration) {
+        self.worthwhile[thread].wait(time);
     }
 }
 
@@ -213,8 +232,7 @@ impl TrxSystem {
     /// Those of purging.
     pub fn shutdown(&self, purge_all: bool) -> Result<()> {
         let purged = if purge_all { self.purge_all() } else { Ok(()) };
-        self.purge.stop.store(true, Ordering::Release);
-        self.purge.wake();
+        self.purge.stop();
         self.pool().log().stop_write_behind();
         self.pool().log().stop_calls();
         let handles = std::mem::take(&mut *self.purge.handles.lock());
@@ -248,9 +266,9 @@ impl TrxSystem {
             if no == 0 {
                 shrink.look(self);
             }
-            match self.purge_turn(Some((no, self.purge.threads))) {
-                Ok(0) => self.purge.sleep(IDLE_WAIT, true),
-                Ok(n) if n < RECORDS_WORTH_A_TURN => self.purge.sleep(GATHER_WAIT, true),
+            match self.purge_turn(Some(no)) {
+                Ok(0) => self.purge.sleep_until_worthwhile(no, IDLE_WAIT),
+                Ok(n) if n < RECORDS_WORTH_A_TURN => self.purge.sleep_until_worthwhile(no, GATHER_WAIT),
                 Ok(_) => {}
                 Err(e) => {
                     if self.pool().check_poison().is_err() {
@@ -260,7 +278,7 @@ impl TrxSystem {
                         self.report(Level::Warning, &format!("purge will try again: {e}"));
                     }
                     last = Some(e);
-                    self.purge.sleep(RETRY_WAIT, false);
+                    self.purge.sleep(RETRY_WAIT);
                 }
             }
         }
@@ -278,7 +296,7 @@ impl TrxSystem {
                     self.report(Level::Error, &format!("the log cannot be synced: {e}"));
                 }
             }
-            self.purge.sleep(SYNC_LOOK, false);
+            self.purge.sleep(SYNC_LOOK);
         }
     }
 
@@ -333,18 +351,18 @@ impl TrxSystem {
     }
 
     /// A turn at every slot, or at those of one thread. How many steps it made: records, pages.
-    fn purge_turn(&self, share: Option<(usize, usize)>) -> Result<u64> {
+    fn purge_turn(&self, thread: Option<usize>) -> Result<u64> {
         let oldest = self.purge_limit();
         self.commits().advance(oldest, self.next_trx_id());
         let (mut steps, mut failed) = (0, None);
-        if share.is_none_or(|(no, _)| no == 0) {
+        if thread.is_none_or(|no| no == 0) {
             match self.merge_settled() {
                 Ok(n) => steps = n,
                 Err(e) => failed = Some(e),
             }
         }
         for slot in self.undo.purge_slots() {
-            if share.is_some_and(|(no, of)| slot.no as usize % of != no) || slot.pending.load(Ordering::Relaxed) == 0 {
+            if thread.is_some_and(|no| self.purge.thread_of(&slot) != no) || slot.pending.load(Ordering::Relaxed) == 0 {
                 continue;
             }
             match self.purge_records(&slot, &mut slot.position.lock(), oldest, RECORDS_PER_TURN) {
@@ -352,7 +370,7 @@ impl TrxSystem {
                 // One damaged page must not keep the other slots' debt.
                 Err(e) => failed = failed.or(Some(e)),
             }
-            if share.is_some() && self.purge.stopping() {
+            if thread.is_some() && self.purge.stopping() {
                 break;
             }
         }
@@ -575,4 +593,23 @@ impl TrxSystem {
 
 fn needs_work(flags: u8) -> bool {
     flags & NEW_DELETED != 0 || flags & (OLD_CHAIN | CHAIN_FREED) == OLD_CHAIN
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// Commits that come after a purge thread has looked for work, and before it sleeps.
+    #[test]
+    fn a_thread_that_is_left_work_does_not_go_to_sleep() {
+        let control = PurgeControl::new(2);
+        let slot = PurgeSlot { no: 3, pending: AtomicU64::new(0), position: Mutex::new(PurgePosition::without_page()) };
+        for _ in 0..PENDING_TO_WAKE {
+            control.note_finished(&slot);
+        }
+        let begin = Instant::now();
+        control.sleep_until_worthwhile(1, Duration::from_secs(120));
+        assert!(begin.elapsed() < Duration::from_secs(60));
+    }
 }

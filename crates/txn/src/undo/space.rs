@@ -65,7 +65,7 @@ pub struct PurgePosition {
 
 impl PurgePosition {
     /// Of a slot that has no page.
-    pub(super) fn without_page() -> PurgePosition {
+    pub(crate) fn without_page() -> PurgePosition {
         PurgePosition { page: PageNo::NONE, offset: page::BODY, log: None, blocked_by: None, catching_up: false }
     }
 }
