@@ -236,7 +236,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   myriad::ForeignKeys foreign_keys;
   myriad::KeptForeignKeys kept;
   if ((error = myriad::define_foreign_keys(thd, myriad_name(path), form, plan, create_info, &foreign_keys, &kept)))
-    return error;
+    return myriad_told(error, ER_CANT_CREATE_TABLE);
   const bool keeps = !kept.names.empty();
   if (Session *session = keeps ? Session::of(thd) : Session::of(thd, false)) {
     session->copied_table = keeps ? myriad_name(path) : "";
@@ -281,7 +281,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   if (read) form->s->free_frm_image(image);
   if (status == MYRIAD_OK && thd_sql_command(thd) == SQLCOM_CREATE_TABLE && myriad::fills_created_table(thd))
     if (Session *session = Session::of(thd)) session->refused_drop.is_made(thd, myriad_name(path));
-  return myriad_error_noted(status, thd);
+  return myriad_told(myriad_error_noted(status, thd), ER_CANT_CREATE_TABLE);
 }
 
 int ha_myriad::delete_table(const char *path) { return myriad_drop(myriad_name(path), ha_thd()); }
@@ -301,6 +301,10 @@ int ha_myriad::rename_partitions(const char *from, const char *to) {
 }
 
 int ha_myriad::rename_table(const char *from, const char *to) {
+  return myriad_told(rename_in_catalog(from, to), ER_ERROR_ON_RENAME);
+}
+
+int ha_myriad::rename_in_catalog(const char *from, const char *to) {
   myriad_status status = myriad_drop_lost_backup(from);
   if (status != MYRIAD_OK) return myriad_error_noted(status, ha_thd());
   if (myriad_is_partitioned_in_recovery(from)) return rename_partitions(from, to);

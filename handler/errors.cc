@@ -103,6 +103,12 @@ void myriad_tell(myriad_status status, THD *thd, myf flags) {
   my_error(ER_GET_ERRMSG, flags, myriad_error_noted(status, thd), myriad_last_error(), "MYRIAD");
 }
 
+int myriad_told(int error, uint code) {
+  if (error >= MYRIAD_HA_ERR_IO && error <= MYRIAD_HA_ERR_OTHER)
+    my_printf_error(code, "MYRIAD: %s", MYF(0), myriad_last_error());
+  return error;
+}
+
 bool myriad_rolls_back_whole(int error) {
   return error == HA_ERR_LOCK_DEADLOCK || error == HA_ERR_RECORD_CHANGED || error == HA_ERR_LOCK_TABLE_FULL;
 }

@@ -188,6 +188,7 @@ private:
   void set_excerpt();
   int adopt_definition();
   int exchange_definition(const std::string &old_name, const std::string &new_name);
+  int rename_in_catalog(const char *from, const char *to);
   int rename_partitions(const char *from, const char *to);
   bool is_in_foreign_key(const Field &);
   bool may_become_null(const Field &);

@@ -65,6 +65,9 @@ int myriad_error(myriad_status status);
 /* The same, with the core's sentence as a warning where the server's message would say too little. */
 /* `table`: the core's name of the one that was used, for the error log. */
 int myriad_error_noted(myriad_status status, THD *thd, const char *table = nullptr);
+/* The same error, told to the client under `code` where the server would show its number without a text: in CREATE,
+   RENAME and at the ends of transactions. */
+int myriad_told(int error, uint code);
 /* The statement's error, where no handler of a table tells it. */
 void myriad_tell(myriad_status status, THD *thd, myf flags = MYF(0));
 /* Whether after this handler error the transaction is rolled back whole. */

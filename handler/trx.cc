@@ -54,14 +54,6 @@ void refuse_half(myriad_status status, THD *thd) {
   if (status != MYRIAD_OK) thd->mark_transaction_to_rollback(true);
 }
 
-/* What a failed end of a transaction returns. The server would tell the client a number without a text. */
-int failed_end(myriad_status status, THD *thd, uint code) {
-  int error = myriad_error_noted(status, thd);
-  if (error >= MYRIAD_HA_ERR_IO && error <= MYRIAD_HA_ERR_OTHER)
-    my_printf_error(code, "MYRIAD: %s", MYF(0), myriad_last_error());
-  return error;
-}
-
 /* The client is answered when nothing is pending any more. */
 void *answer_waits(void *thd) { return thd_increment_pending_ops(static_cast<MYSQL_THD>(thd)); }
 
@@ -108,7 +100,7 @@ int commit(handlerton *, THD *thd, bool all) {
   thd_wakeup_subsequent_commits(thd, status != MYRIAD_OK);
   if (in_halves && status == MYRIAD_OK) status = myriad_commit_finish(session->core(), waits_for_log);
   session->forget_transaction();
-  return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
+  return myriad_told(myriad_error_noted(status, thd), ER_ERROR_DURING_COMMIT);
 }
 
 int rollback(handlerton *, THD *thd, bool all) {
@@ -121,13 +113,13 @@ int rollback(handlerton *, THD *thd, bool all) {
     session->take_back_prepared();
     status = myriad_rollback(session->core());
     session->forget_transaction();
-    return failed_end(status, thd, ER_ERROR_DURING_ROLLBACK);
+    return myriad_told(myriad_error_noted(status, thd), ER_ERROR_DURING_ROLLBACK);
   } else {
     status = myriad_statement_rollback(session->core());
     session->statement_active = false;
     refuse_half(status, thd);
   }
-  return myriad_error_noted(status, thd);
+  return myriad_told(myriad_error_noted(status, thd), ER_ERROR_DURING_ROLLBACK);
 }
 
 /* In a transaction of several engines the log that decides keeps the order of a parallel replica's commits. A binary
@@ -149,7 +141,7 @@ int prepare(handlerton *, THD *thd, bool all) {
   thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
   uchar bytes[XID_BYTES_MAX];
   myriad_status status = myriad_prepare(session->core(), bytes, put_xid(xid, bytes));
-  if (status != MYRIAD_OK) return failed_end(status, thd, ER_ERROR_DURING_COMMIT);
+  if (status != MYRIAD_OK) return myriad_told(myriad_error_noted(status, thd), ER_ERROR_DURING_COMMIT);
   session->prepared = true;
   session->xa = thd_sql_command(thd) == SQLCOM_XA_PREPARE;
   if (session->xa) session->leave_prepared(bytes, put_xid(xid, bytes));
@@ -174,7 +166,7 @@ int savepoint_set(handlerton *, THD *thd, void *place) {
   uint64_t savepoint = 0;
   myriad_status status = myriad_savepoint(session->core(), &savepoint);
   memcpy(place, &savepoint, sizeof savepoint);
-  return myriad_error_noted(status, thd);
+  return myriad_told(myriad_error_noted(status, thd), ER_GET_ERRNO);
 }
 
 int savepoint_rollback(handlerton *, THD *thd, void *place) {
@@ -184,7 +176,7 @@ int savepoint_rollback(handlerton *, THD *thd, void *place) {
   memcpy(&savepoint, place, sizeof savepoint);
   myriad_status status = myriad_rollback_to(session->core(), savepoint);
   refuse_half(status, thd);
-  return myriad_error_noted(status, thd);
+  return myriad_told(myriad_error_noted(status, thd), ER_ERROR_DURING_ROLLBACK);
 }
 
 int savepoint_release(handlerton *, THD *, void *) { return 0; }
@@ -257,7 +249,7 @@ int start_consistent_snapshot(handlerton *hton, THD *thd) {
   if (session->isolation != MYRIAD_READ_UNCOMMITTED) status = myriad_open_snapshot(session->core());
   myriad_statement_end(session->core());
   trans_register_ha(thd, true, hton, 0);
-  return myriad_error_noted(status, thd);
+  return myriad_told(myriad_error_noted(status, thd), ER_GET_ERRNO);
 }
 
 int close_connection(handlerton *hton, THD *thd) {

@@ -90,6 +90,21 @@ def catalog_read_fails(place):
 
 
 @case
+def file_cannot_be_made(place):
+    """On a device that has become read-only: who creates a table is told of the file and why, where the server has but a number."""
+    place.server.start()
+    place.server.query("CREATE DATABASE made")
+    last = max(int(re.search(r"\.(\d+)\.myr$", path).group(1)) for path in glob.glob(place.myriad + "/*.[0-9]*.myr"))
+    paths = [f"{place.myriad}/made.{last + n}.myr" for n in range(1, 33)]
+    with Fault(place, "open,openat", paths, error="EROFS") as fault:
+        _, problem = place.ask("CREATE TABLE made.t (id INT)")
+        expect(fault.hits(), "no file was to be made")
+        told = str(problem).split(" ((")[0]             # without the warnings
+        expect("1005" in told and "made." in told and "ead-only" in told, f"the client is not told why: {problem}")
+    place.server.query("CREATE TABLE made.t (id INT)")
+
+
+@case
 def page_write_fails(place):
     place.server.start()
     load = Load(place)
