@@ -297,5 +297,30 @@ def test_passing_tables(where):
         expect(f"{name}: rows", rows(c, "SELECT * FROM y"), ((1,),) if name == "both" else ())
 
 
+def test_update_time(where):
+    """A transaction that has lost its session, or the server, has updated its tables when it is committed, whether or not they are open."""
+    c = database(where)
+    rows(c, "CREATE TABLE x (a INT PRIMARY KEY, b INT, KEY (b))")
+    rows(c, "CREATE TABLE y (a INT PRIMARY KEY)")
+
+    def updated():
+        return [bool(time) for _, time in rows(c, "SELECT TABLE_NAME, UPDATE_TIME FROM information_schema.TABLES "
+                                                  "WHERE TABLE_SCHEMA = 'd' ORDER BY TABLE_NAME")]
+    leave(where, "left", "INSERT INTO x VALUES (1, 1)")
+    expect("before the commit", updated(), [False, False])
+    rows(c, "XA COMMIT 'left'")
+    expect("after it", updated(), [True, False])
+    for is_open in (False, True):
+        leave(where, "left", "UPDATE x SET b = b + 1")
+        where.kill()
+        where.start()
+        c = where.connect(database="d")
+        if is_open:
+            rows(c, "SELECT COUNT(*) FROM y")
+            expect("after a crash", updated(), [False, False])
+        rows(c, "XA COMMIT 'left'")
+        expect(f"of a transaction of before the crash, looked at before: {is_open}", updated(), [True, False])
+
+
 if __name__ == "__main__":
     server.main_guard(lambda: run(globals()))

@@ -436,7 +436,13 @@ impl Engine {
     /// Those of the log.
     pub fn commit_by_xid(&self, xid: &[u8]) -> Result<bool> {
         self.check_not_closed()?;
-        self.parts.trx.commit_by_xid(xid)
+        // What its session knew of them is gone. It has to be committed also where they cannot be read.
+        let changed = self.parts.trx.indexes_changed_by_prepared(xid).unwrap_or_default();
+        let committed = self.parts.trx.commit_by_xid(xid)?;
+        if committed {
+            self.shares.stamp(changed, self.clock().wall_us() / 1_000_000);
+        }
+        Ok(committed)
     }
 
     /// Rolls one of [`Engine::prepared`] back; false if there is none of that id.

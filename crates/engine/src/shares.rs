@@ -94,6 +94,11 @@ impl Tables {
         }
     }
 
+    fn stats_of(&self, index: IndexId) -> Option<Arc<CachedStats>> {
+        let Entry::Opened { stats, .. } = self.by_id.get(self.by_index.get(&index)?)? else { return None };
+        Some(Arc::clone(stats))
+    }
+
     fn of_index(&self, index: IndexId) -> Option<KnownIndex> {
         let Entry::Opened { def, names, .. } = self.by_id.get(self.by_index.get(&index)?)? else { return None };
         let no = def.indexes.iter().position(|its| its.id == index)?;
@@ -131,6 +136,8 @@ pub(crate) struct Shares {
     shards: [Shard; SHARDS],
     /// Tables in memory whose AUTO_INCREMENT counter found no room there: it lasts as long as they are open.
     uncounted: Mutex<Vec<Arc<TableShare>>>,
+    /// When the tables of these indexes, which were not open lately, were updated: for who opens them next.
+    updated: Mutex<HashMap<IndexId, u64>>,
 }
 
 /// A table being opened. Its entry goes if that fails.
@@ -161,6 +168,27 @@ impl Drop for Opening<'_> {
 impl Shares {
     fn shard(&self, id: u32) -> &Shard {
         &self.shards[id as usize % SHARDS]
+    }
+
+    /// The tables of these indexes have been updated at this time, in seconds since 1970.
+    pub(crate) fn stamp(&self, indexes: impl IntoIterator<Item = IndexId>, now_s: u64) {
+        for index in indexes {
+            // First, for who opens it meanwhile.
+            self.updated.lock().insert(index, now_s);
+            let known = self.shards.iter().find_map(|shard| shard.tables.lock().stats_of(index));
+            if let Some(stats) = known {
+                stats.set_update_time(now_s);
+                self.updated.lock().remove(&index);
+            }
+        }
+    }
+
+    fn stamp_opened(&self, share: &TableShare) {
+        let mut updated = self.updated.lock();
+        if !updated.is_empty() {
+            let times = share.def.indexes.iter().filter_map(|index| updated.remove(&index.id));
+            times.max().into_iter().for_each(|now_s| share.stats.set_update_time(now_s));
+        }
     }
 
     /// Keeps a table open until its counter has been stored or its definition changes.
@@ -212,6 +240,7 @@ impl Shares {
         // Without the latch, because it reads pages.
         let share = Arc::new(open(stats)?);
         opening.done(&share);
+        self.stamp_opened(&share);
         Ok(share)
     }
 

@@ -117,6 +117,22 @@ impl TrxSystem {
         ids
     }
 
+    /// The indexes that a prepared transaction without a session has changed; none if there is none with this id.
+    ///
+    /// # Errors
+    /// Those of reading undo pages.
+    pub fn indexes_changed_by_prepared(&self, xid: &[u8]) -> Result<HashSet<IndexId>> {
+        let found = {
+            let all = self.prepared.all.lock();
+            let Some(p) = all.iter().find(|p| p.xid == xid) else { return Ok(HashSet::new()) };
+            (p.changed.clone(), p.span())
+        };
+        match found {
+            (Some(changed), _) => Ok(changed),
+            (None, span) => span.map_or(Ok(HashSet::new()), |span| self.indexes_changed_in(span)),
+        }
+    }
+
     /// Commits a prepared transaction that belongs to no session; `false` if there is none with this id.
     ///
     /// # Errors
