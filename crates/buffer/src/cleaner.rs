@@ -57,7 +57,7 @@ impl BufferPool {
     }
 
     /// As [`BufferPool::before_mtr`], for one that ends a transaction: it waits for nobody's pages.
-    pub(crate) fn before_end_mtr(&self) -> Result<Admission<'_>> {
+    pub(crate) fn before_end_mtr(&self) -> Result<()> {
         self.check_poison()?;
         self.heed_log(self.log().reserve_end())
     }

@@ -73,8 +73,8 @@ impl<'p> Mtr<'p> {
     /// # Errors
     /// When the engine is poisoned.
     pub fn start_end(pool: &'p BufferPool) -> Result<Mtr<'p>> {
-        let admission = pool.before_end_mtr()?;
-        Ok(Mtr::admitted(pool, admission, Turn::NONE))
+        pool.before_end_mtr()?;
+        Ok(Mtr::admitted(pool, Admission::NONE, Turn::NONE))
     }
 
     /// Begins one that logs `bytes` at most and must not wait for room in the log: `None` if there is none.

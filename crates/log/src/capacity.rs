@@ -165,14 +165,14 @@ impl Log {
         self.admit_below(self.room(), bytes)
     }
 
-    /// As [`Log::reserve_check`], for the few bytes that end a transaction. Its end may have been decided elsewhere (in the
+    /// As [`Log::reserve_check`], for the few bytes that end a transaction, which are not counted. Its end may have been decided elsewhere (in the
     /// binary log) and cannot be refused, so it does not wait for others' pages: there is room kept for it. Should that be used
     /// up, too, it waits for a checkpoint, without a limit but [`Log::refuse`].
     ///
     /// # Errors
     /// [`Error::Poisoned`].
     #[inline]
-    pub fn reserve_end(&self) -> Result<Admission<'_>> {
+    pub fn reserve_end(&self) -> Result<()> {
         let mut waiting = None;
         while self.slots.end_relaxed() >= self.throttle_at.load(Ordering::Relaxed) {
             self.check_awaited()?;
@@ -183,7 +183,7 @@ impl Log {
             waiting.get_or_insert_with(|| waits::begin(WaitFor::LogRoom));
             self.ask_for_room(Duration::from_millis(20));
         }
-        Ok(Admission(None))
+        Ok(())
     }
 
     /// Bytes of the ring that only ends of transactions may use.

@@ -154,7 +154,7 @@ fn ends_of_transactions_have_room_of_their_own() {
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| drop(log.reserve_check().unwrap()));
             for _ in 0..capacity / 64 / 2 / 48 {
-                let _admission = log.reserve_end().unwrap();
+                log.reserve_end().unwrap();
                 append(log, &[2; 40]);
             }
             assert!(log.end_lsn() <= log.writable_end(), "{} beyond {}", log.end_lsn(), log.writable_end());
@@ -164,7 +164,7 @@ fn ends_of_transactions_have_room_of_their_own() {
             // Beyond that they wait, too, rather than be refused or fill the file.
             let many = scope.spawn(|| {
                 for _ in 0..capacity / 48 {
-                    let _admission = log.reserve_end().unwrap();
+                    log.reserve_end().unwrap();
                     append(log, &[2; 40]);
                 }
             });
@@ -190,7 +190,7 @@ fn who_waits_for_room_is_told_that_none_will_be_made() {
         append(&log, &[1; 1000]);
     }
     std::thread::scope(|scope| {
-        let waiters = [scope.spawn(|| log.reserve_check().map(drop)), scope.spawn(|| log.reserve_end().map(drop))];
+        let waiters = [scope.spawn(|| log.reserve_check().map(drop)), scope.spawn(|| log.reserve_end())];
         std::thread::sleep(Duration::from_millis(60));
         assert!(!waiters.iter().any(|w| w.is_finished()));
         log.refuse("no pages are written");
