@@ -281,7 +281,6 @@ impl BufferPool {
         self.log().checkpoint(lsn, &self.spaces().missed_note())?;
         self.background.set_last_checkpoint(lsn);
         self.counters.add(Counter::Checkpoints);
-        self.prune_discarded(lsn);
         if let Some(doublewrite) = &self.doublewrite {
             if self.pending.len() == 0 && lsn >= self.pending.recovered_end() {
                 doublewrite.forget_copies();

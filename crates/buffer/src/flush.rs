@@ -293,7 +293,7 @@ impl BufferPool {
         // Asked first: a dropped one the registry knows no more, any other while pages of it are in memory. So the catalog, whose
         // pages need frames, is never asked here. A page of a dropped space may have been changed after the drop, by purge for
         // one, while it was still in memory.
-        if self.is_discarded(id) || self.spaces().was_dropped(id) {
+        if self.spaces().was_dropped(id) {
             return Ok(None);
         }
         // Once open, the file can be written even if it is dropped from here on.
@@ -308,7 +308,7 @@ impl BufferPool {
             }
             Ok((_, None)) => Ok(None),
             Ok((space, Some(Err(_)))) if space.is_dropped() => Ok(None),
-            Err(_) if self.is_discarded(id) || self.spaces().was_dropped(id) => Ok(None),
+            Err(_) if self.spaces().was_dropped(id) => Ok(None),
             Ok((_, Some(Err(error)))) | Err(error) => Err(error),
         }
     }

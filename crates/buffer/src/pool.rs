@@ -26,7 +26,6 @@ use myriad_io::Io;
 use myriad_log::Log;
 use myriad_space::{Space, SpaceRegistry};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -74,8 +73,6 @@ pub struct BufferPool {
     pub(crate) resize: Resize,
     pub(crate) warm_up: WarmUp,
     pub(crate) now: Now,
-    /// Dropped tablespaces that may have dirty pages, with the log's end when they were dropped.
-    discarded: Mutex<HashMap<SpaceId, Lsn>>,
 }
 
 impl BufferPool {
@@ -126,7 +123,6 @@ impl BufferPool {
             resize: Resize::new(count),
             warm_up: WarmUp::new(dir.join("#myriad")),
             now: Now::new(Arc::clone(&config.clock)),
-            discarded: Mutex::default(),
             counters: Counters::new(),
             poisoned: AtomicBool::new(false),
             poison_reason: Mutex::new(String::new()),
@@ -668,23 +664,12 @@ impl BufferPool {
         }
     }
 
-    /// Notes that a tablespace was dropped: its dirty pages will not be written, its frames become free over time (ids
-    /// of tablespaces are never reused, so nobody asks for them again).
+    /// Forgets what waits for a tablespace that [`SpaceRegistry::drop_spaces`] has dropped. From then on its dirty pages are not
+    /// written any more; its frames become free over time (ids of tablespaces are never reused, so nobody asks for them again).
     pub fn discard_space(&self, space: SpaceId) {
         self.pending.forget_space(space);
         self.changes.forget_space(space);
         self.spaces.forget_missed(space);
-        self.discarded.lock().insert(space, self.log.end_lsn());
-    }
-
-    /// Whether the tablespace was dropped while it may have had dirty pages.
-    pub(crate) fn is_discarded(&self, space: SpaceId) -> bool {
-        self.discarded.lock().contains_key(&space)
-    }
-
-    /// Forgets dropped tablespaces whose last changes are older than a checkpoint: none of their pages is dirty.
-    pub(crate) fn prune_discarded(&self, checkpoint: Lsn) {
-        self.discarded.lock().retain(|_, end| *end >= checkpoint);
     }
 
     /// A free frame with `id` published in it, latched exclusively, if that needs no waiting for a frame.

@@ -378,8 +378,8 @@ impl SpaceRegistry {
     }
 
     /// Closes the tablespaces and removes their files, durably, with one sync for all. Whoever still holds one gets errors
-    /// from now on. Dropping what is dropped, or not known, is no error; after an error it can be tried again. Returns how it
-    /// went with each, in their order.
+    /// from now on, as does who asks for one that was not known. Dropping what is dropped, or not known, is no error; after an error
+    /// it can be tried again. Returns how it went with each, in their order.
     pub fn drop_spaces(&self, ids: &[SpaceId]) -> Vec<Result<()>> {
         let remove = |&id| match self.get(id) {
             Ok(space) => space.drop_file().map(Some),
@@ -392,10 +392,10 @@ impl SpaceRegistry {
         let forget = |(&id, removed): (&SpaceId, Result<Option<PathBuf>>)| {
             if removed?.is_some() {
                 synced.clone()?;
-                let mut shard = self.shard(id).write();
-                shard.known.remove(&id);
-                shard.dropped.insert(id.0 / SHARDS as u32);
             }
+            let mut shard = self.shard(id).write();
+            shard.known.remove(&id);
+            shard.dropped.insert(id.0 / SHARDS as u32);
             Ok(())
         };
         ids.iter().zip(removed).map(forget).collect()

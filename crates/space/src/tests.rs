@@ -284,6 +284,16 @@ fn a_dropped_tablespace_is_gone_for_good() {
     assert!(r.drop_spaces(&both).iter().all(Result::is_ok) && r.known() == 0);
 }
 
+/// Of a tablespace whose file nobody knows pages may be in memory, from redo; they are not to be written when it is dropped.
+#[test]
+fn what_was_not_known_counts_as_dropped_too() {
+    let r = registry(&disk(), 10);
+    assert!(!r.was_dropped(SpaceId(30)));
+    r.drop_spaces(&[SpaceId(30)]).remove(0).unwrap();
+    assert!(r.was_dropped(SpaceId(30)) && r.get(SpaceId(30)).is_err());
+    r.drop_spaces(&[SpaceId(30)]).remove(0).unwrap();
+}
+
 #[test]
 fn tablespaces_that_come_and_go_leave_nothing_in_memory() {
     let io = disk();
