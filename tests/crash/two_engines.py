@@ -20,8 +20,9 @@ import server  # noqa: E402
 
 LOST = {2003, 2006, 2013, errno.ECONNRESET, errno.EPIPE}
 OTHER = "INNODB"
-# An InnoDB that does not start ends the server, so that the reason is told.
-OPTIONS = ["--loose-myriad-log-capacity=33554432", "--innodb=FORCE"]
+# An InnoDB that does not start ends the server, so that the reason is told. It does not purge (2): what it leaves on disk when it
+# ends prepared transactions after several crashes may fail an assertion of its purge (tail.trx_no <= last_trx_no) at every start.
+OPTIONS = ["--loose-myriad-log-capacity=33554432", "--innodb=FORCE", "--innodb-force-recovery=2"]
 
 
 class Client:
