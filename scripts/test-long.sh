@@ -8,7 +8,7 @@ export PATH="$HOME/.cargo/bin:$PATH"
 python=/usr/bin/python3
 scripts/build-plugin.sh
 # Every interleaving of what is latch-free and small, up to a bound.
-RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p myriad-log -p myriad-buffer -p myriad-txn --lib loom
+RUSTFLAGS="--cfg loom" cargo test --release --target-dir target/loom -p myriad-base -p myriad-log -p myriad-buffer -p myriad-txn --lib loom
 end=$(awk -v hours="${HOURS:-1}" -v now=$SECONDS 'BEGIN { printf "%d", now + hours * 3600 }')
 rounds=0
 while [ $SECONDS -lt $end ]; do

@@ -6,12 +6,23 @@
 //!
 //! [`HybridLatch`] is the frames' latch: shared and exclusive, and a version that lets a reader look at the data without
 //! writing to the latch's cache line and learn afterwards whether a writer came between (optimistic lock coupling: Leis
-//! et al., "Optimistic Lock Coupling", 2019). The version grows with each release of an exclusive holder.
+//! et al., "Optimistic Lock Coupling", 2019). The version grows with each release of an exclusive holder. `loom` explores it.
+
+#[cfg(all(test, loom))]
+mod on_loom;
 
 use crate::waits::{self, WaitFor};
+#[cfg(all(test, loom))]
+use loom::sync::atomic::{fence, AtomicU64 as Word};
+#[cfg(all(test, loom))]
+use on_loom::{park, unpark_filter};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(all(test, loom)))]
+use parking_lot_core::{park, unpark_filter};
 use parking_lot_core::{FilterOp, ParkResult, ParkToken, UnparkResult, DEFAULT_UNPARK_TOKEN};
-use std::sync::atomic::{fence, AtomicU64, Ordering};
+#[cfg(not(all(test, loom)))]
+use std::sync::atomic::{fence, AtomicU64 as Word};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// What a latch protects. One row of `MYRIAD_LATCHES` each.
@@ -228,7 +239,7 @@ const VERSION_SHIFT: u32 = 19;
 const VERSION_ONE: u64 = 1 << VERSION_SHIFT;
 /// Looks at the latch before sleeping. The pause between them doubles up to `PAUSES_MAX`: 5 to 15 microseconds in all, more than
 /// most holds take, and about what it costs to put a thread to sleep and wake it.
-const LOOKS: u32 = 9;
+const LOOKS: u32 = if cfg!(all(test, loom)) { 0 } else { 9 };
 const PAUSES_MAX: u32 = 128;
 const WANTS_SHARED: ParkToken = ParkToken(0);
 const WANTS_EXCLUSIVE: ParkToken = ParkToken(1);
@@ -247,13 +258,14 @@ pub enum Taken {
 /// Shared/exclusive latch with a version word. Not reentrant; guards are the caller's (see room `buffer`).
 #[derive(Default)]
 pub struct HybridLatch {
-    state: AtomicU64,
+    state: Word,
 }
 
 impl HybridLatch {
     /// A free latch.
+    #[cfg(not(all(test, loom)))]
     pub const fn new() -> HybridLatch {
-        HybridLatch { state: AtomicU64::new(0) }
+        HybridLatch { state: Word::new(0) }
     }
 
     /// The version to be passed to [`HybridLatch::validate`] after reading, or `None` while a writer is inside.
@@ -479,7 +491,7 @@ impl HybridLatch {
             waiting.get_or_insert_with(|| waits::begin(WaitFor::Latch(class)));
             // SAFETY: the address is ours alone, and the closures neither panic nor call back into the parking lot.
             let slept = unsafe {
-                parking_lot_core::park(
+                park(
                     self.address(),
                     || {
                         // What a release before made unwanted is seen to be.
@@ -552,12 +564,12 @@ impl HybridLatch {
         };
         // SAFETY: the address is ours alone, and the closures neither panic nor call back into the parking lot.
         unsafe {
-            parking_lot_core::unpark_filter(self.address(), choose, mark);
+            unpark_filter(self.address(), choose, mark);
         }
     }
 }
 
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
     use std::cell::UnsafeCell;
