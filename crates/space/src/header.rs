@@ -113,7 +113,12 @@ mod tests {
             assert!(matches!(SpaceHeader::parse(&page, "x"), Err(Error::CorruptFile { .. })), "byte {at}");
             page[at] ^= 16;
         }
-        assert!(SpaceHeader::parse(&page[..50], "x").is_err());
-        assert!(SpaceHeader::parse(&[], "x").is_err());
+        assert!((0..OFF_CRC + 4).all(|len| SpaceHeader::parse(&page[..len], "x").is_err()));
+        for version in [0, FORMAT_VERSION + 1] {
+            put_u32(&mut page, OFF_VERSION, version);
+            let crc = crc32c(&page[OFF_MAGIC..OFF_CRC]);
+            put_u32(&mut page, OFF_CRC, crc);
+            assert!(matches!(SpaceHeader::parse(&page, "x"), Err(Error::Format { .. })), "version {version}");
+        }
     }
 }

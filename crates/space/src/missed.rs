@@ -201,9 +201,12 @@ mod tests {
         assert!(missed.why(SpaceId(116)).is_none() && !missed.sweep_due() && add(&missed, full, 1 << 40));
         let again = Missed::default();
         assert_eq!(again.read(&note).unwrap().len(), fitting);
+        assert!(again.has(SpaceId(116)) && !again.has(SpaceId(117)));
         assert_eq!(again.note(), note);
         assert!(add(&again, 5, 7) || again.why(SpaceId(5)).is_none());
         assert!(again.read(&[2]).is_none() && again.read(&[1, 5]).is_none());
+        let too_large = [&[1, 5, 2, 1][..], &[0xff, 0xff, 0xff, 0xff, 0x0f]].concat();
+        assert!(again.read(&too_large).is_none());
     }
 
     #[test]

@@ -134,12 +134,16 @@ mod tests {
         for id in [used, unused] {
             s.add(id, twin.clone(), "two files", false);
         }
+        s.add(used, "/elsewhere".into(), "three files", false);
         s.end_watch();
         s.add(SpaceId(19), twin.clone(), "two files", true);
         assert!(s.opening(used).is_ok() && s.opening(SpaceId(19)).is_ok(), "their pages must reach them");
         assert_eq!(s.check(used), Err(("two files".into(), true)));
         assert_eq!(s.opening(unused), Err("two files".into()));
         assert!(s.opening(SpaceId(18)).is_ok() && s.check(SpaceId(18)).is_ok());
+        std::fs::remove_file(&twin).unwrap();
+        std::os::unix::fs::symlink("nowhere", &twin).unwrap();
+        assert!(s.check(unused).is_err(), "it is still there");
         std::fs::remove_file(&twin).unwrap();
         assert!(s.check(unused).is_ok() && s.opening(unused).is_ok());
         assert!(s.check(used).is_err(), "it may be the removed file that is open");

@@ -6,7 +6,7 @@ use myriad_base::random::Random;
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_io::{CallKind, Fault, Io, SimIo};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::Arc;
 
 const PAGE: usize = 4096;
@@ -67,6 +67,7 @@ fn a_created_tablespace_survives_and_identifies_itself() {
         let mut p = vec![0; PAGE];
         space.read_page(PageNo(0), &mut p).unwrap();
         page::verify(&p, PageId::new(SpaceId(20), PageNo(0))).unwrap();
+        assert!(space.pages_in_file() >= 1);
         let header = SpaceHeader::parse(&p[..HEADER_READ_BYTES], "").unwrap();
         assert_eq!(header, SpaceHeader { id: SpaceId(20), uuid: uuid(20), page_size: 4096, creation_lsn: Lsn(77) });
     }
@@ -80,6 +81,11 @@ fn pages_are_read_back_and_what_lies_past_the_end_is_zero() {
     space.ensure_pages(10).unwrap();
     space.write_page(PageNo(9), &sealed(20, 9, 5)).unwrap();
     space.sync().unwrap();
+    let after_crash = registry(&io.crash(1), 10);
+    after_crash.register(SpaceId(20), "s20.myr", None);
+    let mut durable = vec![0; PAGE];
+    after_crash.get(SpaceId(20)).unwrap().read_page(PageNo(9), &mut durable).unwrap();
+    assert_eq!(durable, sealed(20, 9, 5));
     let mut p = vec![1; PAGE];
     space.read_page(PageNo(9), &mut p).unwrap();
     assert_eq!(p, sealed(20, 9, 5));
@@ -130,10 +136,91 @@ fn growth_is_ahead_of_use_and_a_full_disk_is_told_in_time() {
     let room = space.pages_in_file();
     io.set_capacity(Some(io.used_bytes() + 2 * PAGE as u64));
     space.ensure_pages(room + 2).unwrap();
-    assert!(matches!(space.ensure_pages(room + 3), Err(Error::DiskFull { .. })));
-    assert_eq!(space.pages_in_file(), room + 2);
+    assert!(!space.was_full_lately());
+    let full = || matches!(space.ensure_pages(room + 3), Err(Error::DiskFull { .. }));
+    assert!(full() && space.pages_in_file() == room + 2);
+    let told = (0..10_000).take_while(|_| space.was_full_lately()).count();
+    assert!((1..10_000).contains(&told), "{told} times: then it is time to try again");
+    assert!(full() && space.was_full_lately());
     io.set_capacity(None);
     space.ensure_pages(room + 3).unwrap();
+    assert!(!space.was_full_lately());
+}
+
+#[test]
+fn a_file_that_was_cut_grows_again() {
+    let io = disk();
+    let r = registry(&io, 10);
+    let space = create(&r, 20);
+    space.ensure_pages(1000).unwrap();
+    let pages = |count: u32| {
+        assert_eq!(space.file().unwrap().len().unwrap(), u64::from(count) * PAGE as u64);
+        space.pages_in_file() == count
+    };
+    space.write_page(PageNo(12), &sealed(20, 12, 5)).unwrap();
+    space.cut(20).unwrap();
+    assert!(pages(20));
+    for already_shorter in [20, 21, 5000] {
+        space.cut(already_shorter).unwrap();
+        assert!(pages(20));
+    }
+    let mut p = vec![0; PAGE];
+    space.read_page(PageNo(12), &mut p).unwrap();
+    assert_eq!(p, sealed(20, 12, 5));
+    space.cut(12).unwrap();
+    space.ensure_pages(13).unwrap();
+    assert!(pages(space.pages_in_file()) && space.pages_in_file() >= 13);
+    space.read_page(PageNo(12), &mut p).unwrap();
+    assert!(page::is_zero(&p), "what was cut off does not come back");
+}
+
+#[test]
+fn an_extent_that_was_used_or_of_a_plan_before_is_not_planned() {
+    let r = registry(&disk(), 10);
+    let space = create(&r, 20);
+    let planned = || (0..6).filter(|&extent| space.is_planned(extent)).collect::<Vec<u32>>();
+    space.begin_plan();
+    [1, 2, 3].iter().for_each(|&extent| space.plan_extent(extent));
+    [2, 5].iter().for_each(|&extent| space.extent_used(extent));
+    assert_eq!(planned(), [1, 3]);
+    space.begin_plan();
+    space.plan_extent(4);
+    assert_eq!(planned(), [4]);
+    space.end_plan();
+    assert_eq!(planned(), []);
+}
+
+#[test]
+fn tablespaces_in_which_many_extents_became_free_are_told_of() {
+    let r = registry(&disk(), 10);
+    let (space, other) = (create(&r, 20), create(&r, 21));
+    let until_told = || {
+        (1..100).find(|_| {
+            space.extent_emptied();
+            r.has_emptied()
+        })
+    };
+    other.extent_emptied();
+    let many = until_told();
+    assert!(many.is_some_and(|many| many > 1));
+    for _ in 0..2 {
+        assert_eq!((r.take_emptied().into_iter().collect(), r.has_emptied()), (vec![SpaceId(20)], false));
+        assert_eq!(until_told(), many, "counted anew");
+    }
+}
+
+#[test]
+fn groups_with_something_to_spare_are_known_by_the_first_of_them() {
+    let r = registry(&disk(), 10);
+    let space = create(&r, 20);
+    for (group, is, from) in [(1, false, 0), (0, false, 1), (1, false, 2), (2, true, 2), (1, true, 1), (3, true, 1)] {
+        if is {
+            space.may_spare(group);
+        } else {
+            space.nothing_to_spare(group);
+        }
+        assert_eq!(space.spare_from(), from);
+    }
 }
 
 #[test]
@@ -177,7 +264,9 @@ fn wrong_files_are_refused_and_harm_no_other() {
     assert!(reason(read(20).unwrap_err()).contains("that of tablespace 21"));
     assert!(reason(read(21).unwrap_err()).contains("UUID"));
     assert!(reason(read(22).unwrap_err()).contains("missing"));
+    let before = io.calls(CallKind::Read);
     assert!(matches!(read(23), Err(Error::CorruptFile { .. })));
+    assert!(io.calls(CallKind::Read) - before > 1, "a device may err once");
     assert!(matches!(read(24), Err(Error::CorruptFile { .. })));
     read(25).unwrap();
     let other_size = SpaceRegistry::new(Arc::new(io.clone()), Path::new(DIR), 16384, 10);
@@ -197,7 +286,9 @@ fn open_files_are_bounded_and_the_used_ones_stay() {
     let mut random = Random::from_seed(1);
     let hot = &spaces[7];
     let mut p = vec![0; PAGE];
+    let mut closed = 0;
     for _ in 0..500 {
+        closed += u32::from(!hot.is_open());
         hot.read_page(PageNo(0), &mut p).unwrap();
         let before = io.calls(CallKind::Open);
         hot.read_page(PageNo(0), &mut p).unwrap();
@@ -205,6 +296,7 @@ fn open_files_are_bounded_and_the_used_ones_stay() {
         spaces[random.below(50) as usize].read_page(PageNo(0), &mut p).unwrap();
         assert!(r.open_files() <= 5);
     }
+    assert!(closed < 20, "closed {closed} times");
     assert_eq!(spaces.iter().filter(|s| s.is_open()).count(), r.open_files());
     // A file in use goes on working although the cache closed it.
     let f = spaces[0].file().unwrap();
@@ -214,6 +306,21 @@ fn open_files_are_bounded_and_the_used_ones_stay() {
     f.read_at(&mut p, 0).unwrap();
     r.set_max_open_files(1);
     assert_eq!(r.open_files(), 1);
+    r.set_max_open_files(0);
+    assert_eq!((r.open_files(), r.files_at_once()), (1, 1), "one is needed");
+}
+
+/// Closed by who renames it, and so passed over when files are closed as too many.
+#[test]
+fn a_file_that_is_opened_again_counts_among_those_to_be_closed() {
+    let r = registry(&disk(), 10);
+    let spaces: Vec<_> = (20..24).map(|id| create(&r, id)).collect();
+    assert!(spaces[..2].iter().all(|space| space.try_close()));
+    r.set_max_open_files(1);
+    for space in &spaces[..2] {
+        space.file().unwrap();
+        assert_eq!(r.open_files(), 1);
+    }
 }
 
 #[test]
@@ -281,6 +388,7 @@ fn a_dropped_tablespace_is_gone_for_good() {
     io.inject(CallKind::SyncDir, "", 0, Fault::Eio, false);
     let both = [SpaceId(22), SpaceId(23)];
     assert!(r.drop_spaces(&both).iter().all(Result::is_err) && r.known() == 2);
+    assert!(both.iter().all(|&id| r.was_dropped(id) && r.is_gone(id)), "it has begun");
     assert!(r.drop_spaces(&both).iter().all(Result::is_ok) && r.known() == 0);
 }
 
@@ -322,7 +430,7 @@ fn tablespaces_that_come_and_go_leave_nothing_in_memory() {
 fn a_drop_leaves_another_tablespaces_file_alone() {
     let io = disk();
     let r = registry(&io, 10);
-    for id in [20, 21, 22] {
+    for id in [20, 21, 22, 23] {
         create(&r, id);
     }
     let write = |name: &str, bytes: &[u8]| {
@@ -334,11 +442,14 @@ fn a_drop_leaves_another_tablespaces_file_alone() {
     header.format(&mut page);
     write("s20.myr", &page);
     write("s21.myr", &[0xAB; PAGE]);
-    for id in [20, 21, 22] {
+    SpaceHeader { id: SpaceId(99), uuid: uuid(23), ..header }.format(&mut page);
+    write("s23.myr", &page);
+    for id in [20, 21, 22, 23] {
         r.drop_spaces(&[SpaceId(id)]).remove(0).unwrap();
         assert!(r.get(SpaceId(id)).is_err());
     }
     assert!(io.exists(&file("s20.myr")).unwrap(), "of another data directory");
+    assert!(io.exists(&file("s23.myr")).unwrap(), "another tablespace");
     assert!(!io.exists(&file("s21.myr")).unwrap() && !io.exists(&file("s22.myr")).unwrap());
 }
 
@@ -356,9 +467,14 @@ fn a_suspect_is_refused_by_name() {
         assert!(e.to_string().contains("s20.myr"), "{e}");
         assert_eq!(reason(e), "two files");
     }
-    create(&r, 21);
+    let new = create(&r, 21);
     r.suspect(SpaceId(21), Path::new("/"), "two files", false);
-    assert!(r.check_usable(SpaceId(21)).is_err() && r.get(SpaceId(21)).unwrap().file().is_ok());
+    assert!(new.try_close() && r.was_created("s21.myr"));
+    assert!(r.check_usable(SpaceId(21)).is_err() && new.file().is_ok());
+    create(&registry(&io, 1), 22);
+    r.register(SpaceId(22), "s22.myr", None);
+    r.suspect(SpaceId(22), Path::new("/"), "two files", true);
+    assert!(r.check_usable(SpaceId(22)).is_err() && r.get(SpaceId(22)).unwrap().file().is_ok(), "recovery needs it");
 }
 
 #[test]
@@ -380,6 +496,22 @@ fn the_resolver_answers_for_unknown_ids() {
     assert_eq!(r.get(SpaceId(31)).err(), Some(Error::ShuttingDown));
     r.drop_spaces(&[SpaceId(20)]).remove(0).unwrap();
     assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("dropped"), "whatever the resolver says");
+}
+
+#[test]
+fn a_tablespace_registered_without_a_uuid_keeps_the_one_that_was_found() {
+    let io = disk();
+    create(&registry(&io, 10), 20);
+    let r = registry(&io, 10);
+    r.register(SpaceId(20), "s20.myr", None);
+    let space = r.get(SpaceId(20)).unwrap();
+    space.file().unwrap();
+    assert!(space.try_close());
+    let mut page = vec![0; PAGE];
+    let header = SpaceHeader { id: SpaceId(20), uuid: uuid(99), page_size: PAGE as u32, creation_lsn: Lsn(1) };
+    header.format(&mut page);
+    io.scribble(&file("s20.myr"), 0, &page).unwrap();
+    assert!(reason(space.file().err().unwrap()).contains("UUID"));
 }
 
 /// Whoever lists the tablespaces finds one in the catalog before its file is there; that must not keep it from being made.
@@ -421,8 +553,42 @@ fn renaming() {
         assert!(matches!(r.rename(SpaceId(20), bad), Err(Error::Invalid { .. })), "{bad:?}");
         assert!(matches!(r.create(SpaceId(50), bad, uuid(50), Lsn(0)), Err(Error::Invalid { .. })), "{bad:?}");
     }
-    let io = io.crash(3);
-    assert!(io.exists(&file("new.myr")).unwrap() && !io.exists(&file("s20.myr")).unwrap());
+    let held = space.file().unwrap();
+    r.rename(SpaceId(20), "newer.myr").unwrap();
+    assert_eq!((space.is_open(), r.open_files()), (false, 1), "that of 21");
+    drop(held);
+    // From one folder to another.
+    io.create_dir(&file("folder")).unwrap();
+    io.sync_dir(&file("")).unwrap();
+    r.rename(SpaceId(20), "folder/20.myr").unwrap();
+    r.rename(SpaceId(21), "folder/21.myr").unwrap();
+    r.rename(SpaceId(21), "back.myr").unwrap();
+    for seed in 0..10 {
+        let io = io.crash(seed);
+        let there = |name: &str| io.exists(&file(name)).unwrap();
+        assert!(there("folder/20.myr") && there("back.myr"), "{seed}");
+        assert!(!["s20.myr", "s21.myr", "new.myr", "newer.myr", "folder/21.myr"].into_iter().any(there), "{seed}");
+    }
+    r.drop_spaces(&[SpaceId(20)]).remove(0).unwrap();
+    assert!(reason(space.rename_file("again.myr").unwrap_err()).contains("dropped"));
+}
+
+#[test]
+fn files_that_come_go_and_get_other_names_are_noted_while_somebody_watches() {
+    let r = registry(&disk(), 10);
+    let changed = || r.hold_names().changed().to_vec();
+    create(&r, 20);
+    assert_eq!(changed(), [""; 0]);
+    r.watch_names();
+    create(&r, 21);
+    assert_eq!(changed(), ["s21.myr"]);
+    r.rename(SpaceId(20), "new.myr").unwrap();
+    assert_eq!(changed(), ["new.myr", "s20.myr"]);
+    r.drop_spaces(&[SpaceId(20)]).remove(0).unwrap();
+    assert_eq!((changed(), changed()), (vec!["new.myr".into()], vec![]));
+    create(&r, 22);
+    r.end_watch_names();
+    assert_eq!(changed(), [""; 0]);
 }
 
 /// The n-th call of a creation fails, for every n: an error, nothing left behind, and it can be tried again.
@@ -515,9 +681,10 @@ fn tablespaces_with_pages_in_memory_are_not_forgotten() {
     assert!(weak.upgrade().is_none());
     // Of those that are not known, or count nothing, nothing is kept.
     (0..3).for_each(|n| r.page_left(SpaceId(20 + n)));
-    r.get(SpaceId(20)).unwrap();
+    let uncounted = Arc::downgrade(&r.get(SpaceId(20)).unwrap());
     r.page_left(SpaceId(20));
     many();
+    assert!(uncounted.upgrade().is_none());
     assert!(r.known() < 200, "{}", r.known());
 }
 
@@ -569,6 +736,84 @@ fn tablespaces_are_created_while_somebody_lists_them() {
     });
     r.set_max_open_files(1);
     assert_eq!(r.open_files(), 1, "each open file is counted once");
+}
+
+#[test]
+fn a_tablespace_is_gone_when_it_was_dropped_or_the_catalog_does_not_know_it() {
+    let r = registry(&disk(), 10);
+    create(&r, 20);
+    assert!(![20, 21].iter().any(|&id| r.is_gone(SpaceId(id))), "nobody can say that it is");
+    r.set_resolver(Box::new(|id| match id.0 {
+        22 => Err(Error::ShuttingDown),
+        23 => Ok(Some(("s23.myr".into(), uuid(23)))),
+        _ => Ok(None),
+    }));
+    assert_eq!([20, 21, 22, 23].map(|id| r.is_gone(SpaceId(id))), [false, true, false, false]);
+    r.drop_spaces(&[SpaceId(20)]).remove(0).unwrap();
+    assert!(r.is_gone(SpaceId(20)));
+}
+
+/// What the resolver says may be out of date when it has said it.
+#[test]
+fn one_that_is_dropped_while_the_catalog_is_asked_for_it_is_not_known_again() {
+    let io = disk();
+    create(&registry(&io, 10), 20);
+    let r = Arc::new(registry(&io, 10));
+    let (weak, asked) = (Arc::downgrade(&r), AtomicBool::new(false));
+    r.set_resolver(Box::new(move |id| {
+        if !asked.swap(true, Ordering::Relaxed) {
+            weak.upgrade().unwrap().drop_spaces(&[id]).remove(0)?;
+        }
+        Ok(Some(("s20.myr".into(), uuid(20))))
+    }));
+    assert!(reason(r.get(SpaceId(20)).err().unwrap()).contains("dropped"));
+    assert_eq!(r.known(), 0);
+}
+
+#[test]
+fn a_tablespace_in_use_is_not_given_up() {
+    let r = registry(&disk(), 10);
+    let (id, space) = (SpaceId(20), create(&r, 20));
+    let give_up = |meanwhile: &dyn Fn()| {
+        let given_up = r.give_up(id, Lsn(7), &|| {
+            meanwhile();
+            false
+        });
+        assert_eq!(given_up, r.has_missed(id));
+        given_up
+    };
+    assert!(!give_up(&|| ()), "its file is open");
+    assert!(space.try_close());
+    space.page_entered();
+    assert!(!give_up(&|| ()), "a page is in memory");
+    r.page_left(id);
+    assert!(give_up(&|| ()));
+}
+
+/// There is room for so many in a checkpoint; those that are gone leave it to others.
+#[test]
+fn tablespaces_that_are_gone_make_room_for_others_to_be_given_up() {
+    let (exist_from, asked) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
+    let r = registry(&disk(), 10);
+    let (from, count) = (Arc::clone(&exist_from), Arc::clone(&asked));
+    r.set_resolver(Box::new(move |id| {
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok((id.0 >= from.load(Ordering::Relaxed)).then(|| (format!("s{id}.myr"), uuid(id.0))))
+    }));
+    let give_up = |id| r.give_up(SpaceId(id), Lsn(7), &|| false);
+    let last = (100..5_000).find(|&id| !give_up(id)).unwrap();
+    let asked_once = asked.load(Ordering::Relaxed);
+    assert!(last > 200 && !give_up(last) && asked.load(Ordering::Relaxed) == asked_once, "looked for only once");
+    exist_from.store(150, Ordering::Relaxed);
+    r.forget_missed(SpaceId(199));
+    assert!((last..last + 40).all(give_up));
+    assert!((150..199).chain(last..last + 40).all(|id| r.has_missed(SpaceId(id))));
+    assert!(!(100..150).any(|id| r.has_missed(SpaceId(id))));
+}
+
+#[test]
+fn a_batch_may_have_a_file_open() {
+    assert_eq!([1, 8, 9, 64].map(|max| registry(&disk(), max).files_at_once()), [1, 1, 2, 8]);
 }
 
 /// A checkpoint while it is looked whether it is in use must not say that it was given up: a crash would make that final.
