@@ -83,39 +83,81 @@ fn a_page_out_of_order_is_not_split_and_stops_nothing() {
     }
 }
 
+/// A tree of an index with three leaves in its midst of which little is left, and the low fence of the second.
+fn three_sparse_leaves(pool: &BufferPool) -> (Tree, [PageId; 3], Vec<u8>) {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let leaf = tree.seek(pool, &key(15_000)).unwrap();
+    let (id, low, high) = (leaf.page_id(), leaf.low_fence().to_vec(), leaf.high_fence().to_vec());
+    drop(leaf);
+    let leaves = [tree.seek_before(pool, &low).unwrap().page_id(), id, tree.seek(pool, &high).unwrap().page_id()];
+    for n in (10_000..20_000).step_by(10).filter(|n| n % 200 != 0) {
+        let leaf = tree.seek_exclusive(pool, &key(n)).unwrap();
+        if !leaves.contains(&leaf.page_id()) {
+            continue;
+        }
+        let mut mtr = Mtr::start(pool).unwrap();
+        let slot = leaf.find(&key(n)).unwrap();
+        let leaf = leaf.into_mtr(&mut mtr);
+        leaf.remove(&mut mtr, slot).unwrap();
+        mtr.commit().unwrap();
+    }
+    (tree, leaves, low)
+}
+
 #[test]
 fn a_page_out_of_order_is_not_merged_and_stops_nothing() {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     for damaged_neighbour in [false, true] {
         let rig = rig(400);
         let pool = &rig.pool;
-        let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
-        (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
-        let leaf = tree.seek(pool, &key(15_000)).unwrap();
-        let (id, low, high) = (leaf.page_id(), leaf.low_fence().to_vec(), leaf.high_fence().to_vec());
-        drop(leaf);
-        // What is left of the leaf and of its neighbours fits one page.
-        let neighbours =
-            [tree.seek_before(pool, &low).unwrap().page_id(), id, tree.seek(pool, &high).unwrap().page_id()];
-        let mut emptied = Vec::new();
-        for n in (10_000..20_000).step_by(10).filter(|n| n % 200 != 0) {
-            let leaf = tree.seek_exclusive(pool, &key(n)).unwrap();
-            if !neighbours.contains(&leaf.page_id()) {
-                continue;
-            }
-            let mut mtr = Mtr::start(pool).unwrap();
-            let slot = leaf.find(&key(n)).unwrap();
-            let leaf = leaf.into_mtr(&mut mtr);
-            leaf.remove(&mut mtr, slot).unwrap();
-            mtr.commit().unwrap();
-            emptied.push(n);
-        }
-        let bad = if damaged_neighbour { neighbours[0] } else { id };
+        let (tree, [left, id, _], low) = three_sparse_leaves(pool);
+        let bad = if damaged_neighbour { left } else { id };
         damage(pool, bad, page::SLOTS + 4, &[0xff; 4]);
         let refused = tree.merge_if_sparse(pool, &low);
         assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == bad), "{refused:?}");
         pool.check_poison().unwrap();
-        put(pool, tree, &key(200_000), &[1; 100]).unwrap();
+        put(pool, tree, &[77u32.to_be_bytes(), 200_000u32.to_be_bytes()].concat(), &[1; 100]).unwrap();
+    }
+}
+
+/// The fences of two pages and the separator between them, one of which is another one's.
+#[test]
+fn pages_that_are_no_neighbours_are_not_merged() {
+    enum Wrong {
+        Fence,
+        SeparatorBelow,
+        SeparatorAbove,
+    }
+    for wrong in [Wrong::Fence, Wrong::SeparatorBelow, Wrong::SeparatorAbove] {
+        let rig = rig(400);
+        let pool = &rig.pool;
+        let (tree, [left, id, _], low) = three_sparse_leaves(pool);
+        let root = tree.root_id();
+        let slot = page::find(&pool.fix_shared(root).unwrap(), &low).unwrap();
+        let separator = |head: u32| damage(pool, root, page::SLOTS + page::SLOT_BYTES * slot + 4, &head.to_le_bytes());
+        let before = page::low_stored(&pool.fix_shared(left).unwrap()).to_vec();
+        let sought = match wrong {
+            Wrong::Fence => {
+                let p = pool.fix_shared(id).unwrap();
+                let at = p.len() - page::high_stored(&p).len() - 1;
+                let last = p[at];
+                drop(p);
+                damage(pool, id, at, &[last + 1]);
+                low
+            }
+            Wrong::SeparatorBelow => {
+                separator(0);
+                low
+            }
+            Wrong::SeparatorAbove => {
+                separator(u32::MAX);
+                before
+            }
+        };
+        let refused = tree.merge_if_sparse(pool, &sought);
+        assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == id), "{refused:?}");
+        pool.check_poison().unwrap();
     }
 }
 
@@ -162,6 +204,69 @@ fn a_parent_of_other_separators_gets_no_new_one() {
     damage(pool, root, head(slot + 1), &(begin + 5).to_le_bytes());
     let refused = tree.make_room(pool, &key(begin + 1), 1_700);
     assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == root), "{refused:?}");
+    // Its own comes near the end of them.
+    damage(pool, root, head(slot + 1), &(begin + 300).to_le_bytes());
+    damage(pool, root, head(slot), &(begin + 260).to_le_bytes());
+    let refused = tree.make_room(pool, &key(begin + 261), 1_700);
+    assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == root), "{refused:?}");
+    pool.check_poison().unwrap();
+}
+
+#[test]
+fn a_key_that_is_not_the_leafs_is_not_taken_for_absent() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..1_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let leaf = tree.seek(pool, &key(5_000)).unwrap();
+    let (low, high) = (leaf.low_fence().to_vec(), leaf.high_fence().to_vec());
+    assert!(leaf.find_sought(&key(5_000)).unwrap().is_ok() && leaf.find_sought(&key(5_001)).unwrap().is_err());
+    let last = page::key(leaf.bytes(), leaf.len() - 1);
+    assert_eq!(leaf.find_sought(&[&last[..], &[0]].concat()).unwrap(), Err(leaf.len()));
+    let is_not_covered =
+        |found: Result<(), Error>| matches!(found, Err(Error::CorruptPage { page, .. }) if page == leaf.page_id());
+    for other in [&high[..], &key(9_999), &key(0), &low[..low.len() - 1]] {
+        assert!(is_not_covered(leaf.find_sought(other).map(drop)), "{other:?}");
+    }
+    // Nor does a way on lead back.
+    assert_eq!((leaf.next_from(&key(5_000)).unwrap(), leaf.next_before(&key(5_000)).unwrap()), (&high[..], &low[..]));
+    assert!(is_not_covered(leaf.next_from(&high).map(drop)) && is_not_covered(leaf.next_before(&low).map(drop)));
+    drop(leaf);
+    let ends = [tree.seek(pool, &key(9_999)).unwrap(), tree.seek(pool, &[]).unwrap()];
+    ends[0].next_from(&key(9_999)).unwrap();
+    ends[1].next_before(&[]).unwrap();
+}
+
+#[test]
+fn a_range_is_not_removed_beyond_a_leaf_that_leads_back() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..1_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let leaf = tree.seek(pool, &key(5_000)).unwrap();
+    let (id, fence, page_size) = (leaf.page_id(), leaf.high_fence().to_vec(), leaf.bytes().len());
+    drop(leaf);
+    damage(pool, id, page_size - fence.len() + 4, &vec![0; fence.len() - 4]);
+    let removed = tree.remove_range(pool, &key(5_000), &[&fence[..], &[1]].concat(), 100, &mut |_, _| ());
+    assert!(matches!(removed, Err(Error::CorruptPage { page, .. }) if page == id), "{removed:?}");
+    pool.check_poison().unwrap();
+}
+
+#[test]
+fn a_roots_only_child_out_of_order_is_not_taken_over() {
+    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
+    let rig = rig(400);
+    let pool = &rig.pool;
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..4).for_each(|i| _ = put(pool, tree, &key(i), &[1; 100]).unwrap());
+    tree.as_owner().raise_root(pool, 0).unwrap();
+    let leaf = tree.seek(pool, &key(1)).unwrap().page_id();
+    assert_ne!(leaf, tree.root_id());
+    damage(pool, leaf, page::SLOTS + 4, &[0xff; 4]);
+    let refused = tree.merge_if_sparse(pool, &key(1));
+    assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == leaf), "{refused:?}");
     pool.check_poison().unwrap();
 }
 
