@@ -712,9 +712,8 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_ordinary_table_takes_little() {
-        let def = TableDef {
+    fn ordinary_table() -> TableDef {
+        TableDef {
             name: "shop_000123/customer_orders".into(),
             id: TableId(3_000_000),
             version: 1,
@@ -730,20 +729,95 @@ mod tests {
             frm_len: 700,
             foreign_keys: Box::default(),
             row_layouts: Box::default(),
-        };
+        }
+    }
+
+    #[test]
+    fn an_ordinary_table_takes_little() {
+        let def = ordinary_table();
         let mut key = Vec::new();
         push_table_key(&mut key, &def.name).unwrap();
         assert!(key.len() + encode_table(&def).len() < 128);
     }
 
+    /// Older programs refuse a table whose row says more than they know.
+    #[test]
+    fn a_tables_row_is_of_the_first_version_that_knows_what_is_in_it() {
+        let plain = ordinary_table();
+        let key = ForeignKey {
+            name: "k".into(),
+            parent: "d/p".into(),
+            on_delete: ReferenceAction::Restrict,
+            on_update: ReferenceAction::Restrict,
+            columns: vec![],
+        };
+        let with_keys = TableDef { foreign_keys: [key].into(), ..plain.clone() };
+        let with_layouts = TableDef { row_layouts: [1, 2].into(), ..plain.clone() };
+        let with_both = TableDef { row_layouts: [1, 2].into(), ..with_keys.clone() };
+        for (def, version) in [(plain, 1), (with_keys, 2), (with_layouts, 3), (with_both, 3)] {
+            let mut row = encode_table(&def);
+            assert_eq!(row[0], version);
+            row[0] = 4;
+            assert!(matches!(decode_table("d/t".into(), &row), Err(Error::Format { .. })));
+        }
+        for value in [&[2, 7][..], &[0, 7]] {
+            assert!(matches!(decode_number(value), Err(Error::Format { .. })));
+        }
+    }
+
+    #[test]
+    fn ids_that_no_table_can_have_are_corrupt() {
+        let is_corrupt =
+            |def: &TableDef| matches!(decode_table("d/t".into(), &encode_table(def)), Err(Error::CorruptFile { .. }));
+        for (id, bad) in [(FIRST_INDEX - 1, true), (FIRST_INDEX, false), (u32::MAX - 1, false), (u32::MAX, true)] {
+            let auto_increment = IndexDef { spec: IndexSpec::UNIQUE, ..index(id) };
+            assert_eq!(is_corrupt(&TableDef { indexes: vec![index(id)], ..ordinary_table() }), bad, "{id}");
+            let counting = TableDef { auto_increment: Some(auto_increment), ..ordinary_table() };
+            assert_eq!(is_corrupt(&counting), bad, "{id}");
+            let dropped = Pending::Index { id: IndexId(id), space: SpaceId(16), root: PageNo(2) };
+            assert_eq!(Pending::decode(&dropped.key(), &dropped.value()).is_err(), bad, "{id}");
+        }
+        assert!(is_corrupt(&TableDef { indexes: vec![], auto_increment: None, ..ordinary_table() }));
+        // A table id, and then a number of indexes, beyond what there can be.
+        let too_large = [&[1, 0][..], &[0xff, 0xff, 0xff, 0xff, 0x1f], &[1, 1, 1, 0, 0, 1, 0x80, 8, 0, 0]].concat();
+        let too_many = [&[1, 0, 1, 1, 1, 1, 0, 0][..], &[0xff; 8], &[0x7f, 0x80, 8, 0, 0]].concat();
+        for row in [&too_large[..], &too_many[..]] {
+            assert!(matches!(decode_table("d/t".into(), row), Err(Error::CorruptFile { .. })));
+        }
+        let sound = [1, 0, 1, 1, 1, 1, 0, 0, 1, 0x80, 8, 0, 0];
+        decode_table("d/t".into(), &sound).unwrap();
+    }
+
+    #[test]
+    fn an_image_has_a_patch_from_its_length_on() {
+        for (frm_len, has_patch) in [(81, false), (82, true)] {
+            let def = TableDef { frm_len, ..ordinary_table() };
+            let decoded = decode_table(def.name.clone(), &encode_table(&def)).unwrap();
+            assert_eq!(decoded.frm_patch, if has_patch { [7; 16] } else { [0; 16] });
+        }
+        let image = |patch: u8, len: usize| {
+            let mut image = vec![1; len];
+            image[PATCH.start..].iter_mut().take(16).for_each(|b| *b = patch);
+            image
+        };
+        assert_eq!(split_image(&image(2, 82)).0, split_image(&image(3, 82)).0, "one shape");
+        assert_ne!(split_image(&image(2, 81)).0, split_image(&image(3, 81)).0, "it has no patch");
+    }
+
     #[test]
     fn names_are_checked() {
-        for bad in ["t", "/t", "d/", "d/a/b", "d/\0", "\0/t"] {
+        for bad in ["t", "/t", "d/", "d/a/b", "d/\0", "\0/t", "*/t"] {
             assert!(push_table_key(&mut Vec::new(), bad).is_err(), "{bad:?}");
         }
         let mut key = Vec::new();
         push_table_key(&mut key, "d/t#P#p0").unwrap();
         assert_eq!(parse_table_key(&key).unwrap(), ("d", "t#P#p0"));
+        for (len, fits) in [(NAME_BYTES_MAX, true), (NAME_BYTES_MAX + 1, false)] {
+            let part = "n".repeat(len);
+            for name in [format!("d/{part}"), format!("{part}/t")] {
+                assert_eq!(push_table_key(&mut Vec::new(), &name).is_ok(), fits);
+            }
+        }
     }
 
     #[test]
@@ -770,7 +844,30 @@ mod tests {
             path: "d.16.myr".into(),
             database: "d".into(),
         };
-        assert_eq!(SpaceRow::decode(&row.encode()).unwrap(), row);
+        for state in [SpaceState::Creating, SpaceState::Normal, SpaceState::Dropping, SpaceState::Orphan] {
+            let row = SpaceRow { state, ..row.clone() };
+            assert_eq!(SpaceRow::decode(&row.encode()).unwrap(), row);
+        }
+        let shared = SpaceRow { database: SHARED_DATABASE.into(), ..row.clone() };
+        let orphan = SpaceRow { state: SpaceState::Orphan, ..row.clone() };
+        assert!(!row.is_guest("d") && row.is_guest("e") && !shared.is_guest("e") && orphan.is_guest("d"));
+    }
+
+    #[test]
+    fn keys_are_in_the_order_of_their_numbers() {
+        assert_eq!(Pending::SpaceDrop(SpaceId(0x0102_0304)).key(), [3, 1, 2, 3, 4]);
+        assert_eq!(CloneNote::key_of(0x0102_0304), [4, 1, 2, 3, 4]);
+        let key = shape_hash_key(0x0102_0304_0506_0708, ShapeId(0x090a_0b0c));
+        assert_eq!(key, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12]);
+        assert_eq!(parse_shape_hash(&key).unwrap(), (0x0102_0304_0506_0708, ShapeId(0x090a_0b0c)));
+        assert!(parse_shape_hash(&key[..11]).is_err() && parse_shape_hash(&[&key[..], &[0]].concat()).is_err());
+    }
+
+    #[test]
+    fn a_files_name_tells_the_database() {
+        assert_eq!(file_name("shop_1", SpaceId(16)), "shop_1.16.myr");
+        assert_eq!(file_name("sh.op/\u{e4}", SpaceId(17)), "sh_op__.17.myr");
+        assert_eq!(file_name(&"d".repeat(200), SpaceId(18)), format!("{}.18.myr", "d".repeat(160)));
     }
 
     #[test]
@@ -788,7 +885,7 @@ mod tests {
     #[test]
     fn hash_on_disk_never_changes() {
         assert_eq!(content_hash(b""), 0);
-        assert_eq!(content_hash(b"myriad shape"), content_hash(b"myriad shape"));
+        assert_eq!(content_hash(b"myriad shape"), 0x8a3c_1f97_ce60_4268);
         assert_ne!(content_hash(b"a"), content_hash(b"a\0"));
     }
 }
