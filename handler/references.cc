@@ -469,7 +469,7 @@ int References::act_on_children(THD *thd, const uchar *new_record, Indexes which
     const bool changing = is_changing(link, key, *cascade);
     if (acts) {
       if (changing)
-        if (int error = may_change(thd, link, !new_record && action == MYRIAD_CASCADE, *cascade)) return error;
+        if (int error = may_change(thd, link, *cascade)) return error;
       if (int error = cascade_to(thd, &link, key, new_record, *cascade)) return error;
       continue;
     }
@@ -516,9 +516,9 @@ int References::cascade_to(THD *thd, Link *link, const Buffer &key, const uchar 
 }
 
 /* Whether a cascade may go on to a row of the child. */
-int References::may_change(THD *thd, const Link &link, bool removes, const Cascade &cascade) {
-  /* Rows of a table that is being updated in this chain may be half changed. */
-  for (const Cascade *each = &cascade; !removes && each; each = each->up)
+int References::may_change(THD *thd, const Link &link, const Cascade &cascade) {
+  /* Rows of a table that is being updated in this chain may be half changed. What is deleted is so by deletes alone. */
+  for (const Cascade *each = &cascade; each; each = each->up)
     if (!each->is_delete && *each->table == link.key.child) return violated(thd, link.key, HA_ERR_ROW_IS_REFERENCED);
   if (cascade.depth >= DEPTH_MAX) {
     push_warning_printf(
@@ -535,7 +535,7 @@ int References::change_child(THD *thd, Link *link, const uchar *pk, size_t pk_le
                              const Cascade &cascade) {
   const uint32_t action = action_of(*link, new_record);
   const bool removes = !new_record && action == MYRIAD_CASCADE;
-  if (int error = may_change(thd, *link, removes, cascade)) return error;
+  if (int error = may_change(thd, *link, cascade)) return error;
   ha_myriad *child = link->other->file();
   TABLE *table = link->other->table();
   std::vector<uchar> before(table->s->reclength), after;

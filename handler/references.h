@@ -132,7 +132,7 @@ private:
                     Cascade *cascade);
   int act_on_children(THD *thd, const uchar *new_record, Indexes which, Cascade *cascade);
   static bool is_changing(const Link &link, const Buffer &key, const Cascade &cascade);
-  static int may_change(THD *thd, const Link &link, bool removes, const Cascade &cascade);
+  static int may_change(THD *thd, const Link &link, const Cascade &cascade);
   int cascade_to(THD *thd, Link *link, const Buffer &key, const uchar *new_record, const Cascade &cascade);
   int change_child(THD *thd, Link *link, const uchar *pk, size_t pk_length, const uchar *new_record,
                    const Cascade &cascade);
