@@ -169,7 +169,11 @@ impl BufferPool {
         if self.log().is_off() {
             return of_pool;
         }
-        of_pool.min((self.log().capacity() / LOG_PART) as usize / self.page_size())
+        of_pool.min(self.log_part_in_pages())
+    }
+
+    fn log_part_in_pages(&self) -> usize {
+        (self.log().capacity() / LOG_PART) as usize / self.page_size()
     }
 
     fn refuses_changes(&self) -> bool {
@@ -220,12 +224,22 @@ impl BufferPool {
             return;
         }
         if refused {
+            let keeps_log = self.too_many_to_carry() && !self.log().is_off();
+            let hint = match keeps_log {
+                true => "; as long as the log keeps what has changed them, a larger myriad_log_capacity makes room for others",
+                false => "",
+            };
             let text =
-                format!("{pages} pages cannot be written: changes of their tables are refused until they can be");
+                format!("{pages} pages cannot be written: changes of their tables are refused until they can be{hint}");
             self.report(Level::Error, &text);
         } else {
             self.report(Level::Info, "changes are no longer refused: pages can be written again");
         }
+    }
+
+    /// Whether the log would fill with the pages that cannot be written.
+    fn too_many_to_carry(&self) -> bool {
+        self.failing.pages.load(Ordering::Relaxed) > 2 * self.log_part_in_pages()
     }
 
     /// Logs pages changed before `limit` that cannot be written, whole, so that the checkpoint need not wait for them. Returns how
@@ -235,7 +249,7 @@ impl BufferPool {
         if !self.failing.any() || !self.failing.counted.load(Ordering::Acquire) {
             return Ok(0);
         }
-        if self.failing.pages.load(Ordering::Relaxed) > 2 * self.failing_pages_max() {
+        if self.too_many_to_carry() {
             return Ok(0);
         }
         let mut frames = Vec::new();

@@ -787,6 +787,20 @@ fn pages_that_cannot_be_written_do_not_keep_the_checkpoint() {
     }
 }
 
+/// They are most of the pool, and less than a fifth of the log.
+#[test]
+fn pages_that_cannot_be_written_do_not_keep_the_checkpoint_in_a_small_pool() {
+    let rig = failing(5, 64, 40);
+    let pool = &rig.pool;
+    let (from, length) = (pool.log().end_lsn().0, pool.log().ring_bytes());
+    work_elsewhere(pool, || pool.log().end_lsn().0 > from + 3 * length);
+    assert_eq!(pool.failing_writes().pages, 40);
+    rig.sim.clear_faults();
+    pool.checkpoint_now().unwrap();
+    (1..=40).for_each(|page| assert_eq!(get(pool, page), Ok(u64::from(page))));
+    pool.stop_background();
+}
+
 /// So fast do others fill the log that it is full before any page was found that cannot be written.
 #[test]
 fn pages_that_cannot_be_written_do_not_keep_a_full_log() {
@@ -808,6 +822,22 @@ fn pages_that_cannot_be_written_do_not_keep_a_full_log() {
     pool.checkpoint_now().unwrap();
     (1..=20).for_each(|page| assert_eq!(get(pool, page), Ok(u64::from(page))));
     pool.stop_background();
+}
+
+/// Of more pages than a fifth of the log holds the checkpoint waits for all: then it is told what helps.
+#[test]
+fn who_can_give_the_log_room_is_told_so() {
+    for (pages, keep_the_log) in [(30, false), (60, true)] {
+        let rig = failing(2, 512, pages);
+        let told = |text: &str| rig.messages.lock().unwrap().iter().any(|m| m.1.contains(text));
+        let begin = Instant::now();
+        let refused = || told("changes of their tables are refused");
+        work_elsewhere(&rig.pool, || refused() || begin.elapsed() > Duration::from_secs(60));
+        assert!(refused());
+        assert_eq!(told("a larger myriad_log_capacity makes room"), keep_the_log);
+        rig.sim.clear_faults();
+        rig.pool.stop_background();
+    }
 }
 
 #[test]
