@@ -84,7 +84,7 @@ impl Cursor {
         let from = self.buffer.len();
         self.buffer.extend_from_slice(&self.position.key);
         let key_end = self.buffer.len();
-        version.read_into(&trx.sys, page, self.bytes_read(), &mut self.buffer)?;
+        self.append_wanted(&trx.sys, version, page)?;
         self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
         Ok(())
     }
@@ -166,7 +166,7 @@ impl Cursor {
                 let from = self.buffer.len();
                 stored.key().append_to(&mut self.buffer);
                 let key_end = self.buffer.len();
-                version.read_into(&trx.sys, page, self.bytes_read(), &mut self.buffer)?;
+                self.append_wanted(&trx.sys, &version, page)?;
                 self.rows.push(Row { key: from + 4..key_end, value: key_end..self.buffer.len() });
             }
             if *fresh && self.is_full(limit) {
@@ -174,12 +174,6 @@ impl Cursor {
                 return Ok(LeafRead::More);
             }
         }
-    }
-
-    /// Of a payload that is all in its entry, and of the tail of another.
-    #[inline]
-    pub(super) fn bytes_read(&self) -> (usize, usize) {
-        (self.options.value_bytes, self.options.tail_bytes)
     }
 
     #[inline]

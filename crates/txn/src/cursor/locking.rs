@@ -368,10 +368,7 @@ impl Cursor {
         self.buffer.clear();
         self.at = 0;
         self.buffer.extend_from_slice(key);
-        match (&self.excerpt, version.whole()) {
-            (Some(excerpt), Some(payload)) => excerpt(payload, &mut self.buffer),
-            _ => version.read_into(&trx.sys, page, self.bytes_read(), &mut self.buffer)?,
-        }
+        self.append_wanted(&trx.sys, &version, page)?;
         self.rows.push(Row { key: 4..key.len(), value: key.len()..self.buffer.len() });
         self.ended = false;
         Ok(true)

@@ -11,6 +11,7 @@ mod locking;
 use crate::index::Index;
 use crate::lock::{LockKey, LockMode, Strength};
 use crate::place::Place;
+use crate::read::Version;
 use crate::system::TrxSystem;
 use crate::trx::{Isolation, LockWait, Trx};
 use crate::write::set_full_key;
@@ -258,6 +259,16 @@ impl Cursor {
             self.leave_batch();
         }
         self.excerpt = excerpt;
+    }
+
+    /// Appends to the rows what is wanted of a version's payload, whose leaf is latched.
+    #[inline]
+    fn append_wanted(&mut self, sys: &TrxSystem, version: &Version<'_>, leaf: PageId) -> Result<()> {
+        if let (Some(excerpt), Some(payload)) = (&self.excerpt, version.whole()) {
+            excerpt(payload, &mut self.buffer);
+            return Ok(());
+        }
+        version.read_into(sys, leaf, (self.options.value_bytes, self.options.tail_bytes), &mut self.buffer)
     }
 
     /// Non-locking reads need not go beyond these prefixes, which are inclusive; empty = none. Locking ones do, but do not look
