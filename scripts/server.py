@@ -373,11 +373,16 @@ def wait_until(what, is_so, seconds=HUNG_SECONDS):
     return answer
 
 
-def run_cases(functions, title):
-    """Runs those of the test functions that the command line names, or all; whether any failed."""
-    unknown = set(sys.argv[1:]) - {function.__name__ for function in functions}
+def check_named(names, tests):
+    """Refuses names of tests that there are none of."""
+    unknown = set(names) - set(tests)
     if unknown:
         raise ServerError(f"no test here is called {', '.join(sorted(unknown))}")
+
+
+def run_cases(functions, title):
+    """Runs those of the test functions that the command line names, or all; whether any failed."""
+    check_named(sys.argv[1:], {function.__name__ for function in functions})
     passed = failed = 0
     for function in functions:
         if sys.argv[1:] and function.__name__ not in sys.argv[1:]:

@@ -176,6 +176,7 @@ def change(path, offset, data=None):
 
 def run_cases(names, title):
     """Runs the cases (those in `names`, or all), each in a place of its own; the status of the process."""
+    server.check_named(names, {function.__name__ for function in CASES})
     passed = failed = 0
     template = Place()
     template.server.start()

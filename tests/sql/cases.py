@@ -115,9 +115,7 @@ def run(module):
     """Runs the tests of a module, given by its globals, that the command line names, or all."""
     names = sys.argv[1:]
     tests = {name[5:]: f for name, f in module.items() if name.startswith("test_")}
-    unknown = set(names) - set(tests)
-    if unknown:
-        raise server.ServerError(f"no test here is called {', '.join(sorted(unknown))}")
+    server.check_named(names, tests)
     passed = failed = 0
     with server.Server("MYRIAD", options=["--loose-myriad-lock-wait-timeout=120", "--lock-wait-timeout=120"]) as where:
         for name, test in tests.items():

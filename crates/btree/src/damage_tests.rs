@@ -51,6 +51,18 @@ fn a_chain_of_other_pages_or_in_a_circle_is_read_to_no_end_but_an_error() {
     assert!(matches!(read, Err(Error::CorruptPage { page, .. }) if page.page == first), "{read:?}");
 }
 
+/// Of the index 77.
+fn key(n: u32) -> Vec<u8> {
+    [77u32.to_be_bytes(), n.to_be_bytes()].concat()
+}
+
+/// A tree of that index with so many entries, each tenth number a key.
+fn tree_of_tens(pool: &BufferPool, entries: u32) -> Tree {
+    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
+    (0..entries).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    tree
+}
+
 /// Overwrites bytes of a page as no code would.
 fn damage(pool: &BufferPool, id: PageId, at: usize, bytes: &[u8]) {
     let mut mtr = Mtr::start(pool).unwrap();
@@ -61,7 +73,6 @@ fn damage(pool: &BufferPool, id: PageId, at: usize, bytes: &[u8]) {
 
 #[test]
 fn a_page_out_of_order_is_not_split_and_stops_nothing() {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     // The root alone, a leaf filled in random order (which would give to its neighbour), one filled in order.
     for (entries, random) in [(32, true), (3_000, true), (3_000, false)] {
         for slot in [1, 7] {
@@ -85,9 +96,7 @@ fn a_page_out_of_order_is_not_split_and_stops_nothing() {
 
 /// A tree of an index with three leaves in its midst of which little is left, and the low fence of the second.
 fn three_sparse_leaves(pool: &BufferPool) -> (Tree, [PageId; 3], Vec<u8>) {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
-    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
-    (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let tree = tree_of_tens(pool, 3_000);
     let leaf = tree.seek(pool, &key(15_000)).unwrap();
     let (id, low, high) = (leaf.page_id(), leaf.low_fence().to_vec(), leaf.high_fence().to_vec());
     drop(leaf);
@@ -117,7 +126,7 @@ fn a_page_out_of_order_is_not_merged_and_stops_nothing() {
         let refused = tree.merge_if_sparse(pool, &low);
         assert!(matches!(refused, Err(Error::CorruptPage { page, .. }) if page == bad), "{refused:?}");
         pool.check_poison().unwrap();
-        put(pool, tree, &[77u32.to_be_bytes(), 200_000u32.to_be_bytes()].concat(), &[1; 100]).unwrap();
+        put(pool, tree, &key(200_000), &[1; 100]).unwrap();
     }
 }
 
@@ -163,11 +172,9 @@ fn pages_that_are_no_neighbours_are_not_merged() {
 
 #[test]
 fn an_entry_outside_of_its_page_stops_no_split_half_way() {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     let rig = rig(400);
     let pool = &rig.pool;
-    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
-    (0..3_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let tree = tree_of_tens(pool, 3_000);
     let mut leaves = 0;
     let mut next = key(0);
     while !next.is_empty() {
@@ -190,11 +197,9 @@ fn an_entry_outside_of_its_page_stops_no_split_half_way() {
 
 #[test]
 fn a_parent_of_other_separators_gets_no_new_one() {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     let rig = rig(400);
     let pool = &rig.pool;
-    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
-    (0..1_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let tree = tree_of_tens(pool, 1_000);
     let low = tree.seek(pool, &key(4_999)).unwrap().low_fence().to_vec();
     let root = tree.root_id();
     let slot = page::find(&pool.fix_shared(root).unwrap(), &low).unwrap();
@@ -214,11 +219,9 @@ fn a_parent_of_other_separators_gets_no_new_one() {
 
 #[test]
 fn a_key_that_is_not_the_leafs_is_not_taken_for_absent() {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     let rig = rig(400);
     let pool = &rig.pool;
-    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
-    (0..1_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let tree = tree_of_tens(pool, 1_000);
     let leaf = tree.seek(pool, &key(5_000)).unwrap();
     let (low, high) = (leaf.low_fence().to_vec(), leaf.high_fence().to_vec());
     assert!(leaf.find_sought(&key(5_000)).unwrap().is_ok() && leaf.find_sought(&key(5_001)).unwrap().is_err());
@@ -240,11 +243,9 @@ fn a_key_that_is_not_the_leafs_is_not_taken_for_absent() {
 
 #[test]
 fn a_range_is_not_removed_beyond_a_leaf_that_leads_back() {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     let rig = rig(400);
     let pool = &rig.pool;
-    let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
-    (0..1_000).for_each(|i| _ = put(pool, tree, &key(i * 10), &[1; 100]).unwrap());
+    let tree = tree_of_tens(pool, 1_000);
     let leaf = tree.seek(pool, &key(5_000)).unwrap();
     let (id, fence, page_size) = (leaf.page_id(), leaf.high_fence().to_vec(), leaf.bytes().len());
     drop(leaf);
@@ -256,7 +257,6 @@ fn a_range_is_not_removed_beyond_a_leaf_that_leads_back() {
 
 #[test]
 fn a_roots_only_child_out_of_order_is_not_taken_over() {
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     let rig = rig(400);
     let pool = &rig.pool;
     let tree = Tree::create_for(pool, SPACE, IndexId(77)).unwrap();
@@ -382,7 +382,6 @@ fn an_estimate_takes_no_other_page_for_a_leaf() {
     let children = one_level(pool, tree);
     let chain = overflow::write_overflow(pool, SPACE, &[0xee; 4064]).unwrap();
     children[1..].iter().for_each(|&at| damage(pool, tree.root_id(), at, &chain.0.to_le_bytes()));
-    let key = |n: u32| [77u32.to_be_bytes(), n.to_be_bytes()].concat();
     for high in [50, 100, 399] {
         let _ = tree.estimate_range(pool, &key(0), &key(high));
     }
