@@ -37,10 +37,10 @@ const PENDING_TO_WAKE: u64 = 256;
 const PENDING_TO_SHARE: u64 = 2048;
 /// The least of such a part: slots stay when those who wrote at once are gone.
 const PENDING_TO_SHARE_MIN: u64 = 8;
-/// Every so many commits to such a slot one purges what so many have left, and as much again of what is older.
-const COMMITS_PER_SHARE: u64 = 8;
-/// Records of a share, at least.
-const SHARE_RECORDS_MIN: u64 = 64;
+/// Records of a share, at least. Few: who commits waits for them, and for the pages that they may want read.
+const SHARE_RECORDS_MIN: u64 = 8;
+/// Every so many commits to a slot one that takes a share looks how far snapshots let purge go. A power of two.
+const COMMITS_PER_LIMIT: u64 = 8;
 /// Below this many records in a turn looking for them costs more than they do: let some gather first.
 const RECORDS_WORTH_A_TURN: u64 = 128;
 const GATHER_WAIT: Duration = Duration::from_millis(10);
@@ -55,6 +55,8 @@ const SYNC_LOOK: Duration = Duration::from_millis(200);
 pub(crate) struct PurgeShare {
     slot: Arc<PurgeSlot>,
     records: usize,
+    /// Whether it looks first how far snapshots let purge go; else what was last seen holds.
+    looks: bool,
 }
 
 /// When it is looked again whether `undo.myr` can be made smaller, and what came in the way.
@@ -123,13 +125,13 @@ impl PurgeControl {
         Csn(self.limit.load(Ordering::Acquire))
     }
 
-    /// A transaction with a log in the slot has ended. Whether it should be asked for a share of purge's work.
-    pub fn note_finished(&self, slot: &PurgeSlot) -> bool {
+    /// A transaction with a log in the slot has ended. How many have that are not yet purged.
+    pub fn note_finished(&self, slot: &PurgeSlot) -> u64 {
         let pending = slot.pending.fetch_add(1, Ordering::Relaxed) + 1;
         if pending & (PENDING_TO_WAKE - 1) == 0 {
             self.worthwhile[self.thread_of(slot)].signal();
         }
-        pending.is_multiple_of(COMMITS_PER_SHARE)
+        pending
     }
 
     /// Number of the purge thread that the slot is left to.
@@ -332,20 +334,24 @@ impl TrxSystem {
 
     /// What the transaction of the log, which has ended, should purge; nothing while purge threads keep up.
     pub(crate) fn purge_share(&self, log: &UndoLog) -> Option<PurgeShare> {
-        let slot = &log.tail.purge;
-        if log.header.is_none() || !self.purge.note_finished(slot) {
+        if log.header.is_none() {
             return None;
         }
-        let enough = (PENDING_TO_SHARE / self.undo.purge_slot_count() as u64).max(PENDING_TO_SHARE_MIN);
-        let records = (log.records * 2 * COMMITS_PER_SHARE).clamp(SHARE_RECORDS_MIN, RECORDS_PER_TURN as u64) as usize;
-        (slot.pending.load(Ordering::Relaxed) >= enough).then(|| PurgeShare { slot: Arc::clone(slot), records })
+        let slot = &log.tail.purge;
+        let pending = self.purge.note_finished(slot);
+        if pending < (PENDING_TO_SHARE / self.undo.purge_slot_count() as u64).max(PENDING_TO_SHARE_MIN) {
+            return None;
+        }
+        let records = (log.records * 2).clamp(SHARE_RECORDS_MIN, RECORDS_PER_TURN as u64) as usize;
+        Some(PurgeShare { slot: Arc::clone(slot), records, looks: pending & (COMMITS_PER_LIMIT - 1) == 0 })
     }
 
     /// Takes a share of purge's work. Where purge is at the slot already, or something is wrong, nothing is done: its threads come
     /// there, and tell.
     pub(crate) fn take_share(&self, share: PurgeShare) {
         if let Some(mut position) = share.slot.position.try_lock() {
-            let done = self.purge_records(&share.slot, &mut position, self.purge_limit(), share.records);
+            let oldest = if share.looks { self.purge_limit() } else { self.purge.limit() };
+            let done = self.purge_records(&share.slot, &mut position, oldest, share.records);
             self.purge.shares.fetch_add(u64::from(done.is_ok_and(|steps| steps > 0)), Ordering::Relaxed);
         }
     }
