@@ -168,6 +168,38 @@ def test_check_of_virtual_entries(where):
     expect("quick check", [line[3] for line in rows(c, "CHECK TABLE t QUICK")], ["OK"])
 
 
+def test_virtual_columns_of_what_triggers_set(where):
+    """LOAD DATA without SET and INSERT without values compute virtual columns before a trigger sets what they are made of."""
+    c = database(where)
+    path = os.path.join(where.folder, "loaded")
+    with open(path, "w", encoding="utf8") as f:
+        f.writelines(f"{no}\t{no}\n" for no in range(10))
+    for kind in ("", "PARTITION BY HASH (id) PARTITIONS 3", "WITH SYSTEM VERSIONING"):
+        rows(c, f"""CREATE OR REPLACE TABLE t (id INT DEFAULT 100, a INT, g INT AS (a + 1) VIRTUAL, x TEXT AS (REPEAT(a, 300)) VIRTUAL, KEY kg (g),
+                    KEY kx (x(20))) {kind}""")
+        rows(c, "CREATE TRIGGER b BEFORE INSERT ON t FOR EACH ROW SET NEW.a = COALESCE(NEW.a, 1) + 1000")
+        rows(c, f"LOAD DATA INFILE '{path}' INTO TABLE t (id, a)")
+        rows(c, f"LOAD DATA INFILE '{path}' IGNORE INTO TABLE t (id, a) SET id = id + 10")
+        for verb in ("INSERT", "INSERT IGNORE", "REPLACE"):
+            rows(c, f"{verb} INTO t () VALUES ()")
+        expect(f"check {kind}", [line[3] for line in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+        expect(f"by index {kind}", rows(c, "SELECT COUNT(*), SUM(g) FROM t FORCE INDEX (kg) WHERE g > 1000"), ((23, 23 * 1001 + 90 + 3),))
+        rows(c, "DELETE FROM t WHERE id >= 5")
+        expect(f"what is left {kind}", rows(c, "SELECT g FROM t FORCE INDEX (kg) WHERE g > 0 ORDER BY g"), tuple((1001 + no,) for no in range(5)))
+    # Nobody has looked for duplicates of the new values.
+    rows(c, "CREATE OR REPLACE TABLE t (id INT, a TEXT, b TEXT, UNIQUE (a))")
+    rows(c, "CREATE TRIGGER b BEFORE INSERT ON t FOR EACH ROW SET NEW.a = COALESCE(NEW.b, 'none')")
+    expect("INSERT of nothing", code_of(c, "INSERT INTO t () VALUES ()"), 1235)
+    for ignore in ("", "IGNORE", "REPLACE"):
+        expect(f"LOAD DATA {ignore}", code_of(c, f"LOAD DATA INFILE '{path}' {ignore} INTO TABLE t (id, b)"), 1235)
+    expect("rows", rows(c, "SELECT * FROM t"), ())
+    rows(c, f"LOAD DATA INFILE '{path}' INTO TABLE t (id, b) SET id = id MOD 3")
+    expect("duplicate", code_of(c, f"LOAD DATA INFILE '{path}' INTO TABLE t (id, b) SET id = id"), 1062)
+    rows(c, f"LOAD DATA INFILE '{path}' INTO TABLE t (id, a) SET b = CONCAT(a, 'x')")
+    expect("rows", rows(c, "SELECT COUNT(*), COUNT(DISTINCT a) FROM t"), ((20, 20),))
+    expect("check", [line[3] for line in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+
+
 def test_partitions_by_virtual_columns(where):
     """Rows of several partitions come in the order of an index's virtual columns (on InnoDB they do not)."""
     c = database(where)
