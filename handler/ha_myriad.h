@@ -178,7 +178,7 @@ private:
   int begin_reading();
   void read_virtual_columns();
   void compute_virtual_columns(const uchar *old_record);
-  int compute_virtual_columns_anew();
+  int compute_for_write(const uchar *old_record);
   bool restore_found();
   int wait_before_building();
   myriad_session *core() { return m_session->core(); }

@@ -31,14 +31,17 @@ bool duplicate_counts(THD *thd, bool replacing) {
   }
 }
 
+/* Also where a row that an UPDATE moves to another partition is written. */
 bool is_set_by_trigger(const TABLE *table) {
-  return table->triggers && table->triggers->has_triggers(TRG_EVENT_INSERT, TRG_ACTION_BEFORE);
+  return table->triggers && (table->triggers->has_triggers(TRG_EVENT_INSERT, TRG_ACTION_BEFORE) ||
+                             table->triggers->has_triggers(TRG_EVENT_UPDATE, TRG_ACTION_BEFORE));
 }
 
-/* Of the UNIQUE keys whose duplicates the server looks for, by a hash. */
-std::vector<std::pair<bool, longlong>> long_unique_hashes(const TABLE *table) {
-  std::vector<std::pair<bool, longlong>> hashes;
-  if (!table->s->long_unique_table) return hashes;
+using Hashes = std::vector<std::pair<bool, longlong>>;
+
+/* record[0]'s, of the UNIQUE keys whose duplicates the server looks for by a hash. */
+Hashes long_unique_hashes(const TABLE *table) {
+  Hashes hashes;
   for (Field **column = table->vfield; *column; column++)
     if ((*column)->flags & LONG_UNIQUE_HASH_FIELD) hashes.emplace_back((*column)->is_null(), (*column)->val_int());
   return hashes;
@@ -144,14 +147,14 @@ bool ha_myriad::restore_found() {
 /* Virtual columns that the server has not computed as an index needs them. While it changes a row of a table with
    system versioning it does so more often than a BLOB has memory for, so that one row's lie where another's are now.
    And of a row event it does not at all: there they are as the source's row has them, which may have no such column, or
-   another. Of a new row whose columns a trigger sets it does so before that, where LOAD DATA has no SET and INSERT no
-   values. Each row's are computed again: those of record[0] come to be in the columns' `value`, those of a row that
-   was read, `old_record`, in `read_value`, as the server expects. */
+   another. Of a row whose columns a trigger sets it does so before that, in LOAD DATA without SET, INSERT without
+   values and UPDATE of several tables. Each row's are computed again: those of record[0] come to be in the columns'
+   `value`, those of a row that was read, `old_record`, in `read_value`, as the server expects. */
 void ha_myriad::compute_virtual_columns(const uchar *old_record) {
   const bool restored = old_record && restore_found();
   if (!table->vfield) return;
   THD *thd = table->in_use;
-  const bool all = thd->rgi_slave || thd->rgi_fake || (!old_record && is_set_by_trigger(table));
+  const bool all = thd->rgi_slave || thd->rgi_fake || is_set_by_trigger(table);
   const uint kinds = all ? ~0U : table->versioned() ? uint(BLOB_FLAG) : 0;
   if (!kinds && !restored) return;
   bool any = restored;
@@ -197,19 +200,17 @@ int ha_myriad::pack_insert(const uchar *record) try {
   return HA_ERR_OUT_OF_MEM;
 }
 
-/* For a new row. Duplicates that the server has looked for before it had the values that a trigger sets, it has not
+/* For a row to be written. Duplicates of values that a trigger has set after the server looked for them, it has not
    found. */
-int ha_myriad::compute_virtual_columns_anew() try {
-  if (!table->vfield || !is_set_by_trigger(table)) {
-    compute_virtual_columns(nullptr);
-    return 0;
-  }
-  const auto looked_for = long_unique_hashes(table);
-  compute_virtual_columns(nullptr);
-  if (looked_for == long_unique_hashes(table)) return 0;
-  my_error(ER_NOT_SUPPORTED_YET, MYF(0),
-           "a BEFORE INSERT trigger that sets a column of a long UNIQUE key, for LOAD DATA without SET or INSERT "
-           "without values, in the MYRIAD storage engine");
+int ha_myriad::compute_for_write(const uchar *old_record) try {
+  const bool looks = table->s->long_unique_table && is_set_by_trigger(table);
+  const Hashes looked_for = looks ? long_unique_hashes(table) : Hashes();
+  compute_virtual_columns(old_record);
+  if (!looks || looked_for == long_unique_hashes(table)) return 0;
+  my_error(
+      ER_NOT_SUPPORTED_YET, MYF(0),
+      "a BEFORE trigger that sets a column of a long UNIQUE key, in LOAD DATA without SET, INSERT without values or "
+      "UPDATE of several tables, in the MYRIAD storage engine");
   return HA_ERR_UNSUPPORTED;
 } catch (const std::bad_alloc &) {
   return HA_ERR_OUT_OF_MEM;
@@ -218,7 +219,7 @@ int ha_myriad::compute_virtual_columns_anew() try {
 int ha_myriad::write_row(const uchar *record) {
   WorkFor work(handler_stats);
   if (record == table->record[0])
-    if (int error = compute_virtual_columns_anew()) return error;
+    if (int error = compute_for_write(nullptr)) return error;
   m_from_entry = false; /* the server may ask for the position of the row written */
   if (int error = begin_autonomous()) return error;
   if (table->next_number_field && record == table->record[0]) {
@@ -259,7 +260,8 @@ void ha_myriad::add_entry_update(const IndexPlan &index, const uchar *old_record
 
 int ha_myriad::update_row(const uchar *old_record, const uchar *new_record) {
   WorkFor work(handler_stats);
-  if (old_record == table->record[1]) compute_virtual_columns(old_record);
+  if (old_record == table->record[1])
+    if (int error = compute_for_write(old_record)) return error;
   m_from_entry = false; /* as in write_row */
   int error = begin_autonomous();
   if (error) return error;

@@ -169,7 +169,8 @@ def test_check_of_virtual_entries(where):
 
 
 def test_virtual_columns_of_what_triggers_set(where):
-    """LOAD DATA without SET and INSERT without values compute virtual columns before a trigger sets what they are made of."""
+    """LOAD DATA without SET, INSERT without values and UPDATE of several tables compute virtual columns before a trigger sets what they
+    are made of."""
     c = database(where)
     path = os.path.join(where.folder, "loaded")
     with open(path, "w", encoding="utf8") as f:
@@ -186,7 +187,20 @@ def test_virtual_columns_of_what_triggers_set(where):
         expect(f"by index {kind}", rows(c, "SELECT COUNT(*), SUM(g) FROM t FORCE INDEX (kg) WHERE g > 1000"), ((23, 23 * 1001 + 90 + 3),))
         rows(c, "DELETE FROM t WHERE id >= 5")
         expect(f"what is left {kind}", rows(c, "SELECT g FROM t FORCE INDEX (kg) WHERE g > 0 ORDER BY g"), tuple((1001 + no,) for no in range(5)))
+        rows(c, "CREATE TRIGGER u BEFORE UPDATE ON t FOR EACH ROW SET NEW.a = NEW.a + 1000")
+        for which in ("t JOIN seq_1_to_4 ON seq = id SET a = a + 1", "t x JOIN t y ON x.id + 1 = y.id SET x.a = x.a + 10, y.a = y.a + 1", "t SET a = a + 1, id = id + 1",
+                      "t JOIN seq_1_to_4 ON seq = id SET id = id + 1"):
+            rows(c, f"UPDATE {which}")
+            expect(f"check {kind} after {which}", [line[3] for line in rows(c, "CHECK TABLE t EXTENDED")], ["OK"])
+            expect(f"sums {kind} after {which}", rows(c, "SELECT SUM(g) FROM t FORCE INDEX (kg) WHERE g > 0"), rows(c, "SELECT SUM(a + 1) FROM t"))
     # Nobody has looked for duplicates of the new values.
+    rows(c, "CREATE OR REPLACE TABLE t (id INT, a TEXT, UNIQUE (a))")
+    rows(c, "INSERT INTO t VALUES (1, 'x'), (2, 'y'), (3, 'xx')")
+    rows(c, "CREATE TRIGGER b BEFORE UPDATE ON t FOR EACH ROW SET NEW.a = CONCAT(NEW.a, NEW.a)")
+    expect("UPDATE of several tables", code_of(c, "UPDATE t JOIN seq_1_to_2 ON id = seq SET id = id + 10"), 1235)
+    expect("UPDATE of one", code_of(c, "UPDATE t SET id = id + 10 WHERE id = 1"), 1062)
+    rows(c, "UPDATE t SET id = id + 10 WHERE id = 2")
+    expect("rows", rows(c, "SELECT * FROM t ORDER BY id"), ((1, "x"), (3, "xx"), (12, "yy")))
     rows(c, "CREATE OR REPLACE TABLE t (id INT, a TEXT, b TEXT, UNIQUE (a))")
     rows(c, "CREATE TRIGGER b BEFORE INSERT ON t FOR EACH ROW SET NEW.a = COALESCE(NEW.b, 'none')")
     expect("INSERT of nothing", code_of(c, "INSERT INTO t () VALUES ()"), 1235)
