@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -574,6 +575,47 @@ def test_binlog_crash(_where):
         expect("check", rows(c, "CHECK TABLE b")[0][3], "OK")
         rows(c, "FLUSH BINARY LOGS")
         rows(c, "PURGE BINARY LOGS TO 'binlog.000003'")
+
+
+def test_handlersocket(_where):
+    """Rows read and written past SQL, by the server's plugin that speaks to the handler itself: they are committed, and a crash
+    keeps them."""
+    reads, writes = server.free_port(), server.free_port()
+    options = ["--plugin-load-add=handlersocket.so", "--handlersocket-address=127.0.0.1", f"--handlersocket-port={reads}",
+               f"--handlersocket-port-wr={writes}", "--handlersocket-threads=1", "--handlersocket-threads-wr=1"]
+
+    def ask(file, *words):
+        file.write(("\t".join(words) + "\n").encode())
+        file.flush()
+        return file.readline().decode().rstrip("\n").split("\t")
+
+    with server.Server("MYRIAD", options=options) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE t (a INT PRIMARY KEY, b VARCHAR(9), c INT, KEY (b))")
+        rows(c, "INSERT INTO t SELECT seq, CONCAT('k', seq MOD 10), seq FROM seq_1_to_50")
+        with socket.create_connection(("127.0.0.1", reads), HUNG_SECONDS) as r, \
+                socket.create_connection(("127.0.0.1", writes), HUNG_SECONDS) as w, r.makefile("rwb") as read, w.makefile("rwb") as write:
+            for file in (read, write):
+                expect("index 1", ask(file, "P", "1", "d", "t", "PRIMARY", "a,b,c"), ["0", "1"])
+                expect("index 2", ask(file, "P", "2", "d", "t", "b", "a,b"), ["0", "1"])
+            expect("one", ask(read, "1", "=", "1", "7"), ["0", "3", "7", "k7", "7"])
+            expect("none", ask(read, "1", "=", "1", "99"), ["0", "3"])
+            expect("before", ask(read, "1", "<", "1", "3", "9", "0"), ["0", "3", "2", "k2", "2", "1", "k1", "1"])
+            expect("by an index", ask(read, "2", "=", "1", "k3", "2", "1"), ["0", "2", "13", "k3", "23", "k3"])
+            expect("insert", ask(write, "1", "+", "3", "100", "new", "5"), ["0", "1"])
+            expect("duplicate", ask(write, "1", "+", "3", "100", "new", "5"), ["1", "1", "121"])
+            expect("update", ask(write, "1", "=", "1", "100", "1", "0", "U", "101", "put", "6"), ["0", "1", "1"])
+            expect("update by an index", ask(write, "2", "=", "1", "k2", "9", "0", "U", "2", "x"), ["1", "1", "121"])
+            expect("add", ask(write, "1", "=", "1", "3", "1", "0", "+", "0", "0", "4"), ["0", "1", "1"])
+            expect("delete", ask(write, "1", ">=", "1", "5", "46", "0", "D"), ["0", "1", "46"])
+            expect("read what was written", ask(read, "1", ">", "1", "4", "9", "0"), ["0", "3", "101", "put", "6"])
+            rows(c, "UPDATE t SET b = 'sql' WHERE a = 4")
+            expect("read what SQL wrote", ask(read, "1", "=", "1", "4"), ["0", "3", "4", "sql", "4"])
+        c.close()
+        where.kill()
+        where.start()
+        expect("kept", where.query("SELECT a, b FROM d.t ORDER BY a"), ((1, "k1"), (2, "x"), (3, "0"), (4, "sql"), (101, "put")))
+        expect("check", where.query("CHECK TABLE d.t EXTENDED")[0][3], "OK")
 
 
 def test_start_with_unfinished_gtid(_where):
