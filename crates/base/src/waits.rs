@@ -246,9 +246,71 @@ pub fn list(at_least: Duration) -> Vec<Wait> {
     waits
 }
 
+/// Whether some thread of this process is at a call that writes or syncs a file.
+pub fn is_device_awaited() -> bool {
+    let is_write = |wait: u64| {
+        let what = WaitFor::of_code(wait & CODE_MASK);
+        matches!(what, Some(WaitFor::FileWrite | WaitFor::FileSync))
+    };
+    SLOTS.lock().iter().any(|slot| is_write(slot.wait.load(Ordering::Relaxed)))
+}
+
+/// What passes between two looks counts for this at most.
+const STEP_MAX: Duration = Duration::from_secs(1);
+
+/// How long something has been waited for in vain, by one who looks again and again. A time in which the process was stopped, or the
+/// machine, does not count: nobody could do then what is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct InVain {
+    looked: Instant,
+    sum: Duration,
+}
+
+impl InVain {
+    /// From `now` on.
+    pub fn since(now: Instant) -> InVain {
+        InVain { looked: now, sum: Duration::ZERO }
+    }
+
+    /// Another look at `now`; how long it has been in all.
+    pub fn look(&mut self, now: Instant) -> Duration {
+        self.sum += now.saturating_duration_since(self.looked).min(STEP_MAX);
+        self.looked = now;
+        self.sum
+    }
+
+    /// Another look at `now`, in a time that does not count.
+    pub fn excuse(&mut self, now: Instant) {
+        self.looked = now;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_stands_still_has_not_waited() {
+        let mut now = Instant::now();
+        let mut vain = InVain::since(now);
+        let mut pass = |vain: &mut InVain, ms| {
+            now += Duration::from_millis(ms);
+            vain.look(now)
+        };
+        assert_eq!(pass(&mut vain, 700), Duration::from_millis(700));
+        assert_eq!(pass(&mut vain, 70_000), Duration::from_millis(1700));
+        assert_eq!(pass(&mut vain, 0), Duration::from_millis(1700));
+        now += Duration::from_millis(500);
+        vain.excuse(now);
+        assert_eq!(vain.look(now + Duration::from_millis(20)), Duration::from_millis(1720));
+    }
+
+    #[test]
+    fn a_write_or_sync_under_way_is_seen() {
+        let waiting = begin(WaitFor::FileSync);
+        assert!(is_device_awaited());
+        drop(waiting);
+    }
 
     fn of_thread(name: &str) -> Vec<Wait> {
         list(Duration::ZERO).into_iter().filter(|wait| wait.thread.starts_with(name)).collect()

@@ -12,7 +12,7 @@ use crate::frame::{NIL, NO_PAGE};
 use crate::pool::BufferPool;
 use crate::shard::Shard;
 use crate::stats::Counter;
-use myriad_base::waits::{self, WaitFor};
+use myriad_base::waits::{self, InVain, WaitFor};
 use myriad_base::{Error, PageId, Result};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -276,7 +276,7 @@ impl BufferPool {
 
     fn queue_for_frame(&self) -> Result<u32> {
         let queue = &self.background.frame_queue;
-        let start = Instant::now();
+        let mut vain = InVain::since(Instant::now());
         let _waiting = waits::begin(WaitFor::Frame);
         let waiter = queue.join();
         fence(Ordering::SeqCst);
@@ -294,7 +294,7 @@ impl BufferPool {
             if self.background.is_stopping() {
                 break Error::ShuttingDown;
             }
-            if start.elapsed() >= PATIENCE {
+            if vain.look(Instant::now()) >= PATIENCE {
                 break Error::BufferPoolExhausted;
             }
             if waits::is_killed() {

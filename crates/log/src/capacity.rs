@@ -4,7 +4,7 @@ use crate::header::BLOCK;
 use crate::log::Log;
 use crate::CapacityHook;
 use myriad_base::limits::CHECKPOINT_BYTES_MAX;
-use myriad_base::waits::{self, WaitFor};
+use myriad_base::waits::{self, InVain, WaitFor};
 use myriad_base::{Error, Lsn, Result};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
@@ -131,7 +131,7 @@ impl Log {
         self.counters.capacity_waits.fetch_add(1, Ordering::Relaxed);
         let _waiting = waits::begin(WaitFor::LogRoom);
         let mut checkpoint = self.checkpoint_lsn.load(Ordering::Acquire);
-        let mut since = Instant::now();
+        let mut vain = InVain::since(Instant::now());
         loop {
             self.check_awaited()?;
             if self.is_off() {
@@ -147,9 +147,9 @@ impl Log {
             }
             let now = self.checkpoint_lsn.load(Ordering::Acquire);
             if now != checkpoint {
-                (checkpoint, since) = (now, Instant::now());
+                (checkpoint, vain) = (now, InVain::since(Instant::now()));
             }
-            if since.elapsed() > WAIT_MAX {
+            if vain.look(Instant::now()) > WAIT_MAX {
                 let path = self.path();
                 return Err(Error::io("waiting for a checkpoint", path, ETIMEDOUT));
             }

@@ -13,7 +13,7 @@ use crate::header::{BLOCK, RING_START};
 use crate::log::Log;
 use crate::waiters::{MayLead, Next};
 use myriad_base::latch::{lock_counted, thread_no, LatchClass};
-use myriad_base::waits::{self, WaitFor};
+use myriad_base::waits::{self, InVain, WaitFor};
 use myriad_base::{Lsn, Result};
 use myriad_io::AlignedBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 
 /// Bytes that one write takes at most.
 const STAGING_BYTES: usize = 1 << 20;
-/// How long a write may wait for a checkpoint to make room before the log gives up. Appenders are slowed down and stopped
-/// long before this can happen.
+/// How long a write may wait for a checkpoint to make room before the log gives up, not counting what a device or a stopped process
+/// takes. Appenders are slowed down and stopped long before this can happen.
 const CHECKPOINT_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// What is needed to write; its latch orders the writes.
@@ -285,8 +285,8 @@ impl Log {
 pub(crate) struct Patience<'a> {
     log: &'a Log,
     rounds: u32,
-    /// The last checkpoint, and since when it has been waited for the next.
-    since: Option<(u64, Instant)>,
+    /// The last checkpoint, and how long the next has been waited for.
+    since: Option<(u64, InVain)>,
 }
 
 impl Patience<'_> {
@@ -310,17 +310,26 @@ impl Patience<'_> {
 
     pub(crate) fn wait_for_room(&mut self) -> Result<()> {
         self.log.check_poison()?;
-        let checkpoint = self.log.checkpoint_lsn.load(Ordering::Acquire);
-        let (_, since) = match self.since {
-            Some(since) if since.0 == checkpoint => since,
-            _ => *self.since.insert((checkpoint, Instant::now())),
-        };
-        if since.elapsed() > CHECKPOINT_WAIT_MAX {
+        if self.is_over(Instant::now(), waits::is_device_awaited()) {
             return Err(self.log.poison("the log is full and no checkpoint made room in time"));
         }
         if self.log.is_full() {
             self.log.ask_for_room(Duration::from_millis(10));
         }
         Ok(())
+    }
+    /// Whether it has been too long since the last checkpoint, looked at `now`. While the device is awaited it may be that which the
+    /// checkpoint waits for.
+    pub(crate) fn is_over(&mut self, now: Instant, is_device_awaited: bool) -> bool {
+        let checkpoint = self.log.checkpoint_lsn.load(Ordering::Acquire);
+        if self.since.is_none_or(|(before, _)| before != checkpoint) {
+            self.since = Some((checkpoint, InVain::since(now)));
+        }
+        let (_, vain) = self.since.as_mut().expect("just set");
+        if is_device_awaited {
+            vain.excuse(now);
+            return false;
+        }
+        vain.look(now) > CHECKPOINT_WAIT_MAX
     }
 }

@@ -206,3 +206,25 @@ fn who_waits_for_room_is_told_that_none_will_be_made() {
         }
     });
 }
+
+/// A process that was stopped for longer, or a device that stands still, is no reason to give up the log.
+#[test]
+fn only_a_minute_in_which_a_checkpoint_could_come_ends_the_log() {
+    let c = config(256 << 10, 64 << 10);
+    let io = disk(8, c);
+    let (log, _) = open(&io, c);
+    let mut patience = log.patience();
+    let mut now = Instant::now();
+    let mut pass = |ms, is_device_awaited| {
+        now += Duration::from_millis(ms);
+        patience.is_over(now, is_device_awaited)
+    };
+    assert!(!pass(0, false));
+    assert!(!pass(70_000, false), "the process was stopped");
+    assert!((0..9000).all(|_| !pass(10, true)), "the device stands still");
+    assert!((0..5800).all(|_| !pass(10, false)));
+    append(&log, b"changes");
+    log.checkpoint(log.contiguous_lsn(), b"").unwrap();
+    assert!((0..5999).all(|_| !pass(10, false)), "it was waited for the next");
+    assert!((0..10).any(|_| pass(10, false)));
+}
