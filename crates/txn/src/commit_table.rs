@@ -3,20 +3,20 @@
 //! A word is 0 while its transaction is active, [`COMMITTING`] for the instant in which it takes its commit number, then
 //! the number. Ids below [`CommitTable::low_limit`] are visible to every snapshot and need no look-up, nor do ids whose
 //! chunk has been retired because that holds for all of it. Chunks are recycled, never freed, so that readers need no
-//! protection: a chunk carries the id it begins with, checked before and after the read.
+//! protection: a chunk carries the id it begins with, checked before and after the read. `loom` explores this.
 //!
 //! A chunk's place in the directory is its number modulo the directory's length. While one transaction stays, only its own
 //! chunk does; the ids of later ones that would come to the same place are never given out.
 
+use crate::sync::{fence, spin_loop, AtomicPtr, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use myriad_base::{Csn, Error, Result, TrxId};
 use parking_lot::Mutex;
-use std::sync::atomic::{fence, AtomicPtr, AtomicU64, Ordering};
 
 /// Transaction ids of a chunk; also the size of the persistent reservation of ids.
-pub const CHUNK_IDS: u64 = 8192;
+pub const CHUNK_IDS: u64 = if cfg!(all(test, loom)) { 2 } else { 8192 };
 /// Chunks at a time.
-pub(crate) const DIRECTORY: u64 = 1 << 16;
+pub(crate) const DIRECTORY: u64 = if cfg!(all(test, loom)) { 2 } else { 1 << 16 };
 const COMMITTING: u64 = u64::MAX;
 const NO_BASE: u64 = u64::MAX;
 /// Commit number of everything older than this start of the engine.
@@ -124,7 +124,7 @@ impl CommitTable {
             None => {
                 c.all.push(Box::new(Chunk {
                     base: AtomicU64::new(NO_BASE),
-                    csn: [const { AtomicU64::new(0) }; CHUNK_IDS as usize],
+                    csn: std::array::from_fn(|_| AtomicU64::new(0)),
                 }));
                 c.all.len() - 1
             }
@@ -173,7 +173,7 @@ impl CommitTable {
             }
             match w {
                 0 => return None,
-                COMMITTING => std::hint::spin_loop(),
+                COMMITTING => spin_loop(),
                 csn => return Some(Csn(csn)),
             }
         }
@@ -360,6 +360,100 @@ mod tests {
                     assert_eq!(first, second);
                 }
             });
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use crate::snapshot::{SnapshotSlot, Snapshots};
+    use loom::sync::atomic::AtomicBool;
+    use loom::sync::Arc;
+    use loom::thread;
+
+    struct Shared {
+        commits: CommitTable,
+        snapshots: std::sync::Arc<Snapshots>,
+        /// Pages have what the transaction of the second chunk wrote.
+        written: AtomicBool,
+    }
+
+    const FIRST: [TrxId; 2] = [TrxId(2), TrxId(3)];
+    const LATER: TrxId = TrxId(4);
+
+    impl Shared {
+        fn new() -> Arc<Shared> {
+            Arc::new(Shared {
+                commits: CommitTable::new(FIRST[0], &[]),
+                snapshots: Snapshots::new(Csn(ANCIENT.0 + 1)),
+                written: AtomicBool::new(false),
+            })
+        }
+
+        fn commit(&self, id: TrxId) {
+            self.commits.commit(id, self.snapshots.next_csn());
+        }
+
+        /// Gives up the first chunk as soon as every snapshot sees all of it; the next one is made of it.
+        fn recycle(&self) {
+            self.commits.advance(self.snapshots.oldest(), LATER);
+            assert_eq!(self.commits.ensure(LATER), Ok(LATER));
+            self.written.store(true, Ordering::Release);
+            self.commit(LATER);
+        }
+
+        /// Every look through one snapshot sees the same, and no commit without those before it.
+        fn read(&self, session: &SnapshotSlot) {
+            let snapshot = session.open();
+            let look = |id| self.commits.csn(id).is_some_and(|csn| csn < snapshot);
+            let is_written = self.written.load(Ordering::Acquire);
+            let later = is_written && look(LATER);
+            let second = look(FIRST[1]);
+            let first = look(FIRST[0]);
+            assert!(first >= second && second >= later, "{first} {second} {later}");
+            assert_eq!((look(FIRST[0]), look(FIRST[1])), (first, second));
+            assert!(!is_written || look(LATER) == later);
+            session.close();
+        }
+    }
+
+    #[test]
+    fn loom_a_snapshot_sees_the_same_while_chunks_are_recycled() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(3);
+        model.check(|| {
+            let shared = Shared::new();
+            let session = shared.snapshots.register();
+            let writer = Arc::clone(&shared);
+            let writer = thread::spawn(move || {
+                FIRST.into_iter().for_each(|id| writer.commit(id));
+                writer.recycle();
+            });
+            shared.read(&session);
+            writer.join().unwrap();
+            assert!(shared.commits.low_limit() >= FIRST[0]);
+        });
+    }
+
+    #[test]
+    fn loom_of_two_who_commit_a_snapshot_sees_each_or_not() {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
+            let shared = Shared::new();
+            let session = shared.snapshots.register();
+            let running = FIRST.map(|id| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || shared.commit(id))
+            });
+            let snapshot = session.open();
+            let look = |id| shared.commits.csn(id).is_some_and(|csn| csn < snapshot);
+            let seen = FIRST.map(look);
+            assert_eq!(FIRST.map(look), seen);
+            running.into_iter().for_each(|t| t.join().unwrap());
+            assert_eq!(FIRST.map(look), seen);
+            assert_eq!(seen.iter().filter(|&&seen| seen).count() as u64, snapshot.0 - ANCIENT.0 - 1);
         });
     }
 }

@@ -34,6 +34,7 @@ mod purge;
 mod read;
 mod rollback;
 mod snapshot;
+mod sync;
 mod system;
 mod trx;
 mod undo;

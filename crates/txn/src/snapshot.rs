@@ -1,11 +1,11 @@
 //! Which snapshots are open: one padded word for each session, so that opening a snapshot writes no shared line.
 
+use crate::sync::{fence, AtomicU64, Ordering};
 use crossbeam_utils::CachePadded;
 use myriad_base::latch::{read_counted, write_counted, LatchClass};
 use myriad_base::members::Members;
 use myriad_base::Csn;
 use parking_lot::RwLock;
-use std::sync::atomic::{fence, AtomicU64, Ordering};
 use std::sync::Arc;
 
 const CLOSED: u64 = u64::MAX;
