@@ -157,7 +157,7 @@ impl BufferPool {
             } else if !frame.latch.try_shared() {
                 continue;
             }
-            if frame.state.fetch_or(STATE_WRITING, Ordering::AcqRel) & STATE_WRITING == 0 {
+            if frame.begin_write() {
                 // SAFETY: the S latch is held.
                 let bytes = unsafe { self.frames().bytes(at) };
                 if frame.is_dirty() && page_lsn(bytes) <= writable {

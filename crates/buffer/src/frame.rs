@@ -1,6 +1,7 @@
 //! Frames: a region of page-sized slots, and a descriptor of one cache line for each. Address space is reserved for the
 //! largest pool there may be; memory is taken as the pool grows and given back as it shrinks.
 
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::usage::USAGE_COLD;
 use myriad_base::latch::{HybridLatch, LatchClass};
 use myriad_base::page::PageKind;
@@ -8,7 +9,7 @@ use myriad_base::{Error, PageId, Result};
 use rustix::mm::{madvise, mmap_anonymous, mprotect, munmap, Advice, MapFlags, MprotectFlags, ProtFlags};
 use std::mem::size_of;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// A frame's number within the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -59,6 +60,7 @@ const CLASS_READ: u8 = LatchClass::PageRead as u8;
 /// In a frame's `class`: it holds a lost page, which nobody but who formats it anew is given.
 const CLASS_LOST: u8 = u8::MAX;
 
+#[cfg(not(all(test, loom)))]
 const _: () = assert!(std::mem::size_of::<Frame>() == 64);
 
 impl Frame {
@@ -91,6 +93,30 @@ impl Frame {
     #[inline]
     pub fn is_writing(&self) -> bool {
         self.state.load(Ordering::Acquire) & STATE_WRITING != 0
+    }
+
+    /// Whether the page neither has changes that are not durable nor is being written. The caller holds the X latch.
+    #[inline]
+    pub fn is_clean(&self) -> bool {
+        // In this order: with the flag gone the dirty list's verdict is final.
+        !self.is_writing() && !self.is_dirty()
+    }
+
+    /// Whether a change of the page is to be noted on its dirty list. The caller holds the X latch.
+    #[inline]
+    pub fn is_mark_needed(&self) -> bool {
+        // In this order: with the flag gone the dirty list's verdict is final, and nobody can set it while we hold X.
+        match self.is_writing() {
+            false => !self.is_dirty(),
+            // However the write ends, one of two places stays, and both are older than this change.
+            true => !self.is_dirty_twice(),
+        }
+    }
+
+    /// Begins to write the page, unless somebody else is at it. The caller holds the S latch.
+    #[inline]
+    pub fn begin_write(&self) -> bool {
+        self.state.fetch_or(STATE_WRITING, Ordering::AcqRel) & STATE_WRITING == 0
     }
 
     pub fn mark_retired(&self) {

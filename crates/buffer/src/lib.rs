@@ -29,6 +29,7 @@ mod recovery;
 mod resize;
 mod shard;
 mod stats;
+mod sync;
 mod table;
 mod together;
 mod turns;

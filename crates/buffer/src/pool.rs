@@ -570,13 +570,7 @@ impl BufferPool {
     #[inline]
     pub(crate) fn mark_dirty(&self, at: u32, start: Lsn) {
         let frame = self.frames.get(at);
-        // In this order: with the flag gone the dirty list's verdict is final, and nobody can set it while we hold X.
-        if !frame.is_writing() {
-            if frame.is_dirty() {
-                return;
-            }
-        } else if frame.is_dirty_twice() {
-            // However the write ends, one of the two places stays, and both are older than this change.
+        if !frame.is_mark_needed() {
             return;
         }
         self.shard_of(at).dirty().mark(&self.frames, at, start);
@@ -640,8 +634,7 @@ impl BufferPool {
         let victim = id != crate::frame::NO_PAGE
             && !PageId::from_u64(id).is_in_memory()
             && usage::is_victim(frame.usage.load(Ordering::Relaxed))
-            && !frame.is_writing()
-            && !frame.is_dirty();
+            && frame.is_clean();
         if !victim {
             frame.latch.unlock_exclusive_unchanged();
             return false;

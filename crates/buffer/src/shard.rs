@@ -2,12 +2,13 @@
 //! of them grow and shrink with the pool.
 
 use crate::frame::{Frames, NIL, STATE_SECOND, STATE_WRITING};
+use crate::sync::{AtomicU32, AtomicU64};
 use crate::usage::Met;
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::Lsn;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 /// Consecutive frames that belong to one partition.
 pub(crate) const RUN_FRAMES: u32 = 32;
@@ -49,7 +50,7 @@ impl Shard {
             hand: AtomicU32::new(0),
             met: Met::default(),
             free: Mutex::new(VecDeque::new()),
-            dirty: Mutex::new(DirtyList { head: NIL, tail: NIL, len: 0 }),
+            dirty: Mutex::new(DirtyList::EMPTY),
         }
     }
 
@@ -121,6 +122,8 @@ fn next(frames: &Frames, place: u32) -> &AtomicU32 {
 }
 
 impl DirtyList {
+    const EMPTY: DirtyList = DirtyList { head: NIL, tail: NIL, len: 0 };
+
     /// Dirty frames; those changed while being written count twice.
     pub fn len(&self) -> usize {
         self.len
@@ -420,5 +423,134 @@ mod tests {
             assert_eq!(out.len(), model.values().filter(|e| !e.1).count());
             assert!(out.iter().zip(out.iter().skip(1)).all(|(&a, &b)| model[&a].0 <= model[&b].0));
         }
+    }
+}
+
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use super::*;
+    use loom::sync::{Arc, Mutex, RwLock};
+    use loom::thread;
+
+    /// One frame: the page, the file and the log say how many changes they have. A change's LSN is its number.
+    struct Shared {
+        frames: Frames,
+        list: Mutex<DirtyList>,
+        /// In place of the frame's latch.
+        page: RwLock<u64>,
+        file: AtomicU64,
+        logged: AtomicU64,
+    }
+
+    impl Shared {
+        fn new() -> Arc<Shared> {
+            Arc::new(Shared {
+                frames: Frames::new(1, 1, 4096).unwrap(),
+                list: Mutex::new(DirtyList::EMPTY),
+                page: RwLock::new(0),
+                file: AtomicU64::new(0),
+                logged: AtomicU64::new(0),
+            })
+        }
+
+        /// As a mini-transaction does.
+        fn change(&self) {
+            let mut page = self.page.write().unwrap();
+            *page += 1;
+            if self.frames.get(0).is_mark_needed() {
+                self.list.lock().unwrap().mark(&self.frames, 0, Lsn(*page));
+            }
+            self.logged.store(*page, Ordering::Release);
+        }
+
+        /// As a batch does that fails or not.
+        fn write(&self, durable: bool) {
+            let frame = self.frames.get(0);
+            let copy = {
+                let page = self.page.read().unwrap();
+                if !frame.begin_write() {
+                    return;
+                }
+                if !frame.is_dirty() {
+                    frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
+                    return;
+                }
+                *page
+            };
+            if durable {
+                self.file.store(copy, Ordering::Release);
+            }
+            self.list.lock().unwrap().written(&self.frames, 0, durable);
+        }
+
+        /// A checkpoint needs every change that the file has not.
+        fn check(&self) {
+            let logged = self.logged.load(Ordering::Acquire);
+            let list = self.list.lock().unwrap();
+            let file = self.file.load(Ordering::Acquire);
+            let oldest = list.oldest(&self.frames);
+            assert!(
+                logged <= file || oldest.is_some_and(|o| o.0 <= file + 1),
+                "{logged} logged, {file} in the file: {oldest:?}"
+            );
+        }
+
+        /// What is taken for clean is in the file.
+        fn evict(&self) {
+            let page = self.page.write().unwrap();
+            assert!(!self.frames.get(0).is_clean() || self.file.load(Ordering::Acquire) == *page);
+        }
+    }
+
+    fn explore(mine: fn(&Shared), theirs: &'static [fn(&Shared)]) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(move || {
+            let shared = Shared::new();
+            shared.change();
+            let run = |run: &'static fn(&Shared)| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || run(&shared))
+            };
+            let running: Vec<_> = theirs.iter().map(run).collect();
+            mine(&shared);
+            running.into_iter().for_each(|t| t.join().unwrap());
+            shared.check();
+            // All of it can be written in the end.
+            shared.write(true);
+            shared.write(true);
+            shared.evict();
+            assert_eq!(shared.file.load(Ordering::Relaxed), *shared.page.read().unwrap());
+            assert_eq!(shared.list.lock().unwrap().len(), 0);
+        });
+    }
+
+    fn write(shared: &Shared) {
+        shared.write(true);
+    }
+
+    fn write_twice(shared: &Shared) {
+        (0..2).for_each(|_| shared.write(true));
+    }
+
+    fn fail_and_write(shared: &Shared) {
+        [false, true].into_iter().for_each(|durable| shared.write(durable));
+    }
+
+    fn change_twice(shared: &Shared) {
+        (0..2).for_each(|_| shared.change());
+    }
+
+    #[test]
+    fn loom_no_change_beside_a_write_is_forgotten() {
+        explore(change_twice, &[write_twice]);
+        explore(change_twice, &[fail_and_write]);
+    }
+
+    #[test]
+    fn loom_what_the_file_lacks_is_neither_clean_nor_before_the_checkpoint() {
+        explore(Shared::evict, &[write, Shared::change]);
+        explore(Shared::check, &[write, Shared::change]);
+        explore(Shared::check, &[fail_and_write, Shared::change]);
     }
 }
