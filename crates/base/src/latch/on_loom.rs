@@ -313,3 +313,62 @@ fn loom_all_who_sleep_learn_that_it_is_unwanted() {
         });
     }
 }
+
+/// A frame and what it holds, as those see it who hold no latch.
+struct Frame {
+    latch: HybridLatch,
+    page_id: AtomicU64,
+    words: [AtomicU64; 2],
+}
+
+const NO_PAGE: u64 = 0;
+
+impl Frame {
+    fn new() -> Arc<Frame> {
+        let words = [AtomicU64::new(NO_PAGE), AtomicU64::new(NO_PAGE)];
+        Arc::new(Frame { latch: HybridLatch::default(), page_id: AtomicU64::new(NO_PAGE), words })
+    }
+
+    /// As the buffer pool does: the page's id is seen before its bytes are.
+    fn fill(&self, id: u64) {
+        self.latch.lock_exclusive(CLASS);
+        self.page_id.store(id, Ordering::Release);
+        self.words.iter().for_each(|word| word.store(id, Ordering::Relaxed));
+        self.latch.grow_version();
+        self.latch.unlock_exclusive_unchanged();
+    }
+
+    fn empty(&self) {
+        assert!(self.latch.try_exclusive());
+        self.page_id.store(NO_PAGE, Ordering::Release);
+        self.latch.unlock_exclusive_unwanted();
+    }
+
+    /// What the page has, where it was in the frame from the first look to the last.
+    fn look(&self, id: u64) -> Option<[u64; 2]> {
+        let version = self.latch.optimistic()?;
+        if self.page_id.load(Ordering::Acquire) != id {
+            return None;
+        }
+        let seen = [0, 1].map(|i| self.words[i].load(Ordering::Relaxed));
+        self.latch.validate(version).then_some(seen)
+    }
+}
+
+#[test]
+fn loom_who_holds_no_latch_takes_no_other_page_for_his_own() {
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let frame = Frame::new();
+        frame.fill(1);
+        let writer = Arc::clone(&frame);
+        let writer = thread::spawn(move || {
+            writer.empty();
+            writer.fill(2);
+        });
+        assert!(frame.look(1).is_none_or(|seen| seen == [1; 2]));
+        writer.join().unwrap();
+        assert_eq!((frame.look(1), frame.look(2)), (None, Some([2; 2])));
+    });
+}
