@@ -318,6 +318,7 @@ impl Patience<'_> {
         }
         Ok(())
     }
+
     /// Whether it has been too long since the last checkpoint, looked at `now`. While the device is awaited it may be that which the
     /// checkpoint waits for.
     pub(crate) fn is_over(&mut self, now: Instant, is_device_awaited: bool) -> bool {

@@ -39,7 +39,7 @@ const PENDING_TO_SHARE: u64 = 2048;
 const PENDING_TO_SHARE_MIN: u64 = 8;
 /// Records of a share, at least. Few: who commits waits for them, and for the pages that they may want read.
 const SHARE_RECORDS_MIN: u64 = 8;
-/// Every so many commits to a slot one that takes a share looks how far snapshots let purge go. A power of two.
+/// Every so many commits to a slot one that takes a share looks how far snapshots let purge go.
 const COMMITS_PER_LIMIT: u64 = 8;
 /// Below this many records in a turn looking for them costs more than they do: let some gather first.
 const RECORDS_WORTH_A_TURN: u64 = 128;
@@ -343,7 +343,7 @@ impl TrxSystem {
             return None;
         }
         let records = (log.records * 2).clamp(SHARE_RECORDS_MIN, RECORDS_PER_TURN as u64) as usize;
-        Some(PurgeShare { slot: Arc::clone(slot), records, looks: pending & (COMMITS_PER_LIMIT - 1) == 0 })
+        Some(PurgeShare { slot: Arc::clone(slot), records, looks: pending.is_multiple_of(COMMITS_PER_LIMIT) })
     }
 
     /// Takes a share of purge's work. Where purge is at the slot already, or something is wrong, nothing is done: its threads come

@@ -14,7 +14,7 @@ use myriad_base::page::PageKind;
 use myriad_base::{Error, Lsn, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_buffer::{BufferPool, Level, Mtr, PageRef, Reporter, SharedPage};
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
 
 pub(super) const FREE_LISTS: usize = 16;
@@ -115,6 +115,8 @@ pub struct UndoSpace {
     /// Slots without a transaction, each in the list of the thread that used it last.
     free: [CachePadded<Mutex<Vec<Tail>>>; FREE_LISTS],
     slots: RwLock<Vec<Arc<PurgeSlot>>>,
+    /// How many; every commit looks at it, without the lock.
+    slot_count: CachePadded<AtomicUsize>,
     pub(super) pages_in_use: AtomicU64,
     has_set_aside: bool,
     pub(super) shrinking: Mutex<Shrinking>,
@@ -182,6 +184,7 @@ impl UndoSpace {
             unreadable_free: AtomicU32::new(PageNo::NONE.0),
             free: Default::default(),
             slots: RwLock::default(),
+            slot_count: CachePadded::default(),
             pages_in_use: AtomicU64::new(used.into()),
             has_set_aside: false,
             shrinking: Mutex::default(),
@@ -192,7 +195,7 @@ impl UndoSpace {
                 PurgePosition { page: head, offset: page::BODY, log: None, blocked_by: None, catching_up: true };
             let pending = AtomicU64::new(u64::from(head != PageNo::NONE));
             let purge = Arc::new(PurgeSlot { no, pending, position: Mutex::new(position) });
-            space.slots.write().push(Arc::clone(&purge));
+            space.add_slot(&purge);
             let mut tail = Tail { slot: no, purge, page: tail, end: 0 };
             let mut trx = None;
             match space.open_slot(&mut tail, head, &mut trx) {
@@ -300,8 +303,15 @@ impl UndoSpace {
     }
 
     /// How many slots there are.
+    #[inline]
     pub fn purge_slot_count(&self) -> usize {
-        self.slots.read().len()
+        self.slot_count.load(Ordering::Acquire)
+    }
+
+    fn add_slot(&self, slot: &Arc<PurgeSlot>) {
+        let mut slots = self.slots.write();
+        slots.push(Arc::clone(slot));
+        self.slot_count.store(slots.len(), Ordering::Release);
     }
 
     /// A slot for a transaction to write to, the one used last if there is a choice.
@@ -325,7 +335,7 @@ impl UndoSpace {
         let position = PurgePosition::without_page();
         // While the directory is latched: slots are pushed in the order of their numbers.
         let purge = Arc::new(PurgeSlot { no: slot, pending: AtomicU64::new(0), position: Mutex::new(position) });
-        self.slots.write().push(Arc::clone(&purge));
+        self.add_slot(&purge);
         mtr.commit()?;
         Ok(Tail { slot, purge, page: PageNo::NONE, end: 0 })
     }
