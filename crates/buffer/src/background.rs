@@ -58,6 +58,8 @@ pub(crate) struct Background {
     pub checkpoint: Mutex<()>,
     pub io_capacity: AtomicU64,
     pub io_capacity_max: AtomicU64,
+    /// Held by the one provider that moves the clock hands, while it does not write.
+    pub sweep: Mutex<()>,
     /// When paced writing may go on.
     pub paced: Mutex<Instant>,
     /// When buffered changes are made again, after a try that made none.
@@ -90,6 +92,7 @@ impl Background {
             checkpoint: Mutex::new(()),
             io_capacity: AtomicU64::new(config.io_capacity.max(1)),
             io_capacity_max: AtomicU64::new(config.io_capacity_max.max(1)),
+            sweep: Mutex::new(()),
             paced: Mutex::new(now),
             merge_again: Mutex::new(now),
             idle: Mutex::new((0, now)),
@@ -108,7 +111,10 @@ impl Background {
 
     #[inline]
     pub fn wake_provider(&self) {
-        self.provider.signal();
+        // Who sweeps goes on until enough frames are free, or wakes another as it begins to write.
+        if !self.sweep.is_locked() {
+            self.provider.signal_one();
+        }
     }
 
     pub fn wake_all(&self) {
@@ -283,6 +289,7 @@ impl BufferPool {
     /// When a write or the log failed; pages that could not be written stay dirty.
     pub fn step_background(&self) -> Result<bool> {
         self.check_poison()?;
+        let _all_written = self.write_all_victims();
         let mut worked = self.redo_if_started() != 0;
         worked |= self.merge_old(Lsn(u64::MAX), CLEANER_PAGES) != 0;
         worked |= self.step_resize();

@@ -9,12 +9,14 @@
 //! Whether a change fits is known from the moment when the page left memory: its room is noted then ([`Rooms`]), and what
 //! is buffered is taken from it. Of a page that has not been in memory since the start nothing is known.
 //!
+//! Changes of pages that are in memory may be kept here, too, so that such a page can leave memory unwritten (`kept.rs`).
+//!
 //! No change is lost between a page's reader and somebody who buffers: the reader publishes its frame in the page table
 //! before it looks here; who buffers looks at the page table while it holds the lock here.
 
 use crate::background::IDLE;
-use crate::cleaner::CLEANER_PAGES;
 use crate::config::Level;
+use crate::kept::Kept;
 use crate::mtr::Mtr;
 use crate::pool::BufferPool;
 use crate::stats::Counter;
@@ -25,12 +27,12 @@ use myriad_base::page::{set_page_lsn, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-const SHARDS: usize = 64;
+const SHARDS: usize = 512;
 /// Bytes counted for a page beside its records.
 const PAGE_BYTES: usize = 128;
 /// Pages merged in one batch.
@@ -43,72 +45,89 @@ pub(crate) struct ChangeBuffer {
     rooms: OnceLock<Rooms>,
     /// Memory held.
     bytes: AtomicUsize,
-    /// Pages with changes.
+    /// Pages that are not in memory and have changes.
     pages: AtomicUsize,
-    /// Changes held.
+    /// Changes that have been made nowhere.
     changes: AtomicU64,
     /// Most memory, in percent of the pool's; 0 = nothing is buffered.
     percent: AtomicU32,
+    /// For changes of pages in memory.
+    pub kept: Kept,
 }
 
 #[derive(Default)]
-struct Shard {
+pub(crate) struct Shard {
     pages: FxHashMap<PageId, Changes>,
-    /// Pages by their first change. One whose first change is another by now, or that has none, is passed over.
-    order: VecDeque<(Lsn, PageId)>,
+    /// Those that are not in memory, and those that are, by their first change.
+    away: BTreeSet<(Lsn, PageId)>,
+    in_memory: BTreeSet<(Lsn, PageId)>,
 }
 
-/// What is to be done to a page, in order.
-struct Changes {
+/// What is to be done to a page as its file has it, in order.
+pub(crate) struct Changes {
     /// Start of the first change's mini-transaction.
-    first: Lsn,
+    pub first: Lsn,
     /// End of the last one's.
-    last: Lsn,
+    pub last: Lsn,
     /// Bytes that the page has left at least, without those that changes give.
-    room: usize,
+    pub room: usize,
     /// The most that changes give.
-    given: usize,
+    pub given: usize,
+    /// How many have been made nowhere.
     count: u64,
+    /// The page is in memory, with all of these changes, and dirty because of them: they are kept in case it leaves.
+    pub in_memory: bool,
+    /// It left memory with changes, and nothing came of that yet: neither has it been changed again nor read for its changes' sake.
+    pub left: bool,
     /// Operation u8, payload length varint, payload; again and again.
     records: Vec<u8>,
 }
 
 impl Changes {
+    fn new(start: Lsn, in_memory: bool) -> Changes {
+        Changes { first: start, last: start, room: 0, given: 0, count: 0, in_memory, left: false, records: Vec::new() }
+    }
+
     fn bytes(&self) -> usize {
         PAGE_BYTES + self.records.capacity()
     }
-}
 
-/// Whether this is the page's first change.
-fn begins_at(pages: &FxHashMap<PageId, Changes>, id: PageId, first: Lsn) -> bool {
-    pages.get(&id).is_some_and(|c| c.first == first)
+    /// Bytes of the records.
+    pub fn record_bytes(&self) -> usize {
+        self.records.len()
+    }
+
+    pub fn push(&mut self, op: u8, payload: &[u8]) {
+        // Not to twice the size: memory is what limits the number of changes.
+        let (more, records) = (1 + varint_len(payload.len() as u64) + payload.len(), &mut self.records);
+        if records.capacity() - records.len() < more {
+            records.reserve_exact(more.max(records.len() / 4));
+        }
+        records.push(op);
+        push_varint(records, payload.len() as u64);
+        records.extend_from_slice(payload);
+    }
 }
 
 impl Shard {
+    pub fn get(&self, id: PageId) -> Option<&Changes> {
+        self.pages.get(&id)
+    }
+
+    pub fn get_mut(&mut self, id: PageId) -> Option<&mut Changes> {
+        self.pages.get_mut(&id)
+    }
+
+    fn by_first(&mut self, in_memory: bool) -> &mut BTreeSet<(Lsn, PageId)> {
+        match in_memory {
+            true => &mut self.in_memory,
+            false => &mut self.away,
+        }
+    }
+
     /// The oldest change.
-    fn oldest(&mut self) -> Option<Lsn> {
-        while let Some(&(first, id)) = self.order.front() {
-            if self.is_current(first, id) {
-                return Some(first);
-            }
-            self.order.pop_front();
-        }
-        None
-    }
-
-    fn is_current(&self, first: Lsn, id: PageId) -> bool {
-        begins_at(&self.pages, id, first)
-    }
-
-    /// Notes the first change of a page.
-    fn push_order(&mut self, first: Lsn, id: PageId) {
-        if self.order.len() > 2 * self.pages.len() + 64 {
-            let pages = &self.pages;
-            self.order.retain(|&(first, id)| begins_at(pages, id, first));
-        }
-        // Mini-transactions of several threads may come here in another order than in the log.
-        let at = self.order.iter().rposition(|&(lsn, _)| lsn <= first).map_or(0, |at| at + 1);
-        self.order.insert(at, (first, id));
+    fn oldest(&self) -> Option<Lsn> {
+        [&self.away, &self.in_memory].iter().filter_map(|pages| Some(pages.first()?.0)).min()
     }
 }
 
@@ -179,34 +198,15 @@ impl BufferedChange<'_> {
 
     /// The change was logged from `start` to `end`; the range still holds the checkpoint back.
     fn add(mut self, start: Lsn, end: Lsn, op: u8, payload: &[u8]) {
-        let shard = &mut *self.shard;
-        let mut before = 0;
-        if !shard.pages.contains_key(&self.id) {
-            shard.push_order(start, self.id);
-            self.buffer.pages.fetch_add(1, Ordering::Relaxed);
-        }
-        let changes = shard.pages.entry(self.id).and_modify(|c| before = c.bytes()).or_insert_with(|| Changes {
-            first: start,
-            last: end,
-            room: 0,
-            given: 0,
-            count: 0,
-            records: Vec::new(),
+        let (room, given) = (self.room, self.given);
+        self.buffer.change(&mut self.shard, self.id, start, false, |changes| {
+            changes.last = end;
+            changes.room = room;
+            changes.given = given;
+            changes.count += 1;
+            changes.push(op, payload);
         });
-        changes.last = end;
-        changes.room = self.room;
-        changes.given = self.given;
-        changes.count += 1;
         self.buffer.changes.fetch_add(1, Ordering::Relaxed);
-        // Not to twice the size: memory is what limits the number of changes.
-        let (more, records) = (1 + varint_len(payload.len() as u64) + payload.len(), &mut changes.records);
-        if records.capacity() - records.len() < more {
-            records.reserve_exact(more.max(records.len() / 4));
-        }
-        changes.records.push(op);
-        push_varint(&mut changes.records, payload.len() as u64);
-        changes.records.extend_from_slice(payload);
-        self.buffer.bytes.fetch_add(changes.bytes() - before, Ordering::Relaxed);
     }
 }
 
@@ -219,11 +219,52 @@ impl ChangeBuffer {
             pages: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             percent: AtomicU32::new(percent),
+            kept: Kept::default(),
         }
     }
 
-    fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
-        self.lock((id.hash() >> 40) as usize % SHARDS)
+    /// Changes what there is of the page, which is in memory or not; from `start` on if that is nothing.
+    pub fn change(&self, shard: &mut Shard, id: PageId, start: Lsn, in_memory: bool, how: impl FnOnce(&mut Changes)) {
+        let before = match shard.pages.get(&id) {
+            Some(changes) => changes.bytes(),
+            None => {
+                shard.by_first(in_memory).insert((start, id));
+                shard.pages.insert(id, Changes::new(start, in_memory));
+                self.pages.fetch_add(usize::from(!in_memory), Ordering::Relaxed);
+                0
+            }
+        };
+        let changes = shard.pages.get_mut(&id).expect("there by now");
+        debug_assert_eq!(changes.in_memory, in_memory, "{id}");
+        how(changes);
+        self.bytes.fetch_add(changes.bytes() - before, Ordering::Relaxed);
+    }
+
+    /// The page comes into memory, or leaves it.
+    pub fn moved(&self, shard: &mut Shard, id: PageId, in_memory: bool) {
+        let Some(changes) = shard.pages.get_mut(&id) else { return };
+        debug_assert!(changes.in_memory != in_memory, "{id}");
+        changes.in_memory = in_memory;
+        let at = (changes.first, id);
+        shard.by_first(!in_memory).remove(&at);
+        shard.by_first(in_memory).insert(at);
+        match in_memory {
+            true => self.pages.fetch_sub(1, Ordering::Relaxed),
+            false => self.pages.fetch_add(1, Ordering::Relaxed),
+        };
+    }
+
+    pub fn shard(&self, id: PageId) -> MutexGuard<'_, Shard> {
+        self.lock(ChangeBuffer::shard_no(id))
+    }
+
+    /// The page's part, if nobody has it.
+    pub fn try_shard(&self, id: PageId) -> Option<MutexGuard<'_, Shard>> {
+        self.shards[ChangeBuffer::shard_no(id)].try_lock()
+    }
+
+    fn shard_no(id: PageId) -> usize {
+        (id.hash() >> 40) as usize % SHARDS
     }
 
     fn lock(&self, no: usize) -> MutexGuard<'_, Shard> {
@@ -248,9 +289,15 @@ impl ChangeBuffer {
         (0..SHARDS).filter_map(|no| self.lock(no).oldest()).min()
     }
 
-    fn take(&self, shard: &mut Shard, id: PageId) -> Option<Changes> {
+    /// The oldest change of pages in memory.
+    pub fn oldest_in_memory(&self) -> Option<Lsn> {
+        (0..SHARDS).filter_map(|no| Some(self.lock(no).in_memory.first()?.0)).min()
+    }
+
+    pub fn take(&self, shard: &mut Shard, id: PageId) -> Option<Changes> {
         let changes = shard.pages.remove(&id)?;
-        self.pages.fetch_sub(1, Ordering::Relaxed);
+        shard.by_first(changes.in_memory).remove(&(changes.first, id));
+        self.pages.fetch_sub(usize::from(!changes.in_memory), Ordering::Relaxed);
         self.changes.fetch_sub(changes.count, Ordering::Relaxed);
         self.bytes.fetch_sub(changes.bytes(), Ordering::Relaxed);
         Some(changes)
@@ -263,9 +310,48 @@ impl ChangeBuffer {
         }
     }
 
-    /// The page's contents no longer matter.
-    pub fn forget(&self, id: PageId) {
+    /// The page's records; what is left says only since when it is changed.
+    pub fn take_records(&self, changes: &mut Changes) -> Vec<u8> {
+        let before = changes.bytes();
+        let records = std::mem::take(&mut changes.records);
+        self.bytes.fetch_sub(before - changes.bytes(), Ordering::Relaxed);
+        records
+    }
+
+    /// Gives the page its records back, if it has not been forgotten meanwhile.
+    fn put_records(&self, shard: &mut Shard, id: PageId, records: Vec<u8>) {
+        let Some(changes) = shard.pages.get_mut(&id) else { return };
+        debug_assert!(changes.records.is_empty(), "{id}");
+        changes.records = records;
+        self.bytes.fetch_add(changes.records.capacity(), Ordering::Relaxed);
+    }
+
+    /// The page, which is not in memory, has become free.
+    pub fn forget_away(&self, id: PageId) {
         if self.pages() != 0 {
+            let mut shard = self.shard(id);
+            if shard.pages.get(&id).is_some_and(|changes| !changes.in_memory) {
+                self.take(&mut shard, id);
+            }
+        }
+    }
+
+    /// Start of the first change of a page in memory that is not durable in its file, if there is a note of it here.
+    pub fn first_of(&self, id: PageId) -> Option<Lsn> {
+        self.shard(id).pages.get(&id).filter(|changes| changes.in_memory).map(|changes| changes.first)
+    }
+
+    /// The log has the page, which is in memory, whole, and nothing that began at `first` is needed any more.
+    pub fn forget_first(&self, id: PageId, first: Lsn) {
+        let mut shard = self.shard(id);
+        if shard.pages.get(&id).is_some_and(|changes| changes.in_memory && changes.first == first) {
+            self.take(&mut shard, id);
+        }
+    }
+
+    /// The page's contents no longer matter, or are durable in its file.
+    pub fn forget(&self, id: PageId) {
+        if self.bytes() != 0 {
             self.take(&mut self.shard(id), id);
         }
     }
@@ -281,13 +367,16 @@ impl ChangeBuffer {
         }
     }
 
-    /// Up to `max` pages whose first change is older than `limit`.
-    fn old_pages(&self, limit: Lsn, max: usize) -> Vec<PageId> {
+    /// Up to `max` pages whose first change is older than `limit`, of those in memory or of the others.
+    pub fn old_pages(&self, limit: Lsn, max: usize, in_memory: bool) -> Vec<PageId> {
         let mut found: Vec<(Lsn, PageId)> = Vec::new();
+        if self.bytes() == 0 {
+            return Vec::new();
+        }
         for no in 0..SHARDS {
-            let shard = self.lock(no);
-            let old = shard.order.iter().take_while(|(first, _)| *first < limit);
-            found.extend(old.filter(|(first, id)| shard.is_current(*first, *id)).take(max.div_ceil(8)));
+            let mut shard = self.lock(no);
+            let old = shard.by_first(in_memory).iter().take_while(|(first, _)| *first < limit);
+            found.extend(old.take(max.div_ceil(8)));
         }
         found.sort_unstable();
         found.truncate(max);
@@ -304,8 +393,9 @@ impl ChangeBuffer {
         self.shard(id).pages.get(&id).map(|changes| (changes.first, changes.last))
     }
 
-    fn contains(&self, id: PageId) -> bool {
-        self.shard(id).pages.contains_key(&id)
+    /// Whether there are changes of the page, and it is not in memory.
+    pub fn contains(&self, id: PageId) -> bool {
+        self.shard(id).pages.get(&id).is_some_and(|changes| !changes.in_memory)
     }
 }
 
@@ -317,7 +407,7 @@ impl BufferPool {
 
     /// Memory that changes may take from the pool's: as much as was set, and what in-memory tables may hold must be three
     /// quarters of the rest at most.
-    fn change_buffer_bytes_max(&self) -> usize {
+    pub(crate) fn change_buffer_bytes_max(&self) -> usize {
         let (size, percent) = (self.size(), self.changes.percent.load(Ordering::Relaxed) as usize);
         let spare = size.saturating_sub(self.memory_pages_set() * 4 / 3);
         (size * percent / 100).min(spare) * self.page_size()
@@ -343,7 +433,7 @@ impl BufferPool {
     /// Whether this page is not to be left unread, too: a clean stop has to read them all, and the cleaners have to before
     /// the log is full. The older the log's oldest change, the fewer pages are left. Who changes the others reads them, which
     /// slows the log's growth, lest all have to wait for room in it.
-    fn owes_enough_pages(&self, id: PageId) -> bool {
+    pub(crate) fn owes_enough_pages(&self, id: PageId) -> bool {
         self.changes.pages() as u64 >= self.background.io_capacity_max.load(Ordering::Relaxed) * STOP_SECONDS
             || id.hash() % 256 < self.hurry()
     }
@@ -378,23 +468,48 @@ impl BufferPool {
     /// Makes the buffered changes of a page that has just been read; whether there were any. The caller holds its frame's X
     /// latch; recovery has nothing left for the page. `restored`: the page came from the doublewrite file.
     pub(crate) fn merge_changes(&self, id: PageId, at: u32, bytes: &mut [u8], restored: bool) -> Result<bool> {
+        // The shard is not locked meanwhile: whose page is in memory, and latched, nobody else asks for its records.
+        let (records, last) = {
+            let mut shard = self.changes.shard(id);
+            let Some(changes) = shard.pages.get_mut(&id) else { return Ok(false) };
+            let taken = (self.changes.take_records(changes), changes.last);
+            self.changes.moved(&mut shard, id, true);
+            taken
+        };
+        if let Err(error) = self.make_changes(id, bytes, &records, restored) {
+            let mut shard = self.changes.shard(id);
+            self.changes.put_records(&mut shard, id, records);
+            self.changes.moved(&mut shard, id, false);
+            return Err(error);
+        }
+        set_page_lsn(bytes, last);
+        // What there is of the page bounds the checkpoint until it is written: no place for old changes has to be found on the list.
+        self.mark_dirty(at, if restored { self.background.last_checkpoint() } else { self.log().end_lsn() });
         let mut shard = self.changes.shard(id);
-        let Some(changes) = shard.pages.get(&id) else { return Ok(false) };
-        let mut records = Reader::new(&changes.records);
+        let Some(changes) = shard.pages.get_mut(&id) else { return Ok(true) };
+        self.counters.add(Counter::Merges);
+        self.counters.add_many(Counter::ChangesMerged, changes.count);
+        self.changes.changes.fetch_sub(std::mem::take(&mut changes.count), Ordering::Relaxed);
+        if restored {
+            self.changes.take(&mut shard, id);
+        } else if self.keeps_merged(id, bytes[OFF_KIND], changes.first, records.len()) {
+            self.frames().get(at).set_kept(true);
+            self.changes.put_records(&mut shard, id, records);
+        }
+        Ok(true)
+    }
+
+    /// Makes the changes of these records on their page.
+    fn make_changes(&self, id: PageId, bytes: &mut [u8], records: &[u8], restored: bool) -> Result<()> {
+        let mut records = Reader::new(records);
         let mut page = self.redo_table().changes_of(id, bytes, !restored);
         while let Some(op) = records.u8() {
-            let payload = records.bytes().expect("as `add` wrote it");
+            let payload = records.bytes().expect("as `push` wrote it");
             if let Err(error) = page.redo(op, payload) {
                 return Err(Error::corrupt(id, format!("a buffered change cannot be made: {error}")));
             }
         }
-        set_page_lsn(bytes, changes.last);
-        // Before the changes go, so that the checkpoint stays behind them.
-        self.mark_dirty(at, if restored { self.background.last_checkpoint() } else { changes.first });
-        self.counters.add(Counter::Merges);
-        self.counters.add_many(Counter::ChangesMerged, changes.count);
-        self.changes.take(&mut shard, id);
-        Ok(true)
+        Ok(())
     }
 
     /// Reads up to `max` pages whose first buffered change is older than `limit`, which makes their changes. Returns how many
@@ -403,16 +518,26 @@ impl BufferPool {
         if self.changes.pages() == 0 {
             return 0;
         }
-        self.merge_pages(&mut self.changes.old_pages(limit, max))
+        self.merge_pages(&mut self.old_away(limit, max))
+    }
+
+    /// Up to `max` pages that are to be read because of their changes, where those in memory changed before `limit` are to be written.
+    fn old_away(&self, limit: Lsn, max: usize) -> Vec<PageId> {
+        let ids = self.changes.old_pages(self.fetch_limit(limit), max, false);
+        // When all is to be written, that says nothing of how it would have gone on.
+        if limit != Lsn(u64::MAX) {
+            ids.iter().for_each(|&id| self.note_fetched(id));
+        }
+        ids
     }
 
     /// As [`BufferPool::merge_old`], by a cleaner: after a try of which nothing came it is left for a while, or the cleaner,
     /// which does not sleep while the log is old, would do nothing but read what cannot be read.
-    pub(crate) fn merge_in_turn(&self, limit: Lsn) -> usize {
+    pub(crate) fn merge_in_turn(&self, limit: Lsn, max: usize) -> usize {
         if self.changes.pages() == 0 || Instant::now() < *self.background.merge_again.lock() {
             return 0;
         }
-        let mut ids = self.changes.old_pages(limit, CLEANER_PAGES);
+        let mut ids = self.old_away(limit, max);
         let settled = self.merge_pages(&mut ids);
         if settled == 0 && !ids.is_empty() {
             *self.background.merge_again.lock() = Instant::now() + IDLE;
@@ -460,7 +585,7 @@ impl BufferPool {
         while self.changes.pages() != 0 {
             let mut settled = 0;
             // All, however many of the oldest cannot be read.
-            for ids in self.changes.old_pages(limit, usize::MAX).chunks_mut(MERGE_PAGES) {
+            for ids in self.changes.old_pages(limit, usize::MAX, false).chunks_mut(MERGE_PAGES) {
                 settled += self.merge_pages(ids);
                 if last_report.elapsed() >= Duration::from_secs(5) {
                     last_report = Instant::now();
@@ -533,7 +658,7 @@ mod tests {
             add(&buffer, page(n), start);
         }
         assert_eq!((buffer.oldest(), buffer.pages()), (Some(Lsn(300)), 3));
-        assert_eq!(buffer.old_pages(Lsn(450), 9), [page(2), page(3)]);
+        assert_eq!(buffer.old_pages(Lsn(450), 9, false), [page(2), page(3)]);
         buffer.forget(page(2));
         assert_eq!(buffer.oldest(), Some(Lsn(400)));
         add(&buffer, page(2), 800);
@@ -555,7 +680,7 @@ mod tests {
         }
         while let Some((start, id)) = left.pop_first() {
             assert_eq!(buffer.oldest(), Some(Lsn(start)));
-            assert_eq!(buffer.old_pages(Lsn(start + 1), 9), [id]);
+            assert_eq!(buffer.old_pages(Lsn(start + 1), 9, false), [id]);
             buffer.forget(id);
         }
         assert_eq!(buffer.oldest(), None);

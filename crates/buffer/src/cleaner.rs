@@ -27,12 +27,17 @@ use std::time::{Duration, Instant};
 const AGE_EARLY: u64 = 4;
 /// Age from which nothing holds the cleaners back, in 1/16 of the log's capacity.
 const AGE_LATE: u64 = 9;
+/// Age from which pages that are not in memory are read because of their buffered changes, in 1/16 of the log's capacity. Until then
+/// somebody may want them, and they need not be read for that alone.
+const AGE_FETCH: u64 = 6;
 /// Age from which clients leave the cleaners no pages to read for buffered changes, in 1/16 of the log's capacity.
 const AGE_SPARED: u64 = 12;
 /// Checkpoints are at least this far apart (1/64 of the log's capacity), unless the log is short or idle.
 const CHECKPOINT_STEP: u64 = 64;
 /// Pages a cleaner writes before it looks around again.
 pub(crate) const CLEANER_PAGES: usize = BATCH_PAGES;
+/// The same as long as there is a rate to keep to: whatever a commit waits for stands behind them in the device's queue.
+const PACED_PAGES: usize = 32;
 
 /// What a look at the checkpoint's age says.
 struct Duty {
@@ -76,6 +81,7 @@ impl BufferPool {
                 break;
             }
             self.redo_if_started();
+            let _all_written = self.write_all_victims();
             let limit = Lsn(end.0 - capacity / 16 * (AGE_EARLY / 2));
             self.merge_old(limit, CLEANER_PAGES);
             self.write_oldest(limit, CLEANER_PAGES, false)?;
@@ -114,7 +120,7 @@ impl BufferPool {
     /// The LSN below which every change is durable in its file.
     pub(crate) fn oldest_change(&self) -> Lsn {
         // In this order. What is appended after the first look is no older than its result; a page that recovery
-        // redoes, or that is read with buffered changes, is put on its dirty list before its records go.
+        // redoes is put on its dirty list before its records go. What the change buffer notes of a page stays until that is written.
         let mut oldest = self.log().contiguous_lsn();
         for lsn in [self.pending.oldest(), self.changes.oldest()].into_iter().flatten() {
             oldest = oldest.min(lsn);
@@ -141,6 +147,20 @@ impl BufferPool {
         let step = (self.log().capacity() / 16).max(1);
         let over = self.checkpoint_age().saturating_sub(step * AGE_LATE);
         (over * 256 / (step * (AGE_SPARED - AGE_LATE))).min(256)
+    }
+
+    /// From here on changes are younger than [`AGE_EARLY`].
+    pub(crate) fn early_limit(&self) -> Lsn {
+        Lsn(self.log().end_lsn().0.saturating_sub(self.log().capacity() / 16 * AGE_EARLY))
+    }
+
+    /// Of pages that are not in memory those with changes before this are to be read, if those in memory changed before `limit` are to be
+    /// written.
+    pub(crate) fn fetch_limit(&self, limit: Lsn) -> Lsn {
+        if limit == Lsn(u64::MAX) {
+            return limit;
+        }
+        limit.min(Lsn(self.log().end_lsn().0.saturating_sub(self.log().capacity() / 16 * AGE_FETCH)))
     }
 
     fn cleaner_duty(&self) -> Duty {
@@ -196,11 +216,14 @@ impl BufferPool {
             }
         }
         self.redo_if_started();
-        let merged = self.merge_in_turn(limit);
+        // When nothing presses everything is written: what was read for that is not to leave again before.
+        let _all_written = (limit == Lsn(u64::MAX)).then(|| self.write_all_victims());
+        let pages = if duty.rate.is_some() { PACED_PAGES } else { CLEANER_PAGES };
+        let merged = self.merge_in_turn(limit, pages);
         // First: behind those that cannot be written there may be others.
         let carried = if duty.rate.is_none() { self.carry_forward(limit) } else { Ok(0) };
         let wrote = match carried {
-            Ok(0) => self.write_oldest(limit, CLEANER_PAGES, false).map(|written| written.max(merged)),
+            Ok(0) => self.write_oldest(limit, pages, false).map(|written| written.max(merged)),
             carried => carried,
         };
         let checkpointed = self.take_checkpoint_if_due(false);
@@ -231,7 +254,8 @@ impl BufferPool {
     /// Writes up to `max` pages changed before `limit`, oldest first in each partition. Returns how many.
     pub(crate) fn write_oldest(&self, limit: Lsn, max: usize, wait: bool) -> Result<usize> {
         let mut frames = Vec::with_capacity(max);
-        let each = max.div_ceil(self.shards.len());
+        self.collect_noted(limit, max, &mut frames);
+        let each = (max - frames.len()).div_ceil(self.shards.len());
         // Latched pages are skipped when written, so look at more than are wanted.
         for shard in &self.shards {
             shard.dirty().collect(self.frames(), limit, each, &mut frames);
@@ -244,6 +268,14 @@ impl BufferPool {
             Some(error) => Err(error),
             None => Ok(result.written),
         }
+    }
+
+    /// Frames of up to `max` pages of which the change buffer notes that they were changed before `limit`.
+    pub(crate) fn collect_noted(&self, limit: Lsn, max: usize, frames: &mut Vec<u32>) {
+        let noted = self.changes.old_pages(limit, max, true);
+        frames.extend(noted.into_iter().filter_map(|id| self.frame_of(id)));
+        frames.sort_unstable();
+        frames.dedup();
     }
 
     pub(crate) fn wait_for_batch(&self, at_most: Duration) {
@@ -297,13 +329,14 @@ impl BufferPool {
     pub fn checkpoint_now(&self) -> Result<()> {
         self.check_poison()?;
         self.redo_all();
+        let _all_written = self.write_all_victims();
         let target = self.log().end_lsn();
         self.merge_all(target);
         let start = Instant::now();
         let mut last_progress = start;
         let mut last_report = start;
         let mut idle_rounds = 0;
-        while self.oldest_dirty().is_some_and(|oldest| oldest < target) {
+        while self.oldest_in_memory().is_some_and(|oldest| oldest < target) {
             self.check_poison()?;
             // Latches are waited for only after trying without: the rest need not wait for one page.
             match self.write_oldest(target, CLEANER_PAGES * 2, idle_rounds > 0) {
@@ -335,7 +368,8 @@ impl BufferPool {
         Ok(())
     }
 
-    fn oldest_dirty(&self) -> Option<Lsn> {
-        self.shards.iter().filter_map(|s| s.dirty().oldest(self.frames())).min()
+    fn oldest_in_memory(&self) -> Option<Lsn> {
+        let on_lists = self.shards.iter().filter_map(|s| s.dirty().oldest(self.frames()));
+        on_lists.chain(self.changes.oldest_in_memory()).min()
     }
 }

@@ -138,6 +138,8 @@ pub struct PoolStats {
     pub carried: u64,
     /// Pages dropped from memory to make room.
     pub evictions: u64,
+    /// Of these, pages with changes, which stay in the change buffer.
+    pub evicted_unwritten: u64,
     /// Times a client had to wait for a free frame.
     pub free_waits: u64,
     /// Batches that page cleaners and the page provider have begun to write.

@@ -46,6 +46,16 @@ impl Event {
         self.condvar.notify_all();
     }
 
+    /// Wakes one of the sleepers: for threads of which whoever goes on to something else wakes the next.
+    pub fn signal_one(&self) {
+        fence(Ordering::SeqCst);
+        if self.signalled.load(Ordering::Relaxed) || self.signalled.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        drop(self.mutex.lock());
+        self.condvar.notify_one();
+    }
+
     /// Until there is a signal, which it takes, or the time is over.
     pub fn wait(&self, at_most: Duration) {
         let mut held = self.mutex.lock();

@@ -256,6 +256,7 @@ impl BufferPool {
         for shard in &self.shards {
             shard.dirty().collect(self.frames(), limit, CLEANER_PAGES.div_ceil(self.shards.len()), &mut frames);
         }
+        self.collect_noted(limit, CLEANER_PAGES, &mut frames);
         {
             let spaces = self.failing.spaces.lock();
             frames.retain(|&at| spaces.contains_key(&self.frames().get(at).page().space));
@@ -267,17 +268,23 @@ impl BufferPool {
             let Some(mut mtr) = Mtr::start_if_room(self, size as u64 + IMAGE_EXTRA)? else { break };
             let Some((page, since)) = self.latch_dirty(at) else { continue };
             let id = page.id();
+            let noted = self.changes.first_of(id);
             let page = mtr.adopt(page);
             mtr.image(page, size..size, |_| ());
-            end = mtr.commit_and(|start, _| logged.push((at, id, since, start)))?;
+            end = mtr.commit_and(|start, _| logged.push((at, id, since, noted, start)))?;
         }
         // Before it is durable what was logged earlier is needed.
         self.log().flush_to(end)?;
-        let carried = logged.into_iter().filter(|&(at, id, since, start)| {
+        let carried = logged.into_iter().filter(|&(at, id, since, noted, start)| {
             let mut dirty = self.shard_of(at).dirty();
             // It may have been written by now, and the frame have another page, taken to be as old (`DirtyList::position`): with the
             // list locked a page that has changes stays where it is.
-            self.frames().get(at).holds(id.to_u64()) && dirty.advance(self.frames(), at, since, start)
+            let advanced = self.frames().get(at).holds(id.to_u64()) && dirty.advance(self.frames(), at, since, start);
+            drop(dirty);
+            if let (true, Some(first)) = (advanced, noted) {
+                self.changes.forget_first(id, first);
+            }
+            advanced
         });
         let carried = carried.count();
         self.counters.add_many(Counter::Carried, carried as u64);

@@ -100,6 +100,10 @@ impl BufferPool {
             let done = self.write_batch(&mut batch, &mut buf, newest);
             for copied in &batch {
                 let durable = copied.outcome == Outcome::Durable;
+                if durable {
+                    // First: as long as it counts as being written nobody begins to keep changes of it.
+                    self.changes.forget(copied.id);
+                }
                 self.shard_of(copied.at).dirty().written(self.frames(), copied.at, durable);
                 result.written += usize::from(durable);
             }
@@ -165,6 +169,8 @@ impl BufferPool {
                     let slot = batch.len() * size;
                     buf[slot..slot + size].copy_from_slice(bytes);
                     batch.push(Copied { at, id: frame.page(), outcome: Outcome::Failed });
+                    // Who changes it from here on does so on another page than its file has, or will have.
+                    frame.set_kept(false);
                 } else {
                     frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
                 }

@@ -28,6 +28,8 @@ pub(crate) const STATE_WRITING: u32 = 1;
 pub(crate) const STATE_SECOND: u32 = 2;
 /// The frame is neither in use nor free: the pool is becoming smaller, and it lies beyond the new end (`resize.rs`).
 const STATE_RETIRED: u32 = 4;
+/// The changes that make the page dirty are kept in the change buffer, all of them (`kept.rs`).
+const STATE_KEPT: u32 = 8;
 
 /// Descriptor of a frame. What guards what:
 ///
@@ -38,6 +40,7 @@ const STATE_RETIRED: u32 = 4;
 /// | `recovery_mark`, `dirty_*` | the shard's dirty list lock | `recovery_mark` anywhere |
 /// | `state` WRITING | set under frame S latch, cleared under the dirty list lock | anywhere |
 /// | `state` RETIRED | set by who has the empty frame; who clears it has it then | nowhere else |
+/// | `state` KEPT | set and cleared under frame X latch, cleared under S latch by who has set WRITING | under either |
 /// | `usage`, `class` | anywhere / frame X latch | anywhere |
 #[repr(C, align(64))]
 pub(crate) struct Frame {
@@ -117,6 +120,19 @@ impl Frame {
     #[inline]
     pub fn begin_write(&self) -> bool {
         self.state.fetch_or(STATE_WRITING, Ordering::AcqRel) & STATE_WRITING == 0
+    }
+
+    /// Whether the page's changes are kept. The caller has the latch.
+    #[inline]
+    pub fn is_kept(&self) -> bool {
+        self.state.load(Ordering::Relaxed) & STATE_KEPT != 0
+    }
+
+    pub fn set_kept(&self, kept: bool) {
+        match kept {
+            true => self.state.fetch_or(STATE_KEPT, Ordering::Relaxed),
+            false => self.state.fetch_and(!STATE_KEPT, Ordering::Relaxed),
+        };
     }
 
     pub fn mark_retired(&self) {

@@ -20,6 +20,7 @@ mod failing;
 mod flush;
 mod frame;
 mod guard;
+mod kept;
 mod memory;
 mod mtr;
 mod ops;

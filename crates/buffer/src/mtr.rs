@@ -339,7 +339,7 @@ impl<'p> Mtr<'p> {
         if id.is_in_memory() {
             self.freed.push(id.to_u64());
         } else {
-            self.pool.changes.forget(id);
+            self.pool.changes.forget_away(id);
         }
     }
 
@@ -373,15 +373,16 @@ impl<'p> Mtr<'p> {
             self.committed = true;
             return Ok(Lsn(0));
         }
-        let (pool, pages) = (self.pool, &self.pages);
+        let (pool, pages, body) = (self.pool, &self.pages, &self.body[..]);
         pool.check_poison()?;
-        let appended = pool.log().append(&self.body, |start, end| {
+        let appended = pool.log().append(body, |start, end| {
             let lasting = |p: &&MtrPage| p.hold == Hold::Changed && !PageId::from_u64(p.id).is_in_memory();
             for held in pages.iter().filter(lasting) {
                 // SAFETY: the mini-transaction holds the frame's X latch and lends no other reference now.
                 let bytes = unsafe { pool.frames().bytes_mut(held.frame) };
                 page::set_page_lsn(bytes, end);
-                pool.mark_dirty(held.frame, start);
+                let first = pool.mark_dirty(held.frame, start);
+                pool.keep_changes(held.frame, first, start, end, body);
             }
             logged(start, end);
         });

@@ -497,8 +497,10 @@ impl BufferPool {
         match pending {
             Some(pending) => self.redo_page(id, at, bytes, &pending, restored)?,
             None if self.merge_changes(id, at, bytes, restored)? => {}
-            // The file needs the page again, however old its changes.
-            None if restored => self.mark_dirty(at, self.background.last_checkpoint()),
+            None if restored => {
+                // The file needs the page again, however old its changes.
+                self.mark_dirty(at, self.background.last_checkpoint());
+            }
             None => {}
         }
         self.frames.get(at).set_kind(bytes[OFF_KIND]);
@@ -566,15 +568,16 @@ impl BufferPool {
     }
 
     /// Notes that the frame's page was changed by a mini-transaction that begins at `start`. The caller holds the X
-    /// latch, and its log slot keeps the checkpoint at or below `start`.
+    /// latch, and its log slot keeps the checkpoint at or below `start`. Whether the page was as its file has it.
     #[inline]
-    pub(crate) fn mark_dirty(&self, at: u32, start: Lsn) {
+    pub(crate) fn mark_dirty(&self, at: u32, start: Lsn) -> bool {
         let frame = self.frames.get(at);
         if !frame.is_mark_needed() {
-            return;
+            return false;
         }
-        self.shard_of(at).dirty().mark(&self.frames, at, start);
+        let first = self.shard_of(at).dirty().mark(&self.frames, at, start);
         self.failing.note_changed(frame);
+        first
     }
 
     /// Puts a frame without page and latch on its free list.
@@ -641,12 +644,17 @@ impl BufferPool {
         }
         // SAFETY: this call holds the frame's X latch.
         self.note_room(PageId::from_u64(id), unsafe { self.frames.bytes(at) });
-        self.table.remove(&self.frames, PageId::from_u64(id), at);
-        frame.latch.unlock_exclusive_unwanted();
-        self.left(PageId::from_u64(id));
+        self.evict(PageId::from_u64(id), at);
+        true
+    }
+
+    /// Takes the page out of its frame, which becomes free; the caller holds the X latch, which is released.
+    pub(crate) fn evict(&self, id: PageId, at: u32) {
+        self.table.remove(&self.frames, id, at);
+        self.frames.get(at).latch.unlock_exclusive_unwanted();
+        self.left(id);
         self.free_frame(at);
         self.counters.add(Counter::Evictions);
-        true
     }
 
     /// Takes all pages that are clean and not latched out of memory, hot ones too: for measurements that begin with none.
@@ -766,6 +774,7 @@ impl BufferPool {
             write_errors: c.sum(Counter::WriteErrors),
             carried: c.sum(Counter::Carried),
             evictions: c.sum(Counter::Evictions),
+            evicted_unwritten: c.sum(Counter::EvictedUnwritten),
             free_waits: c.sum(Counter::FreeWaits),
             // Before the batches, of which they are a part.
             doublewrite_batches: c.sum(Counter::DoublewriteBatches),

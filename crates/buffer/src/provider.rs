@@ -2,7 +2,8 @@
 //!
 //! Its threads sweep the partitions' clock hands: a cold clean page is dropped, cold dirty ones are written in batches and
 //! then dropped. Several threads, so that one's sync does not keep the device idle: while one waits for the sync of its
-//! batch, the others' batches are written.
+//! batch, the others' batches are written. One of them at a time moves the hands: to drop what need not be written takes the processor
+//! alone, which the clients want.
 //!
 //! A client that finds no free frame looks for a clean victim itself, which costs less than waking somebody; it never
 //! writes. If it finds none it queues up, and each frame that becomes free goes to the longest waiting.
@@ -14,7 +15,7 @@ use crate::shard::Shard;
 use crate::stats::Counter;
 use myriad_base::waits::{self, InVain, WaitFor};
 use myriad_base::{Error, PageId, Result};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{fence, AtomicU32, AtomicUsize, Ordering};
 use std::sync::Arc;
@@ -142,6 +143,9 @@ impl BufferPool {
         if self.free_frames.load(Ordering::Acquire) >= self.background.free.target() {
             return resize.unwrap_or(IDLE);
         }
+        if self.background.sweep.is_locked() {
+            return IDLE;
+        }
         match self.provide() {
             Ok(0) => {
                 // Everything is latched or being written by others.
@@ -156,6 +160,7 @@ impl BufferPool {
     /// Sweeps the clock hands, a few victims from each partition in turn, until enough frames are free or every partition
     /// has been round three times. Returns how many became free.
     pub(crate) fn provide(&self) -> Result<usize> {
+        let Some(mut sweep) = self.begin_sweep() else { return Ok(0) };
         let mut freed = 0;
         // Of a small pool only a part may be on its way to the files at a time.
         let batch = (self.frames().len() / (8 * PROVIDERS)).clamp(8, PROVIDER_PAGES);
@@ -185,13 +190,27 @@ impl BufferPool {
                 }
             }
             if dirty.len() == batch {
+                drop(sweep);
                 freed += self.write_victims(&mut dirty)?;
+                match self.begin_sweep() {
+                    Some(again) => sweep = again,
+                    None => return Ok(freed),
+                }
             }
         }
+        drop(sweep);
         freed += self.write_victims(&mut dirty)?;
         match held {
             Some(error) if freed == 0 => Err(error),
             _ => Ok(freed),
+        }
+    }
+
+    /// The right to move the clock hands, unless another provider does.
+    fn begin_sweep(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.background.has_threads() {
+            true => self.background.sweep.try_lock(),
+            false => Some(self.background.sweep.lock()),
         }
     }
 
@@ -210,6 +229,10 @@ impl BufferPool {
             return Look::Spared;
         }
         if frame.is_dirty() {
+            self.note_dirty_victim();
+            if self.try_evict_unwritten(at) {
+                return Look::Freed;
+            }
             return match self.failing.holds(frame.page().space) {
                 Some(error) => Look::Held(error),
                 None => Look::Dirty,
@@ -226,6 +249,9 @@ impl BufferPool {
     fn write_victims(&self, dirty: &mut Vec<u32>) -> Result<usize> {
         if dirty.is_empty() {
             return Ok(0);
+        }
+        if self.free_frames.load(Ordering::Relaxed) < self.background.free.target() {
+            self.background.wake_provider();
         }
         let victims = dirty.clone();
         let result = self.write_pages(dirty, false);

@@ -148,11 +148,14 @@ impl DirtyList {
         }
     }
 
-    /// Notes a change that began at `start`. The caller holds the frame's X latch.
-    pub fn mark(&mut self, frames: &Frames, at: u32, start: Lsn) {
+    /// Notes a change that began at `start`. The caller holds the frame's X latch. Whether the page was as its file has it.
+    pub fn mark(&mut self, frames: &Frames, at: u32, start: Lsn) -> bool {
         let writing = frames.get(at).state.load(Ordering::Relaxed) & STATE_WRITING != 0;
         match DirtyList::places(frames, at) {
-            (None, _) => self.insert(frames, 2 * at, start.0 + 1),
+            (None, _) => {
+                self.insert(frames, 2 * at, start.0 + 1);
+                return true;
+            }
             (Some(first), None) if writing => {
                 // Remember which of the two is the older.
                 let state = &frames.get(at).state;
@@ -165,6 +168,15 @@ impl DirtyList {
             }
             _ => {}
         }
+        false
+    }
+
+    /// A page with changes leaves memory, and these stay in the change buffer; the caller holds its frame's X latch. Whether it can:
+    /// it has changes and is not being written.
+    pub fn leave(&mut self, frames: &Frames, at: u32) -> bool {
+        let Some((place, _)) = DirtyList::only_place(frames, at) else { return false };
+        self.remove(frames, place);
+        true
     }
 
     /// A write of the frame's page has become durable, or has failed: then the frame is as dirty as before.

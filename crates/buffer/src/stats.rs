@@ -13,6 +13,7 @@ pub(crate) enum Counter {
     WriteErrors,
     Carried,
     Evictions,
+    EvictedUnwritten,
     FreeWaits,
     Batches,
     DoublewriteBatches,
@@ -25,7 +26,7 @@ pub(crate) enum Counter {
     ReadsTogether,
 }
 
-const COUNTERS: usize = 17;
+const COUNTERS: usize = 18;
 const _: () = assert!(Counter::ReadsTogether as usize + 1 == COUNTERS);
 const SHARDS: usize = 64;
 

@@ -512,6 +512,7 @@ impl Engine {
             ("page_write_errors", pool.write_errors),
             ("pages_carried_forward", pool.carried),
             ("pages_evicted", pool.evictions),
+            ("pages_evicted_unwritten", pool.evicted_unwritten),
             ("buffer_pool_free_waits", pool.free_waits),
             ("doublewrite_batches", pool.doublewrite_batches),
             ("checkpoints", pool.checkpoints),

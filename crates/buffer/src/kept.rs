@@ -1,0 +1,238 @@
+//! Pages that leave memory unwritten: their changes stay in the change buffer.
+//!
+//! Where data are larger than memory a page is often written for the sake of one small change, and wanted again before the log
+//! needs its room. So the records of what is changed on a page that was as its file has it are kept beside it
+//! ([`BufferPool::keep_changes`]), as long as they are few. When the page provider comes for it they stay and it goes, unwritten; when
+//! it is read again they are made again, as those of any page in the change buffer, and go on being kept. A page is written when
+//! its changes have become many or old, and then once for all of them.
+//!
+//! Rules:
+//!
+//! - What is kept of a page in memory is all of what makes it dirty, or nothing. Its frame has the mark KEPT then. It ends when the
+//!   page is copied to be written; from then on, until the write is durable, the dirty list alone bounds the checkpoint.
+//! - What is kept bounds the checkpoint as every buffered change does, also while the page is in memory. It is noted while the log
+//!   still holds the checkpoint at the first change. So a page can go from the dirty list while somebody looks for the oldest
+//!   change, at the change buffer first: either he has seen it there, or it is newer than where he began.
+//! - Only while pages with changes have to make room, only leaves and inner pages of indexes, only while it pays:
+//!   [`Kept::pays`].
+
+use crate::change_buffer::Changes;
+use crate::frame::{Frame, NO_PAGE};
+use crate::ops::{replaces_page, Records};
+use crate::pool::BufferPool;
+use crate::stats::Counter;
+use crate::usage;
+use myriad_base::latch::LatchClass;
+use myriad_base::page::{PageKind, OFF_KIND};
+use myriad_base::{Lsn, PageId, SpaceId};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// Part of a page that the records kept of it may take.
+const PAGE_PART: usize = 8;
+/// Changes are kept until the log has grown by this part of its capacity without a dirty victim.
+const LOG_PART: u64 = 16;
+/// Of pages that do not pay one in so many leaves all the same, to see whether that has changed.
+const SAMPLED: u64 = 16;
+/// Outcomes from which on they count, and beyond which they are halved.
+const OUTCOMES: std::ops::Range<u64> = 256..8192;
+
+#[derive(Default)]
+pub(crate) struct Kept {
+    /// Changes are kept while the log's end is below.
+    until: AtomicU64,
+    /// How many want victims to be written now.
+    refused: AtomicUsize,
+    /// Pages that left unwritten and were changed again: a write saved.
+    saved: AtomicU64,
+    /// Pages that left unwritten and had to be read for nothing but their changes.
+    fetched: AtomicU64,
+}
+
+impl Kept {
+    fn note(&self, outcome: &AtomicU64) {
+        outcome.fetch_add(1, Ordering::Relaxed);
+        let (saved, fetched) = (self.saved.load(Ordering::Relaxed), self.fetched.load(Ordering::Relaxed));
+        if saved + fetched >= OUTCOMES.end {
+            // Should two do it at a time, much is forgotten: no harm.
+            self.saved.store(saved / 2, Ordering::Relaxed);
+            self.fetched.store(fetched / 2, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether it is worth while that the page leaves unwritten: of those that did, at least as many were changed again as had to be
+    /// read for nothing else. The latter costs a read, the former saves a write and its copy in the doublewrite file.
+    fn pays(&self, id: PageId) -> bool {
+        let (saved, fetched) = (self.saved.load(Ordering::Relaxed), self.fetched.load(Ordering::Relaxed));
+        saved >= fetched || saved + fetched < OUTCOMES.start || id.hash() % SAMPLED == 0
+    }
+}
+
+/// While it lasts no page leaves unwritten.
+pub(crate) struct AllWritten<'p>(&'p Kept);
+
+impl Drop for AllWritten<'_> {
+    fn drop(&mut self) {
+        self.0.refused.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+impl BufferPool {
+    /// Victims are to be written while this is held: everything is to reach its file.
+    pub(crate) fn write_all_victims(&self) -> AllWritten<'_> {
+        // Who looks at the change buffer from here on sees all pages that have left unwritten: `leave` asks under a lock of it.
+        self.changes.kept.refused.fetch_add(1, Ordering::SeqCst);
+        AllWritten(&self.changes.kept)
+    }
+
+    /// A page with changes is to make room.
+    pub(crate) fn note_dirty_victim(&self) {
+        let until = self.log().end_lsn().0 + self.log().capacity() / LOG_PART;
+        self.changes.kept.until.fetch_max(until, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn keeps(&self) -> bool {
+        self.log().end_lsn().0 < self.changes.kept.until.load(Ordering::Relaxed)
+    }
+
+    fn kept_bytes_max(&self) -> usize {
+        self.page_size() / PAGE_PART
+    }
+
+    /// Whether pages of this tablespace and kind may leave unwritten.
+    fn may_leave(&self, id: PageId, kind: u8) -> bool {
+        kind == PageKind::Index as u8 && !id.is_in_memory() && id.space != SpaceId::SYSTEM && id.space != SpaceId::UNDO
+    }
+
+    /// A mini-transaction, logged from `start` to `end`, changed the frame's page, which before it was as its file has it if `first`.
+    /// The caller holds the X latch, and the log the checkpoint at `start`.
+    #[inline]
+    pub(crate) fn keep_changes(&self, at: u32, first: bool, start: Lsn, end: Lsn, body: &[u8]) {
+        let frame = self.frames().get(at);
+        if frame.is_kept() || first && self.keeps() {
+            self.keep_records(frame, first, start, end, body);
+        }
+    }
+
+    fn keep_records(&self, frame: &Frame, first: bool, start: Lsn, end: Lsn, body: &[u8]) {
+        let (id, max) = (frame.page(), self.kept_bytes_max());
+        // Not waited for: who buffers a change holds it while he logs that, for which the log may first need this mini-transaction's end.
+        let Some(mut shard) = self.changes.try_shard(id) else {
+            frame.set_kept(false);
+            return;
+        };
+        let held = match first {
+            true => 0,
+            false => shard.get(id).filter(|c| c.in_memory).map_or(usize::MAX, Changes::record_bytes),
+        };
+        let suits = |op: u8| !replaces_page(op);
+        let mut bytes = held;
+        let keeps = body.len() <= 2 * max
+            && frame.latch_class() == LatchClass::IndexPage
+            && self.may_leave(id, PageKind::Index as u8)
+            && self.keeps()
+            && !self.log().is_off()
+            && self.changes.bytes() < self.change_buffer_bytes_max() / 4 * 3
+            && records_of(body, id).all(|(op, payload)| {
+                bytes = bytes.saturating_add(payload.len() + 4);
+                suits(op) && bytes <= max
+            });
+        if !keeps {
+            if frame.is_kept() {
+                frame.set_kept(false);
+                // They bound the checkpoint until the page is written: its place on the dirty list may be that of a newer change.
+                if let Some(changes) = shard.get_mut(id) {
+                    drop(self.changes.take_records(changes));
+                }
+            }
+            return;
+        }
+        if first {
+            // Of a page that was as its file has it nothing is kept.
+            self.changes.take(&mut shard, id);
+            frame.set_kept(true);
+        }
+        self.changes.change(&mut shard, id, start, true, |changes| {
+            changes.last = end;
+            records_of(body, id).for_each(|(op, payload)| changes.push(op, payload));
+            if std::mem::take(&mut changes.left) {
+                self.changes.kept.note(&self.changes.kept.saved);
+            }
+        });
+    }
+
+    /// Whether the changes just made on a page that was read go on being kept.
+    pub(crate) fn keeps_merged(&self, id: PageId, kind: u8, first: Lsn, bytes: usize) -> bool {
+        bytes <= self.kept_bytes_max()
+            && first >= self.early_limit()
+            && self.may_leave(id, kind)
+            && self.keeps()
+            && !self.log().is_off()
+            && self.changes.kept.refused.load(Ordering::SeqCst) == 0
+    }
+
+    /// A cleaner reads the page because of its changes.
+    pub(crate) fn note_fetched(&self, id: PageId) {
+        let mut shard = self.changes.shard(id);
+        if shard.get_mut(id).is_some_and(|changes| std::mem::take(&mut changes.left)) {
+            self.changes.kept.note(&self.changes.kept.fetched);
+        }
+    }
+
+    /// Takes a page with changes that are kept out of its frame, if it is cold and not latched. Returns whether that worked.
+    pub(crate) fn try_evict_unwritten(&self, at: u32) -> bool {
+        let frame = self.frames().get(at);
+        // Asked again with the latch: not to take it for nothing.
+        if !frame.is_kept() || self.log().is_off() || !frame.latch.try_exclusive() {
+            return false;
+        }
+        let id = PageId::from_u64(frame.page_id.load(Ordering::Relaxed));
+        let leaves = id.to_u64() != NO_PAGE
+            && frame.is_kept()
+            && usage::is_victim(frame.usage.load(Ordering::Relaxed))
+            && self.leave(at, id);
+        if !leaves {
+            frame.latch.unlock_exclusive_unchanged();
+            return false;
+        }
+        self.evict(id, at);
+        self.counters.add(Counter::EvictedUnwritten);
+        true
+    }
+
+    /// The page's changes become those of one that is not in memory, if they may. The caller holds the frame's X latch and takes the
+    /// page out of it then.
+    fn leave(&self, at: u32, id: PageId) -> bool {
+        // SAFETY: the caller holds the frame's X latch, and nobody is lent the page meanwhile.
+        let bytes = unsafe { self.frames().bytes(at) };
+        if !self.may_leave(id, bytes[OFF_KIND]) || self.owes_enough_pages(id) || !self.changes.kept.pays(id) {
+            return false;
+        }
+        let mut shard = self.changes.shard(id);
+        // Under the lock, as when a change is buffered; and as who wants everything written looks at this shard after he has said so.
+        if self.changes.kept.refused.load(Ordering::SeqCst) != 0
+            || self.changes.bytes() > self.change_buffer_bytes_max()
+            || self.spaces().was_dropped(id.space)
+            || self.spaces().has_missed(id.space)
+        {
+            return false;
+        }
+        let early = self.early_limit();
+        let Some(changes) = shard.get_mut(id).filter(|c| c.in_memory && c.first >= early) else { return false };
+        if !self.shard_of(at).dirty().leave(self.frames(), at) {
+            return false;
+        }
+        changes.left = true;
+        changes.room = self.redo_table().room(bytes[OFF_KIND], bytes).unwrap_or(0);
+        changes.given = 0;
+        self.changes.moved(&mut shard, id, false);
+        self.frames().get(at).set_kept(false);
+        true
+    }
+}
+
+/// The records of a page in a mini-transaction's body.
+fn records_of(body: &[u8], id: PageId) -> impl Iterator<Item = (u8, &[u8])> {
+    let of_page = Records::new(body).map(|r| r.expect("as the mini-transaction wrote it")).filter(move |r| r.id == id);
+    of_page.map(|r| (r.op, &body[r.payload]))
+}

@@ -1,0 +1,216 @@
+//! Pages that leave memory unwritten: whatever comes then, none of their changes is lost, and none is made twice.
+
+mod rig;
+
+use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::random::Random;
+use myriad_base::Error;
+use myriad_buffer::{BufferPool, Mtr, PoolConfig, PoolStats};
+use myriad_io::{CallKind, Fault};
+use rig::{create, id, init_pages, open, small, Rig, NEXT};
+
+const PAGES: u32 = 200;
+
+/// Adds one to the page's number, which must be `number`.
+fn next(pool: &BufferPool, page: u32, number: u8) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let p = mtr.fix(id(page)).unwrap();
+    mtr.apply(p, NEXT, &[number]).unwrap();
+    mtr.commit().unwrap();
+}
+
+fn number(pool: &BufferPool, page: u32) -> u8 {
+    pool.fix_shared(id(page)).unwrap()[HEADER_BYTES]
+}
+
+/// Pages 1 to 200 in a pool with room for a quarter of them, each with the number `rounds`. What comes is what a small pool always has
+/// to do: pages with changes make room.
+fn filled(seed: u64, config: &PoolConfig, rounds: u8) -> Rig {
+    let rig = create(seed, config);
+    init_pages(&rig.pool, PAGES);
+    rig.pool.checkpoint_now().unwrap();
+    for round in 0..rounds {
+        (1..=PAGES).for_each(|page| next(&rig.pool, page, round));
+    }
+    rig
+}
+
+/// One that has left memory with changes.
+fn away(pool: &BufferPool) -> u32 {
+    let evicted = pool.stats().evicted_unwritten;
+    assert!(evicted > 0, "no page leaves unwritten: the test does not test");
+    (1..=PAGES).find(|&page| !pool.is_resident(id(page))).expect("not all have room")
+}
+
+#[test]
+fn pages_changed_again_and_again_are_written_once() {
+    let (config, before) = (small(64), |rig: &Rig| rig.pool.stats());
+    let rig = filled(1, &config, 1);
+    let first: PoolStats = before(&rig);
+    for round in 1..6 {
+        (1..=PAGES).for_each(|page| next(&rig.pool, page, round));
+    }
+    let s = rig.pool.stats();
+    assert_eq!(s.writes, first.writes, "none need be written while its changes are few and young");
+    assert!(s.evicted_unwritten - first.evicted_unwritten > 4 * u64::from(PAGES), "{s:?}");
+    assert!(s.change_buffer_pages > 100 && s.change_buffer_changes == 0, "{s:?}");
+    // Then everything reaches its file.
+    rig.pool.checkpoint_now().unwrap();
+    let s = rig.pool.stats();
+    assert_eq!((s.change_buffer_pages, s.change_buffer_bytes, s.checkpoint_age, s.dirty_pages), (0, 0, 0, 0));
+    let sim = rig.sim.crash(1);
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    assert_eq!(rig.recovered.mtrs, 0);
+    assert!((1..=PAGES).all(|page| number(&rig.pool, page) == 6));
+}
+
+#[test]
+fn a_crash_finds_their_changes_in_the_log() {
+    let config = small(64);
+    let rig = filled(2, &config, 5);
+    let _ = away(&rig.pool);
+    rig.pool.log().flush_to(rig.pool.log().end_lsn()).unwrap();
+    let sim = rig.sim.crash(2);
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    assert!((1..=PAGES).all(|page| number(&rig.pool, page) == 5));
+}
+
+/// The log grows, and with nobody who wants these pages they are read, written, and hold the checkpoint no more.
+#[test]
+fn old_ones_are_written_though_nobody_wants_them() {
+    let rig = filled(3, &small(64), 2);
+    let pool = &rig.pool;
+    let _ = away(pool);
+    let capacity = pool.log().capacity();
+    for i in 0..4000_u32 {
+        let mut mtr = Mtr::start(pool).unwrap();
+        let p = mtr.fix(id(1)).unwrap();
+        mtr.write(p, 2000, &[i as u8; 1000]);
+        mtr.commit().unwrap();
+        assert!(pool.stats().checkpoint_age < capacity / 4 * 3, "{i}: {:?}", pool.stats());
+    }
+    assert!((2..=PAGES).all(|page| number(pool, page) == 2));
+}
+
+#[test]
+fn one_that_cannot_be_read_keeps_its_changes() {
+    let rig = filled(4, &small(64), 3);
+    let page = away(&rig.pool);
+    rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
+    assert!(matches!(rig.pool.fix_shared(id(page)), Err(Error::Io { .. })));
+    rig.pool.checkpoint_now().unwrap();
+    assert!(rig.pool.stats().checkpoint_age > 0, "it waits for the page");
+    rig.sim.clear_faults();
+    assert_eq!(number(&rig.pool, page), 3);
+    next(&rig.pool, page, 3);
+    rig.pool.checkpoint_now().unwrap();
+    assert_eq!(rig.pool.stats().checkpoint_age, 0);
+    assert_eq!(number(&rig.pool, page), 4);
+}
+
+/// What cannot be written can leave, as long as it can be read.
+#[test]
+fn pages_leave_though_none_can_be_written() {
+    let rig = filled(5, &small(64), 2);
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Enospc, true);
+    for round in 2..5 {
+        (1..=PAGES).for_each(|page| next(&rig.pool, page, round));
+    }
+    rig.pool.checkpoint_now().unwrap_err();
+    rig.sim.clear_faults();
+    rig.pool.checkpoint_now().unwrap();
+    assert!((1..=PAGES).all(|page| number(&rig.pool, page) == 5));
+    let sim = rig.sim.crash(5);
+    drop(rig);
+    let rig = open(sim, &small(64)).unwrap();
+    assert!((1..=PAGES).all(|page| number(&rig.pool, page) == 5));
+}
+
+#[test]
+fn a_page_that_begins_a_new_life_loses_the_changes_of_the_old_one() {
+    let rig = filled(6, &small(64), 3);
+    let page = away(&rig.pool);
+    let mut mtr = Mtr::start(&rig.pool).unwrap();
+    let _ = mtr.init(id(page), PageKind::Index).unwrap();
+    mtr.commit().unwrap();
+    assert_eq!(number(&rig.pool, page), 0);
+    next(&rig.pool, page, 0);
+    (1..=PAGES).for_each(|page| drop(rig.pool.fix_shared(id(page)).unwrap()));
+    assert_eq!(number(&rig.pool, page), 1);
+}
+
+#[test]
+fn pages_other_than_those_of_indexes_are_written() {
+    let rig = create(7, &small(64));
+    for page in 1..=PAGES {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        let _ = mtr.init(id(page), PageKind::Overflow).unwrap();
+        mtr.commit().unwrap();
+    }
+    for round in 0..3 {
+        (1..=PAGES).for_each(|page| next(&rig.pool, page, round));
+    }
+    assert_eq!(rig.pool.stats().evicted_unwritten, 0);
+}
+
+/// With many pages that are changed once and not wanted again it is no use that they leave unwritten: each has to be read for that.
+#[test]
+fn where_it_does_not_pay_they_are_written() {
+    const MANY: u32 = 9000;
+    let rig = create(8, &small(512));
+    init_pages(&rig.pool, MANY);
+    let left = |from: u32| {
+        let before = rig.pool.stats();
+        for page in from..from + 1000 {
+            let mut mtr = Mtr::start(&rig.pool).unwrap();
+            let p = mtr.fix(id(page)).unwrap();
+            mtr.write(p, 2000, &[1; 400]);
+            mtr.commit().unwrap();
+        }
+        rig.pool.stats().evicted_unwritten - before.evicted_unwritten
+    };
+    let all: Vec<u64> = (0..8).map(|i| left(1 + 1000 * i)).collect();
+    assert!(all[0] > 100, "{all:?}");
+    assert!(all[7] < all[0] / 4, "{all:?}");
+}
+
+/// Threads change and read pages while the provider and the cleaner are at work.
+#[test]
+fn threads_see_every_change() {
+    const MANY: u32 = 800;
+    let config = PoolConfig { background_threads: true, instances: 2, ..small(96) };
+    let rig = create(9, &config);
+    init_pages(&rig.pool, MANY);
+    rig.pool.checkpoint_now().unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4u32 {
+            let pool = &rig.pool;
+            scope.spawn(move || {
+                let mut random = Random::from_seed(u64::from(thread));
+                let mut numbers = [0u8; MANY as usize / 4];
+                for _ in 0..6000 {
+                    // Each has pages of its own.
+                    let n = random.below(numbers.len() as u64) as usize;
+                    let page = 1 + 4 * n as u32 + thread;
+                    assert_eq!(number(pool, page), numbers[n], "page {page}");
+                    if random.below(3) > 0 && numbers[n] < 255 {
+                        next(pool, page, numbers[n]);
+                        numbers[n] += 1;
+                    }
+                }
+            });
+        }
+    });
+    let s = rig.pool.stats();
+    assert!(s.evicted_unwritten > 1000, "{s:?}");
+    let before: Vec<u8> = (1..=MANY).map(|page| number(&rig.pool, page)).collect();
+    rig.pool.checkpoint_now().unwrap();
+    rig.pool.stop_background();
+    let sim = rig.sim.crash(9);
+    drop(rig);
+    let rig = open(sim, &small(96)).unwrap();
+    let after: Vec<u8> = (1..=MANY).map(|page| number(&rig.pool, page)).collect();
+    assert_eq!(before, after);
+}
