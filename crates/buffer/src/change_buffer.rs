@@ -3,7 +3,7 @@
 //! A change that needs no look at its page (an entry that certainly is not there yet) and is sure to fit need not read it.
 //! It is logged like any other; its record is kept here too, and made when the page is read for whatever reason, as
 //! recovery redoes pages on first touch. So the log is all that makes it durable: it bounds the checkpoint until its page
-//! has been read, and after a crash recovery finds it among the page's records. Many changes of a page cost one read and
+//! has been written, and after a crash recovery finds it among the page's records. Many changes of a page cost one read and
 //! one write.
 //!
 //! Whether a change fits is known from the moment when the page left memory: its room is noted then ([`Rooms`]), and what
@@ -258,11 +258,6 @@ impl ChangeBuffer {
         self.lock(ChangeBuffer::shard_no(id))
     }
 
-    /// The page's part, if nobody has it.
-    pub fn try_shard(&self, id: PageId) -> Option<MutexGuard<'_, Shard>> {
-        self.shards[ChangeBuffer::shard_no(id)].try_lock()
-    }
-
     fn shard_no(id: PageId) -> usize {
         (id.hash() >> 40) as usize % SHARDS
     }
@@ -324,6 +319,16 @@ impl ChangeBuffer {
         debug_assert!(changes.records.is_empty(), "{id}");
         changes.records = records;
         self.bytes.fetch_add(changes.records.capacity(), Ordering::Relaxed);
+    }
+
+    /// The page is in memory, but without its changes, which nobody will make.
+    pub fn give_up(&self, id: PageId) {
+        let mut shard = self.shard(id);
+        if let Some(changes) = shard.pages.get_mut(&id) {
+            self.changes.fetch_sub(std::mem::take(&mut changes.count), Ordering::Relaxed);
+            drop(self.take_records(changes));
+            self.moved(&mut shard, id, true);
+        }
     }
 
     /// The page, which is not in memory, has become free.
@@ -490,9 +495,7 @@ impl BufferPool {
         self.counters.add(Counter::Merges);
         self.counters.add_many(Counter::ChangesMerged, changes.count);
         self.changes.changes.fetch_sub(std::mem::take(&mut changes.count), Ordering::Relaxed);
-        if restored {
-            self.changes.take(&mut shard, id);
-        } else if self.keeps_merged(id, bytes[OFF_KIND], changes.first, records.len()) {
+        if !restored && self.keeps_merged(id, bytes[OFF_KIND], changes.first, records.len()) {
             self.frames().get(at).set_kept(true);
             self.changes.put_records(&mut shard, id, records);
         }

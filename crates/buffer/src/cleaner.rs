@@ -119,10 +119,11 @@ impl BufferPool {
 
     /// The LSN below which every change is durable in its file.
     pub(crate) fn oldest_change(&self) -> Lsn {
-        // In this order. What is appended after the first look is no older than its result; a page that recovery
-        // redoes is put on its dirty list before its records go. What the change buffer notes of a page stays until that is written.
+        // In this order. What is appended after the first look is no older than its result; a page that recovery redoes is put on its
+        // dirty list before its records go, and one that leaves memory unwritten is noted by the change buffer before it goes from the
+        // list. What the change buffer notes of a page stays until that is written.
         let mut oldest = self.log().contiguous_lsn();
-        for lsn in [self.pending.oldest(), self.changes.oldest()].into_iter().flatten() {
+        if let Some(lsn) = self.pending.oldest() {
             oldest = oldest.min(lsn);
         }
         for shard in &self.shards {
@@ -130,7 +131,7 @@ impl BufferPool {
                 oldest = oldest.min(lsn);
             }
         }
-        oldest
+        self.changes.oldest().map_or(oldest, |lsn| oldest.min(lsn))
     }
 
     /// Bytes of log since the last checkpoint.

@@ -10,9 +10,9 @@
 //!
 //! - What is kept of a page in memory is all of what makes it dirty, or nothing. Its frame has the mark KEPT then. It ends when the
 //!   page is copied to be written; from then on, until the write is durable, the dirty list alone bounds the checkpoint.
-//! - What is kept bounds the checkpoint as every buffered change does, also while the page is in memory. It is noted while the log
-//!   still holds the checkpoint at the first change. So a page can go from the dirty list while somebody looks for the oldest
-//!   change, at the change buffer first: either he has seen it there, or it is newer than where he began.
+//! - What is kept bounds the checkpoint as every buffered change does, also while the page is in memory, until it is written. It is
+//!   noted before the mini-transaction lets the page go, and so before the page can go from the dirty list: who looks for the oldest
+//!   change looks at these lists first.
 //! - Only while pages with changes have to make room, only leaves and inner pages of indexes, only while it pays:
 //!   [`Kept::pays`].
 
@@ -105,7 +105,7 @@ impl BufferPool {
     }
 
     /// A mini-transaction, logged from `start` to `end`, changed the frame's page, which before it was as its file has it if `first`.
-    /// The caller holds the X latch, and the log the checkpoint at `start`.
+    /// The caller holds the X latch.
     #[inline]
     pub(crate) fn keep_changes(&self, at: u32, first: bool, start: Lsn, end: Lsn, body: &[u8]) {
         let frame = self.frames().get(at);
@@ -116,20 +116,19 @@ impl BufferPool {
 
     fn keep_records(&self, frame: &Frame, first: bool, start: Lsn, end: Lsn, body: &[u8]) {
         let (id, max) = (frame.page(), self.kept_bytes_max());
-        // Not waited for: who buffers a change holds it while he logs that, for which the log may first need this mini-transaction's end.
-        let Some(mut shard) = self.changes.try_shard(id) else {
-            frame.set_kept(false);
+        let may_leave = frame.latch_class() == LatchClass::IndexPage && self.may_leave(id, PageKind::Index as u8);
+        if !may_leave && !frame.is_kept() {
             return;
-        };
+        }
+        let mut shard = self.changes.shard(id);
         let held = match first {
             true => 0,
             false => shard.get(id).filter(|c| c.in_memory).map_or(usize::MAX, Changes::record_bytes),
         };
         let suits = |op: u8| !replaces_page(op);
         let mut bytes = held;
-        let keeps = body.len() <= 2 * max
-            && frame.latch_class() == LatchClass::IndexPage
-            && self.may_leave(id, PageKind::Index as u8)
+        let keeps = may_leave
+            && body.len() <= 2 * max
             && self.keeps()
             && !self.log().is_off()
             && self.changes.bytes() < self.change_buffer_bytes_max() / 4 * 3

@@ -26,6 +26,8 @@ struct MtrPage {
     id: u64,
     frame: u32,
     hold: Hold,
+    /// Whether the page was as its file has it when the changes were logged.
+    first: Cell<bool>,
 }
 
 /// Pages a mini-transaction holds without allocating.
@@ -117,7 +119,7 @@ impl<'p> Mtr<'p> {
     }
 
     fn push_page(&mut self, frame: u32, id: PageId) -> PageRef {
-        self.pages.push(MtrPage { id: id.to_u64(), frame, hold: Hold::Unchanged });
+        self.pages.push(MtrPage { id: id.to_u64(), frame, hold: Hold::Unchanged, first: Cell::new(false) });
         PageRef(self.pages.len() as u32 - 1)
     }
 
@@ -375,19 +377,24 @@ impl<'p> Mtr<'p> {
         }
         let (pool, pages, body) = (self.pool, &self.pages, &self.body[..]);
         pool.check_poison()?;
+        let lasting = |p: &&MtrPage| p.hold == Hold::Changed && !PageId::from_u64(p.id).is_in_memory();
+        let mut start_lsn = Lsn(0);
         let appended = pool.log().append(body, |start, end| {
-            let lasting = |p: &&MtrPage| p.hold == Hold::Changed && !PageId::from_u64(p.id).is_in_memory();
+            start_lsn = start;
             for held in pages.iter().filter(lasting) {
                 // SAFETY: the mini-transaction holds the frame's X latch and lends no other reference now.
                 let bytes = unsafe { pool.frames().bytes_mut(held.frame) };
                 page::set_page_lsn(bytes, end);
-                let first = pool.mark_dirty(held.frame, start);
-                pool.keep_changes(held.frame, first, start, end, body);
+                held.first.set(pool.mark_dirty(held.frame, start));
             }
             logged(start, end);
         });
         match appended {
             Ok(end) => {
+                // Not while the log waits for this mini-transaction, only before its pages are let go.
+                for held in pages.iter().filter(lasting) {
+                    pool.keep_changes(held.frame, held.first.get(), start_lsn, end, body);
+                }
                 self.committed = true;
                 pool.count_mtr();
                 Ok(end)

@@ -773,7 +773,7 @@ impl BufferPool {
         // Before the changes go, so that the checkpoint stays behind them.
         self.mark_dirty(at, first);
         self.pending.fail(id, page::check_lost(bytes, id).err().unwrap_or_else(|| error.clone()));
-        self.changes.forget(id);
+        self.changes.give_up(id);
         self.forget_copy(id);
         self.publish(at, USAGE_UNWANTED);
         self.frames().get(at).latch.unlock_exclusive();

@@ -259,12 +259,14 @@ impl Engine {
         line!(out, "Recovery: {} pages redone, {} to go", s.redone_pages, s.pending_redo_pages);
         line!(
             out,
-            "Change buffer: {} changes of {} pages, {} bytes, {} of the pool lent; {} changes so far, made by {} page reads",
-            s.change_buffer_changes,
+            "Change buffer: {} pages that are not in memory, {} changes made nowhere yet, {} bytes, {} of the pool lent; so far {} changes \
+             buffered, {} pages evicted unwritten, {} page reads that made changes",
             s.change_buffer_pages,
+            s.change_buffer_changes,
             s.change_buffer_bytes,
             s.frames_lent * s.page_size,
             s.changes_buffered,
+            s.evicted_unwritten,
             s.merges
         );
         line!(out, "In-memory tables: {} of {} bytes", s.memory_pages * s.page_size, s.memory_pages_max * s.page_size);

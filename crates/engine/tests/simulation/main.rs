@@ -58,11 +58,15 @@ fn run_for(first_seed: u64, seconds: u64) {
         seed += 1;
     }
     let buffered = world::BUFFERED.load(Ordering::Relaxed);
+    let unwritten = world::UNWRITTEN.load(Ordering::Relaxed);
     let whole = hot::WHOLE.load(Ordering::Relaxed);
     let adopted = rebuild::ADOPTED.load(Ordering::Relaxed);
     let rebuilt = rebuild::REBUILT.load(Ordering::Relaxed);
     let runs = seed - first_seed;
-    println!("simulation: {runs} runs, {buffered} changes buffered, {whole} backups, {adopted} indexes, {rebuilt} tables built");
+    println!(
+        "simulation: {runs} runs, {buffered} changes buffered, {unwritten} pages evicted unwritten, {whole} backups, {adopted} indexes, \
+         {rebuilt} tables built"
+    );
 }
 
 #[test]

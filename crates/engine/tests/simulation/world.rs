@@ -20,6 +20,8 @@ pub(crate) const DATABASES: [&str; 4] = ["a", "b", "c", "d"];
 
 /// Changes that the change buffer took, in all runs.
 pub(crate) static BUFFERED: AtomicU64 = AtomicU64::new(0);
+/// Pages that left memory unwritten, of engines that crashed.
+pub(crate) static UNWRITTEN: AtomicU64 = AtomicU64::new(0);
 
 /// Pages in use in a tablespace without tables.
 const EMPTY_PAGES: u32 = 3;
@@ -271,6 +273,7 @@ impl World {
     pub(crate) fn crash(&mut self) {
         say!(self, "crash");
         BUFFERED.fetch_add(self.metric("change_buffer_changes"), Ordering::Relaxed);
+        UNWRITTEN.fetch_add(self.metric("pages_evicted_unwritten"), Ordering::Relaxed);
         self.lose_power();
         (self.hot, self.rebuild) = (None, None);
         self.tables.clear();

@@ -324,8 +324,8 @@ impl Replica {
     }
 }
 
-#[test]
-fn a_parallel_replica_never_stalls() {
+/// How many transactions were in the way of an earlier one.
+fn replicate() -> u64 {
     let replica = Arc::new(Replica {
         numbers: Default::default(),
         killed: Default::default(),
@@ -348,6 +348,12 @@ fn a_parallel_replica_never_stalls() {
         }
     });
     assert_eq!(*replica.ended.lock(), TRANSACTIONS);
-    assert!(replica.kills.load(Ordering::Relaxed) > 0, "no transaction was in the way of an earlier one");
     done(&table, &[]);
+    replica.kills.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_parallel_replica_never_stalls() {
+    // Whether one is in the way depends on who is given the processor when.
+    assert!((0..20).any(|_| replicate() > 0), "no transaction was in the way of an earlier one");
 }
