@@ -526,7 +526,8 @@ impl BufferPool {
 
     /// Up to `max` pages that are to be read because of their changes, where those in memory changed before `limit` are to be written.
     fn old_away(&self, limit: Lsn, max: usize) -> Vec<PageId> {
-        let ids = self.changes.old_pages(self.fetch_limit(limit), max, false);
+        let mut ids = self.changes.old_pages(self.fetch_limit(limit), max, false);
+        ids.retain(|id| !self.holds_too_many(id.space));
         // When all is to be written, that says nothing of how it would have gone on.
         if limit != Lsn(u64::MAX) {
             ids.iter().for_each(|&id| self.note_fetched(id));

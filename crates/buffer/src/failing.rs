@@ -96,7 +96,7 @@ impl Failing {
     /// A page has a change that is not durable, the first perhaps.
     #[inline]
     pub fn note_changed(&self, frame: &Frame) {
-        if self.any() && self.spaces.lock().contains_key(&frame.page().space) {
+        if self.contains(frame.page().space) {
             self.pages.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -109,6 +109,12 @@ impl Failing {
         }
         let spaces = self.spaces.lock();
         spaces.get(&space).filter(|failed| Instant::now() < failed.again).map(|failed| failed.error.clone())
+    }
+
+    /// Whether the last try to write a page of the tablespace failed.
+    #[inline]
+    pub fn contains(&self, space: SpaceId) -> bool {
+        self.any() && self.spaces.lock().contains_key(&space)
     }
 
     /// Whether it is time for another look; the caller then has it to himself.
@@ -174,6 +180,11 @@ impl BufferPool {
 
     fn log_part_in_pages(&self) -> usize {
         (self.log().capacity() / LOG_PART) as usize / self.page_size()
+    }
+
+    /// Whether more of the tablespace's pages than wait to be written already had better not come into memory.
+    pub(crate) fn holds_too_many(&self, space: SpaceId) -> bool {
+        self.failing.any() && self.refuses_changes() && self.failing.contains(space)
     }
 
     fn refuses_changes(&self) -> bool {

@@ -208,9 +208,11 @@ impl BufferPool {
             return false;
         }
         let mut shard = self.changes.shard(id);
+        // (Pages that cannot be written stay, so that they are counted: how many there may be is bounded.)
         // Under the lock, as when a change is buffered; and as who wants everything written looks at this shard after he has said so.
         if self.changes.kept.refused.load(Ordering::SeqCst) != 0
             || self.changes.bytes() > self.change_buffer_bytes_max()
+            || self.failing.contains(id.space)
             || self.spaces().was_dropped(id.space)
             || self.spaces().has_missed(id.space)
         {
