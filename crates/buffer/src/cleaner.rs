@@ -36,8 +36,6 @@ const AGE_SPARED: u64 = 12;
 const CHECKPOINT_STEP: u64 = 64;
 /// Pages a cleaner writes before it looks around again.
 pub(crate) const CLEANER_PAGES: usize = BATCH_PAGES;
-/// The same as long as there is a rate to keep to: whatever a commit waits for stands behind them in the device's queue.
-const PACED_PAGES: usize = 32;
 
 /// What a look at the checkpoint's age says.
 struct Duty {
@@ -219,12 +217,11 @@ impl BufferPool {
         self.redo_if_started();
         // When nothing presses everything is written: what was read for that is not to leave again before.
         let _all_written = (limit == Lsn(u64::MAX)).then(|| self.write_all_victims());
-        let pages = if duty.rate.is_some() { PACED_PAGES } else { CLEANER_PAGES };
-        let merged = self.merge_in_turn(limit, pages);
+        let merged = self.merge_in_turn(limit, CLEANER_PAGES);
         // First: behind those that cannot be written there may be others.
         let carried = if duty.rate.is_none() { self.carry_forward(limit) } else { Ok(0) };
         let wrote = match carried {
-            Ok(0) => self.write_oldest(limit, pages, false).map(|written| written.max(merged)),
+            Ok(0) => self.write_oldest(limit, CLEANER_PAGES, false).map(|written| written.max(merged)),
             carried => carried,
         };
         let checkpointed = self.take_checkpoint_if_due(false);

@@ -99,6 +99,11 @@ impl BufferPool {
         self.page_size() / PAGE_PART
     }
 
+    /// Whether there is memory to keep more: not all of the change buffer's, as changes of pages that need not be read save more.
+    fn has_room_to_keep(&self) -> bool {
+        self.changes.bytes() < self.change_buffer_bytes_max() / 4 * 3
+    }
+
     /// Whether pages of this tablespace and kind may leave unwritten.
     fn may_leave(&self, id: PageId, kind: u8) -> bool {
         kind == PageKind::Index as u8 && !id.is_in_memory() && id.space != SpaceId::SYSTEM && id.space != SpaceId::UNDO
@@ -131,7 +136,7 @@ impl BufferPool {
             && body.len() <= 2 * max
             && self.keeps()
             && !self.log().is_off()
-            && self.changes.bytes() < self.change_buffer_bytes_max() / 4 * 3
+            && self.has_room_to_keep()
             && records_of(body, id).all(|(op, payload)| {
                 bytes = bytes.saturating_add(payload.len() + 4);
                 suits(op) && bytes <= max
@@ -163,6 +168,7 @@ impl BufferPool {
     /// Whether the changes just made on a page that was read go on being kept.
     pub(crate) fn keeps_merged(&self, id: PageId, kind: u8, first: Lsn, bytes: usize) -> bool {
         bytes <= self.kept_bytes_max()
+            && self.has_room_to_keep()
             && first >= self.early_limit()
             && self.may_leave(id, kind)
             && self.keeps()
