@@ -13,8 +13,7 @@
 //! - What is kept bounds the checkpoint as every buffered change does, also while the page is in memory, until it is written. It is
 //!   noted before the mini-transaction lets the page go, and so before the page can go from the dirty list: who looks for the oldest
 //!   change looks at these lists first.
-//! - Only while pages with changes have to make room, only leaves and inner pages of indexes, only while it pays:
-//!   [`Kept::pays`].
+//! - Only while pages with changes have to make room, only leaves and inner pages of indexes, only while it pays: [`Kept`].
 
 use crate::change_buffer::Changes;
 use crate::frame::{Frame, NO_PAGE};
@@ -42,28 +41,53 @@ pub(crate) struct Kept {
     until: AtomicU64,
     /// How many want victims to be written now.
     refused: AtomicUsize,
-    /// Pages that left unwritten and were changed again: a write saved.
-    saved: AtomicU64,
-    /// Pages that left unwritten and had to be read for nothing but their changes.
-    fetched: AtomicU64,
+    /// Good: a page left unwritten whose changes had been kept. Bad: they were kept for nothing.
+    keeping: Outcomes,
+    /// Good: a page that had left unwritten was changed again, which saved a write. Bad: it had to be read for nothing but its changes.
+    leaving: Outcomes,
 }
 
-impl Kept {
-    fn note(&self, outcome: &AtomicU64) {
+/// How something went lately.
+#[derive(Default)]
+struct Outcomes {
+    good: AtomicU64,
+    bad: AtomicU64,
+}
+
+impl Outcomes {
+    fn note(&self, good: bool) {
+        let outcome = if good { &self.good } else { &self.bad };
         outcome.fetch_add(1, Ordering::Relaxed);
-        let (saved, fetched) = (self.saved.load(Ordering::Relaxed), self.fetched.load(Ordering::Relaxed));
-        if saved + fetched >= OUTCOMES.end {
+        let (good, bad) = (self.good.load(Ordering::Relaxed), self.bad.load(Ordering::Relaxed));
+        if good + bad >= OUTCOMES.end {
             // Should two do it at a time, much is forgotten: no harm.
-            self.saved.store(saved / 2, Ordering::Relaxed);
-            self.fetched.store(fetched / 2, Ordering::Relaxed);
+            self.good.store(good / 2, Ordering::Relaxed);
+            self.bad.store(bad / 2, Ordering::Relaxed);
         }
     }
 
-    /// Whether it is worth while that the page leaves unwritten: of those that did, at least as many were changed again as had to be
-    /// read for nothing else. The latter costs a read, the former saves a write and its copy in the doublewrite file.
-    fn pays(&self, id: PageId) -> bool {
-        let (saved, fetched) = (self.saved.load(Ordering::Relaxed), self.fetched.load(Ordering::Relaxed));
-        saved >= fetched || saved + fetched < OUTCOMES.start || id.hash() % SAMPLED == 0
+    /// Whether it is worth while with this page: there is at least a good outcome for so many bad ones, or nobody knows, or it is one of
+    /// those by which that is seen.
+    fn pay(&self, id: PageId, bad_for_good: u64) -> bool {
+        let (good, bad) = (self.good.load(Ordering::Relaxed), self.bad.load(Ordering::Relaxed));
+        good * bad_for_good >= bad || good + bad < OUTCOMES.start || id.hash().is_multiple_of(SAMPLED)
+    }
+}
+
+impl Kept {
+    /// To keep changes costs little beside the write that it may save.
+    fn pays_to_keep(&self, id: PageId) -> bool {
+        self.keeping.pay(id, 4)
+    }
+
+    /// A page fetched costs a read, one changed again saved a write and its copy in the doublewrite file.
+    fn pays_to_leave(&self, id: PageId) -> bool {
+        self.leaving.pay(id, 1)
+    }
+
+    /// Changes that were kept are needed no more, and the page has not left.
+    pub fn note_vain(&self) {
+        self.keeping.note(false);
     }
 }
 
@@ -133,6 +157,7 @@ impl BufferPool {
         let suits = |op: u8| !replaces_page(op);
         let mut bytes = held;
         let keeps = may_leave
+            && (!first || self.changes.kept.pays_to_keep(id))
             && body.len() <= 2 * max
             && self.keeps()
             && !self.log().is_off()
@@ -144,6 +169,7 @@ impl BufferPool {
         if !keeps {
             if frame.is_kept() {
                 frame.set_kept(false);
+                self.changes.kept.note_vain();
                 // They bound the checkpoint until the page is written: its place on the dirty list may be that of a newer change.
                 if let Some(changes) = shard.get_mut(id) {
                     drop(self.changes.take_records(changes));
@@ -160,7 +186,7 @@ impl BufferPool {
             changes.last = end;
             records_of(body, id).for_each(|(op, payload)| changes.push(op, payload));
             if std::mem::take(&mut changes.left) {
-                self.changes.kept.note(&self.changes.kept.saved);
+                self.changes.kept.leaving.note(true);
             }
         });
     }
@@ -169,6 +195,7 @@ impl BufferPool {
     pub(crate) fn keeps_merged(&self, id: PageId, kind: u8, first: Lsn, bytes: usize) -> bool {
         bytes <= self.kept_bytes_max()
             && self.has_room_to_keep()
+            && self.changes.kept.pays_to_keep(id)
             && first >= self.early_limit()
             && self.may_leave(id, kind)
             && self.keeps()
@@ -180,7 +207,7 @@ impl BufferPool {
     pub(crate) fn note_fetched(&self, id: PageId) {
         let mut shard = self.changes.shard(id);
         if shard.get_mut(id).is_some_and(|changes| std::mem::take(&mut changes.left)) {
-            self.changes.kept.note(&self.changes.kept.fetched);
+            self.changes.kept.leaving.note(false);
         }
     }
 
@@ -210,7 +237,7 @@ impl BufferPool {
     fn leave(&self, at: u32, id: PageId) -> bool {
         // SAFETY: the caller holds the frame's X latch, and nobody is lent the page meanwhile.
         let bytes = unsafe { self.frames().bytes(at) };
-        if !self.may_leave(id, bytes[OFF_KIND]) || self.owes_enough_pages(id) || !self.changes.kept.pays(id) {
+        if !self.may_leave(id, bytes[OFF_KIND]) || self.owes_enough_pages(id) || !self.changes.kept.pays_to_leave(id) {
             return false;
         }
         let mut shard = self.changes.shard(id);
@@ -234,6 +261,7 @@ impl BufferPool {
         changes.given = 0;
         self.changes.moved(&mut shard, id, false);
         self.frames().get(at).set_kept(false);
+        self.changes.kept.keeping.note(true);
         true
     }
 }
