@@ -95,6 +95,10 @@ mod on_loom {
             self.0.notify_all();
         }
 
+        pub fn notify_one(&self) {
+            self.0.notify_one();
+        }
+
         pub fn wait_for<T>(&self, held: &mut Option<MutexGuard<'_, T>>, _at_most: std::time::Duration) {
             *held = held.take().map(|guard| self.0.wait(guard).unwrap());
         }
