@@ -271,3 +271,152 @@ fn records_of(body: &[u8], id: PageId) -> impl Iterator<Item = (u8, &[u8])> {
     let of_page = Records::new(body).map(|r| r.expect("as the mini-transaction wrote it")).filter(move |r| r.id == id);
     of_page.map(|r| (r.op, &body[r.payload]))
 }
+
+/// One page that is changed, leaves, is read again and written while somebody looks for the oldest change: the steps of this file with
+/// the dirty list itself.
+#[cfg(all(test, loom))]
+mod loom_tests {
+    use crate::frame::{Frames, STATE_WRITING};
+    use crate::shard::DirtyList;
+    use crate::sync::AtomicU64;
+    use loom::sync::{Arc, Mutex, RwLock};
+    use loom::thread;
+    use myriad_base::Lsn;
+    use std::sync::atomic::Ordering;
+
+    /// What the change buffer has of the page.
+    #[derive(Default)]
+    struct Noted {
+        first: Option<u64>,
+        in_memory: bool,
+    }
+
+    /// The page, the file and the log say how many changes they have. A change's LSN is its number.
+    struct Shared {
+        frames: Frames,
+        list: Mutex<DirtyList>,
+        noted: Mutex<Noted>,
+        /// In place of the frame's latch; none while the page is not in memory.
+        page: RwLock<Option<u64>>,
+        file: AtomicU64,
+        /// A lock, as loom explores orders of locks: of loads it would only look at what they may see.
+        logged: Mutex<u64>,
+    }
+
+    impl Shared {
+        fn new() -> Arc<Shared> {
+            Arc::new(Shared {
+                frames: Frames::new(1, 1, 4096).unwrap(),
+                list: Mutex::new(DirtyList::EMPTY),
+                noted: Mutex::default(),
+                page: RwLock::new(Some(0)),
+                file: AtomicU64::new(0),
+                logged: Mutex::new(0),
+            })
+        }
+
+        fn mark(&self, lsn: u64) -> bool {
+            self.frames.get(0).is_mark_needed() && self.list.lock().unwrap().mark(&self.frames, 0, Lsn(lsn))
+        }
+
+        fn change(&self) {
+            let mut page = self.page.write().unwrap();
+            let logged = *self.logged.lock().unwrap();
+            if page.is_none() {
+                // Read again, with its changes made, and at the tail of the list.
+                self.noted.lock().unwrap().in_memory = true;
+                self.mark(logged);
+                self.frames.get(0).set_kept(true);
+            }
+            let changed = logged + 1;
+            *page = Some(changed);
+            let first = self.mark(changed);
+            *self.logged.lock().unwrap() = changed;
+            if first {
+                *self.noted.lock().unwrap() = Noted { first: Some(changed), in_memory: true };
+                self.frames.get(0).set_kept(true);
+            }
+        }
+
+        fn leave(&self) {
+            let mut page = self.page.write().unwrap();
+            if page.is_none() || !self.frames.get(0).is_kept() {
+                return;
+            }
+            let mut noted = self.noted.lock().unwrap();
+            if noted.in_memory && self.list.lock().unwrap().leave(&self.frames, 0) {
+                noted.in_memory = false;
+                self.frames.get(0).set_kept(false);
+                *page = None;
+            }
+        }
+
+        fn write(&self) {
+            let frame = self.frames.get(0);
+            let copy = {
+                let page = self.page.read().unwrap();
+                let Some(copy) = *page else { return };
+                if !frame.begin_write() {
+                    return;
+                }
+                if !frame.is_dirty() {
+                    frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
+                    return;
+                }
+                frame.set_kept(false);
+                copy
+            };
+            self.file.store(copy, Ordering::Release);
+            *self.noted.lock().unwrap() = Noted::default();
+            self.list.lock().unwrap().written(&self.frames, 0, true);
+        }
+
+        /// A checkpoint needs every change that the file has not.
+        fn check(&self) {
+            let logged = *self.logged.lock().unwrap();
+            let on_list = self.list.lock().unwrap().oldest(&self.frames).map(|lsn| lsn.0);
+            let noted = self.noted.lock().unwrap().first;
+            let file = self.file.load(Ordering::Acquire);
+            let oldest = [on_list, noted].into_iter().flatten().min();
+            assert!(
+                logged <= file || oldest.is_some_and(|o| o <= file + 1),
+                "{logged}, {file} in the file: {oldest:?}"
+            );
+        }
+    }
+
+    fn explore(preemptions: Option<usize>, before: &'static [fn(&Shared)], theirs: &'static [fn(&Shared)]) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = preemptions;
+        model.check(move || {
+            let shared = Shared::new();
+            before.iter().for_each(|step| step(&shared));
+            let run = |run: &'static fn(&Shared)| {
+                let shared = Arc::clone(&shared);
+                thread::spawn(move || run(&shared))
+            };
+            let running: Vec<_> = theirs.iter().map(run).collect();
+            shared.check();
+            running.into_iter().for_each(|t| t.join().unwrap());
+            shared.check();
+        });
+    }
+
+    fn change_twice(shared: &Shared) {
+        (0..2).for_each(|_| shared.change());
+    }
+
+    fn leave_twice(shared: &Shared) {
+        (0..2).for_each(|_| shared.leave());
+    }
+
+    #[test]
+    fn loom_what_leaves_unwritten_is_not_before_the_checkpoint() {
+        explore(None, &[], &[Shared::change, Shared::leave]);
+        explore(Some(3), &[], &[change_twice, leave_twice]);
+        explore(Some(3), &[], &[Shared::change, Shared::leave, Shared::write]);
+        // Read again it is marked as changed later than it is.
+        explore(Some(3), &[change_twice, Shared::leave], &[Shared::change, Shared::write]);
+        explore(Some(3), &[change_twice, Shared::leave, Shared::change], &[Shared::leave, Shared::write]);
+    }
+}

@@ -122,7 +122,7 @@ fn next(frames: &Frames, place: u32) -> &AtomicU32 {
 }
 
 impl DirtyList {
-    const EMPTY: DirtyList = DirtyList { head: NIL, tail: NIL, len: 0 };
+    pub const EMPTY: DirtyList = DirtyList { head: NIL, tail: NIL, len: 0 };
 
     /// Dirty frames; those changed while being written count twice.
     pub fn len(&self) -> usize {
