@@ -9,7 +9,7 @@
 //! Rules:
 //!
 //! - What is kept of a page in memory is all of what makes it dirty, or nothing. Its frame has the mark KEPT then. It ends when the
-//!   page is copied to be written; from then on, until the write is durable, the dirty list alone bounds the checkpoint.
+//!   page is copied to be written; from then on, until the write is durable, only since when the page is changed is noted.
 //! - What is kept bounds the checkpoint as every buffered change does, also while the page is in memory, until it is written. It is
 //!   noted before the mini-transaction lets the page go, and so before the page can go from the dirty list: who looks for the oldest
 //!   change looks at these lists first.
