@@ -15,6 +15,7 @@
 //! before it looks here; who buffers looks at the page table while it holds the lock here.
 
 use crate::background::IDLE;
+use crate::cleaner::CLEANER_PAGES;
 use crate::config::Level;
 use crate::kept::Kept;
 use crate::mtr::Mtr;
@@ -331,34 +332,33 @@ impl ChangeBuffer {
         }
     }
 
-    /// The page, which is not in memory, has become free.
-    pub fn forget_away(&self, id: PageId) {
-        if self.pages() != 0 {
+    fn forget_if(&self, id: PageId, suits: impl FnOnce(&Changes) -> bool) {
+        if self.bytes() != 0 {
             let mut shard = self.shard(id);
-            if shard.pages.get(&id).is_some_and(|changes| !changes.in_memory) {
+            if shard.pages.get(&id).is_some_and(suits) {
                 self.take(&mut shard, id);
             }
         }
     }
 
-    /// Start of the first change of a page in memory that is not durable in its file, if there is a note of it here.
-    pub fn first_of(&self, id: PageId) -> Option<Lsn> {
-        self.shard(id).pages.get(&id).filter(|changes| changes.in_memory).map(|changes| changes.first)
+    /// The page's contents no longer matter, or are durable in its file.
+    pub fn forget(&self, id: PageId) {
+        self.forget_if(id, |_| true);
+    }
+
+    /// The page has become free. Of one in memory nothing is forgotten: it is dirty, and what is noted of it bounds the checkpoint.
+    pub fn forget_away(&self, id: PageId) {
+        self.forget_if(id, |changes| !changes.in_memory);
     }
 
     /// The log has the page, which is in memory, whole, and nothing that began at `first` is needed any more.
     pub fn forget_first(&self, id: PageId, first: Lsn) {
-        let mut shard = self.shard(id);
-        if shard.pages.get(&id).is_some_and(|changes| changes.in_memory && changes.first == first) {
-            self.take(&mut shard, id);
-        }
+        self.forget_if(id, |changes| changes.in_memory && changes.first == first);
     }
 
-    /// The page's contents no longer matter, or are durable in its file.
-    pub fn forget(&self, id: PageId) {
-        if self.bytes() != 0 {
-            self.take(&mut self.shard(id), id);
-        }
+    /// Start of the first change of a page in memory that is not durable in its file, if there is a note of it here.
+    pub fn first_of(&self, id: PageId) -> Option<Lsn> {
+        self.shard(id).pages.get(&id).filter(|changes| changes.in_memory).map(|changes| changes.first)
     }
 
     /// The tablespace is gone.
@@ -537,11 +537,11 @@ impl BufferPool {
 
     /// As [`BufferPool::merge_old`], by a cleaner: after a try of which nothing came it is left for a while, or the cleaner,
     /// which does not sleep while the log is old, would do nothing but read what cannot be read.
-    pub(crate) fn merge_in_turn(&self, limit: Lsn, max: usize) -> usize {
+    pub(crate) fn merge_in_turn(&self, limit: Lsn) -> usize {
         if self.changes.pages() == 0 || Instant::now() < *self.background.merge_again.lock() {
             return 0;
         }
-        let mut ids = self.old_away(limit, max);
+        let mut ids = self.old_away(limit, CLEANER_PAGES);
         let settled = self.merge_pages(&mut ids);
         if settled == 0 && !ids.is_empty() {
             *self.background.merge_again.lock() = Instant::now() + IDLE;

@@ -148,9 +148,14 @@ impl BufferPool {
         (over * 256 / (step * (AGE_SPARED - AGE_LATE))).min(256)
     }
 
+    /// From here on changes are younger than `age`, in 1/16 of the log's capacity.
+    fn younger_than(&self, age: u64) -> Lsn {
+        Lsn(self.log().end_lsn().0.saturating_sub(self.log().capacity() / 16 * age))
+    }
+
     /// From here on changes are younger than [`AGE_EARLY`].
     pub(crate) fn early_limit(&self) -> Lsn {
-        Lsn(self.log().end_lsn().0.saturating_sub(self.log().capacity() / 16 * AGE_EARLY))
+        self.younger_than(AGE_EARLY)
     }
 
     /// Of pages that are not in memory those with changes before this are to be read, if those in memory changed before `limit` are to be
@@ -159,7 +164,7 @@ impl BufferPool {
         if limit == Lsn(u64::MAX) {
             return limit;
         }
-        limit.min(Lsn(self.log().end_lsn().0.saturating_sub(self.log().capacity() / 16 * AGE_FETCH)))
+        limit.min(self.younger_than(AGE_FETCH))
     }
 
     fn cleaner_duty(&self) -> Duty {
@@ -217,7 +222,7 @@ impl BufferPool {
         self.redo_if_started();
         // When nothing presses everything is written: what was read for that is not to leave again before.
         let _all_written = (limit == Lsn(u64::MAX)).then(|| self.write_all_victims());
-        let merged = self.merge_in_turn(limit, CLEANER_PAGES);
+        let merged = self.merge_in_turn(limit);
         // First: behind those that cannot be written there may be others.
         let carried = if duty.rate.is_none() { self.carry_forward(limit) } else { Ok(0) };
         let wrote = match carried {

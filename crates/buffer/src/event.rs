@@ -38,22 +38,26 @@ impl Event {
 
     /// Wakes all sleepers. Costs a fence and a load while a signal is pending.
     pub fn signal(&self) {
-        fence(Ordering::SeqCst);
-        if self.signalled.load(Ordering::Relaxed) || self.signalled.swap(true, Ordering::AcqRel) {
-            return;
+        if self.leave_signal() {
+            self.condvar.notify_all();
         }
-        drop(self.mutex.lock());
-        self.condvar.notify_all();
     }
 
     /// Wakes one of the sleepers: for threads of which whoever goes on to something else wakes the next.
     pub fn signal_one(&self) {
+        if self.leave_signal() {
+            self.condvar.notify_one();
+        }
+    }
+
+    /// Whether sleepers are to be woken: no signal was pending.
+    fn leave_signal(&self) -> bool {
         fence(Ordering::SeqCst);
         if self.signalled.load(Ordering::Relaxed) || self.signalled.swap(true, Ordering::AcqRel) {
-            return;
+            return false;
         }
         drop(self.mutex.lock());
-        self.condvar.notify_one();
+        true
     }
 
     /// Until there is a signal, which it takes, or the time is over.

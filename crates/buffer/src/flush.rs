@@ -170,10 +170,7 @@ impl BufferPool {
                     buf[slot..slot + size].copy_from_slice(bytes);
                     batch.push(Copied { at, id: frame.page(), outcome: Outcome::Failed });
                     // Who changes it from here on does so on another page than its file has, or will have.
-                    if frame.is_kept() {
-                        frame.set_kept(false);
-                        self.changes.kept.note_vain();
-                    }
+                    self.stop_keeping(frame);
                 } else {
                     frame.state.fetch_and(!STATE_WRITING, Ordering::Release);
                 }

@@ -16,12 +16,10 @@
 //! - Only while pages with changes have to make room, only leaves and inner pages of indexes, only while it pays: [`Kept`].
 
 use crate::change_buffer::Changes;
-use crate::frame::{Frame, NO_PAGE};
+use crate::frame::Frame;
 use crate::ops::{replaces_page, Records};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
-use crate::usage;
-use myriad_base::latch::LatchClass;
 use myriad_base::page::{PageKind, OFF_KIND};
 use myriad_base::{Lsn, PageId, SpaceId};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -84,11 +82,6 @@ impl Kept {
     fn pays_to_leave(&self, id: PageId) -> bool {
         self.leaving.pay(id, 1)
     }
-
-    /// Changes that were kept are needed no more, and the page has not left.
-    pub fn note_vain(&self) {
-        self.keeping.note(false);
-    }
 }
 
 /// While it lasts no page leaves unwritten.
@@ -114,18 +107,16 @@ impl BufferPool {
         self.changes.kept.until.fetch_max(until, Ordering::Relaxed);
     }
 
-    #[inline]
+    /// Whether changes of pages in memory are kept: dirty pages have had to make room lately, and there is memory for more. Not all of the
+    /// change buffer's, as changes of pages that need not be read save more.
     fn keeps(&self) -> bool {
         self.log().end_lsn().0 < self.changes.kept.until.load(Ordering::Relaxed)
+            && !self.log().is_off()
+            && self.changes.bytes() < self.change_buffer_bytes_max() / 4 * 3
     }
 
     fn kept_bytes_max(&self) -> usize {
         self.page_size() / PAGE_PART
-    }
-
-    /// Whether there is memory to keep more: not all of the change buffer's, as changes of pages that need not be read save more.
-    fn has_room_to_keep(&self) -> bool {
-        self.changes.bytes() < self.change_buffer_bytes_max() / 4 * 3
     }
 
     /// Whether pages of this tablespace and kind may leave unwritten.
@@ -137,43 +128,36 @@ impl BufferPool {
     /// The caller holds the X latch.
     #[inline]
     pub(crate) fn keep_changes(&self, at: u32, first: bool, start: Lsn, end: Lsn, body: &[u8]) {
-        let frame = self.frames().get(at);
-        if frame.is_kept() || first && self.keeps() {
-            self.keep_records(frame, first, start, end, body);
+        if first || self.frames().get(at).is_kept() {
+            self.keep_records(at, first, start, end, body);
         }
     }
 
-    fn keep_records(&self, frame: &Frame, first: bool, start: Lsn, end: Lsn, body: &[u8]) {
-        let (id, max) = (frame.page(), self.kept_bytes_max());
-        let may_leave = frame.latch_class() == LatchClass::IndexPage && self.may_leave(id, PageKind::Index as u8);
-        if !may_leave && !frame.is_kept() {
+    fn keep_records(&self, at: u32, first: bool, start: Lsn, end: Lsn, body: &[u8]) {
+        let frame = self.frames().get(at);
+        // SAFETY: the caller holds the frame's X latch and lends the page to nobody.
+        let (id, kind) = (frame.page(), unsafe { self.frames().bytes(at) }[OFF_KIND]);
+        let (max, may) = (self.kept_bytes_max(), self.keeps() && self.may_leave(id, kind));
+        if !may && !frame.is_kept() {
             return;
         }
         let mut shard = self.changes.shard(id);
-        let held = match first {
+        let mut bytes = match first {
             true => 0,
             false => shard.get(id).filter(|c| c.in_memory).map_or(usize::MAX, Changes::record_bytes),
         };
-        let suits = |op: u8| !replaces_page(op);
-        let mut bytes = held;
-        let keeps = may_leave
+        let keeps = may
             && (!first || self.changes.kept.pays_to_keep(id))
             && body.len() <= 2 * max
-            && self.keeps()
-            && !self.log().is_off()
-            && self.has_room_to_keep()
             && records_of(body, id).all(|(op, payload)| {
                 bytes = bytes.saturating_add(payload.len() + 4);
-                suits(op) && bytes <= max
+                !replaces_page(op) && bytes <= max
             });
         if !keeps {
-            if frame.is_kept() {
-                frame.set_kept(false);
-                self.changes.kept.note_vain();
-                // They bound the checkpoint until the page is written: its place on the dirty list may be that of a newer change.
-                if let Some(changes) = shard.get_mut(id) {
-                    drop(self.changes.take_records(changes));
-                }
+            self.stop_keeping(frame);
+            // What is left bounds the checkpoint until the page is written: its place on the dirty list may be that of a newer change.
+            if let Some(changes) = shard.get_mut(id) {
+                drop(self.changes.take_records(changes));
             }
             return;
         }
@@ -191,15 +175,21 @@ impl BufferPool {
         });
     }
 
+    /// The changes kept of the page, if there are any, are not all of them any more, or soon will not be.
+    pub(crate) fn stop_keeping(&self, frame: &Frame) {
+        if frame.is_kept() {
+            frame.set_kept(false);
+            self.changes.kept.keeping.note(false);
+        }
+    }
+
     /// Whether the changes just made on a page that was read go on being kept.
     pub(crate) fn keeps_merged(&self, id: PageId, kind: u8, first: Lsn, bytes: usize) -> bool {
         bytes <= self.kept_bytes_max()
-            && self.has_room_to_keep()
+            && self.keeps()
             && self.changes.kept.pays_to_keep(id)
             && first >= self.early_limit()
             && self.may_leave(id, kind)
-            && self.keeps()
-            && !self.log().is_off()
             && self.changes.kept.refused.load(Ordering::SeqCst) == 0
     }
 
@@ -215,21 +205,12 @@ impl BufferPool {
     pub(crate) fn try_evict_unwritten(&self, at: u32) -> bool {
         let frame = self.frames().get(at);
         // Asked again with the latch: not to take it for nothing.
-        if !frame.is_kept() || self.log().is_off() || !frame.latch.try_exclusive() {
+        if !frame.is_kept() || self.log().is_off() {
             return false;
         }
-        let id = PageId::from_u64(frame.page_id.load(Ordering::Relaxed));
-        let leaves = id.to_u64() != NO_PAGE
-            && frame.is_kept()
-            && usage::is_victim(frame.usage.load(Ordering::Relaxed))
-            && self.leave(at, id);
-        if !leaves {
-            frame.latch.unlock_exclusive_unchanged();
-            return false;
-        }
-        self.evict(id, at);
-        self.counters.add(Counter::EvictedUnwritten);
-        true
+        let gone = self.evict_if(at, |id| frame.is_kept() && self.leave(at, id));
+        self.counters.add_many(Counter::EvictedUnwritten, u64::from(gone));
+        gone
     }
 
     /// The page's changes become those of one that is not in memory, if they may. The caller holds the frame's X latch and takes the
@@ -241,8 +222,8 @@ impl BufferPool {
             return false;
         }
         let mut shard = self.changes.shard(id);
-        // (Pages that cannot be written stay, so that they are counted: how many there may be is bounded.)
         // Under the lock, as when a change is buffered; and as who wants everything written looks at this shard after he has said so.
+        // (Pages that cannot be written stay, so that they are counted: how many there may be is bounded.)
         if self.changes.kept.refused.load(Ordering::SeqCst) != 0
             || self.changes.bytes() > self.change_buffer_bytes_max()
             || self.failing.contains(id.space)

@@ -629,32 +629,38 @@ impl BufferPool {
 
     /// Takes the page out of a frame that is clean, cold and not latched. Returns whether that worked.
     pub(crate) fn try_evict(&self, at: u32) -> bool {
+        self.evict_if(at, |id| {
+            let clean = self.frames.get(at).is_clean();
+            if clean {
+                // SAFETY: the frame's X latch is held.
+                self.note_room(id, unsafe { self.frames.bytes(at) });
+            }
+            clean
+        })
+    }
+
+    /// Takes the page of a file out of a frame that is cold and not latched, if it `may_go`, which is asked with the X latch held. Returns
+    /// whether that worked.
+    pub(crate) fn evict_if(&self, at: u32, may_go: impl FnOnce(PageId) -> bool) -> bool {
         let frame = self.frames.get(at);
         if !frame.latch.try_exclusive() {
             return false;
         }
-        let id = frame.page_id.load(Ordering::Relaxed);
-        let victim = id != crate::frame::NO_PAGE
-            && !PageId::from_u64(id).is_in_memory()
+        let id = frame.page();
+        let goes = id.to_u64() != crate::frame::NO_PAGE
+            && !id.is_in_memory()
             && usage::is_victim(frame.usage.load(Ordering::Relaxed))
-            && frame.is_clean();
-        if !victim {
+            && may_go(id);
+        if !goes {
             frame.latch.unlock_exclusive_unchanged();
             return false;
         }
-        // SAFETY: this call holds the frame's X latch.
-        self.note_room(PageId::from_u64(id), unsafe { self.frames.bytes(at) });
-        self.evict(PageId::from_u64(id), at);
-        true
-    }
-
-    /// Takes the page out of its frame, which becomes free; the caller holds the X latch, which is released.
-    pub(crate) fn evict(&self, id: PageId, at: u32) {
         self.table.remove(&self.frames, id, at);
-        self.frames.get(at).latch.unlock_exclusive_unwanted();
+        frame.latch.unlock_exclusive_unwanted();
         self.left(id);
         self.free_frame(at);
         self.counters.add(Counter::Evictions);
+        true
     }
 
     /// Takes all pages that are clean and not latched out of memory, hot ones too: for measurements that begin with none.
