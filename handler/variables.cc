@@ -272,9 +272,9 @@ static MYSQL_SYSVAR_BOOL(
     "Switch it off where that call is slow.",
     nullptr, nullptr, 1);
 static MYSQL_SYSVAR_ULONG(fast_shutdown, myriad_fast_shutdown, PLUGIN_VAR_RQCMDARG,
-                          "How to stop: 0 purge old row versions, then as 1; 1 (default) write all pages, so that the "
-                          "next start has nothing to "
-                          "recover; 2 only make the log durable and recover at the next start.",
+                          "How to stop: 0 purge old row versions, then write all changed pages, so that the next start "
+                          "has nothing to recover; 1 (default) write them, but leave to the next start those that are "
+                          "not in memory, if they are many; 2 only make the log durable and recover at the next start.",
                           nullptr, nullptr, 1, 0, 2, 0);
 static MYSQL_THDVAR_ULONG(
     lock_wait_timeout, PLUGIN_VAR_RQCMDARG,

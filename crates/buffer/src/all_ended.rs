@@ -6,7 +6,7 @@
 //! | 1 | 8 | LSN of the log's end |
 //!
 //! It stands at the beginning of the checkpoint's payload, in front of the note of tablespaces that have missed changes. It holds
-//! for the first start after it only, which takes it away before anything is logged, and only if the log ends at the checkpoint.
+//! for the first start after it only, which takes it away before anything is logged, and only if the log ends where it says.
 
 use crate::pool::BufferPool;
 use myriad_base::codec::{get_u64, put_u64};
@@ -25,22 +25,22 @@ pub(crate) fn split(payload: &[u8]) -> (Option<Lsn>, &[u8]) {
 }
 
 impl BufferPool {
-    /// Notes with the last checkpoint, durable on return, that every transaction has ended, if that checkpoint is at the log's end
-    /// and `end` is; else does nothing. The next checkpoint is without the note.
+    /// Notes beside the last checkpoint, durable on return, that every transaction has ended, if the log's end is `end` still; else does
+    /// nothing. The next checkpoint is without the note.
     ///
     /// # Errors
     /// Those of the log.
     pub fn note_all_ended(&self, end: Lsn) -> Result<()> {
         let _one = self.background.checkpoint.lock();
         let log = self.log();
-        let at_end = self.background.last_checkpoint() == end && log.end_lsn() == end && !log.is_unlogged();
-        if !at_end || self.oldest_change() != end {
+        log.flush_to(end)?;
+        if log.end_lsn() != end || log.is_unlogged() {
             return Ok(());
         }
         let mut payload = vec![KIND; BYTES];
         put_u64(&mut payload, 1, end.0);
         payload.extend_from_slice(&self.spaces().missed_note());
-        log.checkpoint(end, &payload)
+        log.checkpoint(self.background.last_checkpoint(), &payload)
     }
 
     /// After [`BufferPool::recover`]: whether the last stop has noted that every transaction had ended and nothing was logged since.
@@ -54,6 +54,6 @@ impl BufferPool {
         if noted.is_some() {
             self.log().checkpoint(checkpoint, &self.spaces().missed_note())?;
         }
-        Ok(noted == Some(checkpoint) && self.log().end_lsn() == checkpoint)
+        Ok(noted == Some(self.log().end_lsn()))
     }
 }

@@ -38,8 +38,9 @@ const SHARDS: usize = 512;
 const PAGE_BYTES: usize = 128;
 /// Pages merged in one batch.
 const MERGE_PAGES: usize = 64;
-/// A clean stop has to read all pages with changes: they are as many as `io_capacity_max` allows in so many seconds.
-const STOP_SECONDS: u64 = 10;
+/// All pages with changes have to be read before the log is full, or at a slow stop: they are as many as `io_capacity_max` allows in
+/// so many seconds.
+const READ_SECONDS: u64 = 10;
 
 pub(crate) struct ChangeBuffer {
     shards: Box<[Mutex<Shard>]>,
@@ -435,11 +436,11 @@ impl BufferPool {
         rooms.note(id, room);
     }
 
-    /// Whether this page is not to be left unread, too: a clean stop has to read them all, and the cleaners have to before
+    /// Whether this page is not to be left unread, too: a slow stop has to read them all, and the cleaners have to before
     /// the log is full. The older the log's oldest change, the fewer pages are left. Who changes the others reads them, which
     /// slows the log's growth, lest all have to wait for room in it.
     pub(crate) fn owes_enough_pages(&self, id: PageId) -> bool {
-        self.changes.pages() as u64 >= self.background.io_capacity_max.load(Ordering::Relaxed) * STOP_SECONDS
+        self.changes.pages() as u64 >= self.background.io_capacity_max.load(Ordering::Relaxed) * READ_SECONDS
             || id.hash() % 256 < self.hurry()
     }
 
@@ -521,13 +522,15 @@ impl BufferPool {
         if self.changes.pages() == 0 {
             return 0;
         }
-        self.merge_pages(&mut self.old_away(limit, max))
+        self.merge_pages(&self.old_away(limit, max))
     }
 
-    /// Up to `max` pages that are to be read because of their changes, where those in memory changed before `limit` are to be written.
+    /// Up to `max` pages that are to be read because of their changes, where those in memory changed before `limit` are to be written;
+    /// in the order of the files.
     fn old_away(&self, limit: Lsn, max: usize) -> Vec<PageId> {
         let mut ids = self.changes.old_pages(self.fetch_limit(limit), max, false);
         ids.retain(|id| !self.holds_too_many(id.space));
+        ids.sort_unstable();
         // When all is to be written, that says nothing of how it would have gone on.
         if limit != Lsn(u64::MAX) {
             ids.iter().for_each(|&id| self.note_fetched(id));
@@ -541,8 +544,8 @@ impl BufferPool {
         if self.changes.pages() == 0 || Instant::now() < *self.background.merge_again.lock() {
             return 0;
         }
-        let mut ids = self.old_away(limit, CLEANER_PAGES);
-        let settled = self.merge_pages(&mut ids);
+        let ids = self.old_away(limit, CLEANER_PAGES);
+        let settled = self.merge_pages(&ids);
         if settled == 0 && !ids.is_empty() {
             *self.background.merge_again.lock() = Instant::now() + IDLE;
         }
@@ -550,10 +553,9 @@ impl BufferPool {
     }
 
     /// As [`BufferPool::merge_old`], these pages.
-    fn merge_pages(&self, ids: &mut [PageId]) -> usize {
-        ids.sort_unstable();
+    fn merge_pages(&self, ids: &[PageId]) -> usize {
         self.load_batch(ids, USAGE_UNWANTED);
-        for &id in &*ids {
+        for &id in ids {
             if !self.changes.contains(id) {
                 continue;
             }
@@ -588,8 +590,10 @@ impl BufferPool {
         let mut last_report = Instant::now();
         while self.changes.pages() != 0 {
             let mut settled = 0;
-            // All, however many of the oldest cannot be read.
-            for ids in self.changes.old_pages(limit, usize::MAX, false).chunks_mut(MERGE_PAGES) {
+            // All, however many of the oldest cannot be read; in the order of the files, as neighbours are read with one request.
+            let mut ids = self.changes.old_pages(limit, usize::MAX, false);
+            ids.sort_unstable();
+            for ids in ids.chunks(MERGE_PAGES) {
                 settled += self.merge_pages(ids);
                 if last_report.elapsed() >= Duration::from_secs(5) {
                     last_report = Instant::now();

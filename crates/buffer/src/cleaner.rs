@@ -335,6 +335,30 @@ impl BufferPool {
         let _all_written = self.write_all_victims();
         let target = self.log().end_lsn();
         self.merge_all(target);
+        self.write_all(target)?;
+        self.take_checkpoint()?;
+        Ok(())
+    }
+
+    /// As [`BufferPool::checkpoint_now`], for a stop that is not to take long: where more pages would have to be read for their changes
+    /// than `io_capacity_max` allows in a second, they are left to the next start, and with them the log. Returns how many.
+    ///
+    /// # Errors
+    /// As [`BufferPool::checkpoint_now`].
+    pub fn checkpoint_at_stop(&self) -> Result<usize> {
+        let unread = self.pending.len() + self.changes.pages();
+        if unread as u64 <= self.background.io_capacity_max.load(Ordering::Relaxed) {
+            return self.checkpoint_now().map(|()| 0);
+        }
+        self.check_poison()?;
+        let _all_written = self.write_all_victims();
+        self.write_all(self.log().end_lsn())?;
+        self.take_checkpoint()?;
+        Ok(unread)
+    }
+
+    /// Writes every page in memory that was changed before `target`; waits.
+    fn write_all(&self, target: Lsn) -> Result<()> {
         let start = Instant::now();
         let mut last_progress = start;
         let mut last_report = start;
@@ -367,7 +391,6 @@ impl BufferPool {
                 self.report(Level::Info, &format!("checkpoint: {left} dirty pages left to write"));
             }
         }
-        self.take_checkpoint()?;
         Ok(())
     }
 

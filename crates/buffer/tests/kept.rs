@@ -77,6 +77,30 @@ fn a_crash_finds_their_changes_in_the_log() {
     assert!((1..=PAGES).all(|page| number(&rig.pool, page) == 5));
 }
 
+/// Many of them are not read again for a stop: the next start makes their changes.
+#[test]
+fn a_stop_leaves_many_to_the_next_start() {
+    for (seed, max, few) in [(10, 199, true), (11, 20, false)] {
+        let config = small(64);
+        let rig = filled(seed, &config, 5);
+        let (pool, _) = (&rig.pool, away(&rig.pool));
+        pool.set_io_capacity(10, max);
+        let (unread, reads) = (pool.stats().change_buffer_pages, pool.stats().reads);
+        let left = pool.checkpoint_at_stop().unwrap() as u64;
+        let s = pool.stats();
+        match few {
+            true => assert_eq!((left, s.checkpoint_age, s.change_buffer_pages), (0, 0, 0)),
+            false => assert_eq!((left, s.reads, s.change_buffer_pages), (unread, reads, unread)),
+        }
+        assert_eq!(s.dirty_pages, 0);
+        let sim = rig.sim.crash(seed);
+        drop(rig);
+        let rig = open(sim, &config).unwrap();
+        assert_eq!(rig.recovered.mtrs == 0, few);
+        assert!((1..=PAGES).all(|page| number(&rig.pool, page) == 5));
+    }
+}
+
 /// The log grows, and with nobody who wants these pages they are read, written, and hold the checkpoint no more.
 #[test]
 fn old_ones_are_written_though_nobody_wants_them() {

@@ -24,9 +24,10 @@ pub enum FlushAtCommit {
 /// How an engine stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseMode {
-    /// Purges everything first, then as [`CloseMode::Clean`].
+    /// Purges everything first, then makes all changes and writes all pages; the next start has nothing to redo.
     Purged,
-    /// Writes all pages; the next start has nothing to redo.
+    /// Writes all pages that are in memory, and makes the changes of those that are not, if these are so few that `io_capacity_max`
+    /// allows to read them in a second; else the next start makes them.
     Clean,
     /// Makes the log durable and leaves the pages to the next start's recovery; while the log is off, as [`CloseMode::Clean`].
     LogOnly,

@@ -198,7 +198,8 @@ impl Engine {
             // The log alone would not do.
             _ if !logged => self.set_redo_log(true),
             CloseMode::LogOnly => return flushed.and_then(|()| self.flush_log()),
-            CloseMode::Clean | CloseMode::Purged => self.parts.pool.checkpoint_now(),
+            CloseMode::Clean => self.parts.pool.checkpoint_at_stop().map(|left| self.tell_of_unread(left)),
+            CloseMode::Purged => self.parts.pool.checkpoint_now(),
         };
         if written.is_ok() {
             self.punch_at_last();
@@ -207,6 +208,14 @@ impl Engine {
             }
         }
         flushed.and(written)
+    }
+
+    fn tell_of_unread(&self, pages: usize) {
+        if pages != 0 {
+            let text =
+                format!("{pages} pages that are not in memory have changes, which the next start makes from the log");
+            (self.parts.report)(Level::Info, &text);
+        }
     }
 
     /// Leaves the note that every transaction has ended, if that is so. Nothing has to be logged any more.

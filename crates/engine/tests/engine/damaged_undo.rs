@@ -51,6 +51,12 @@ fn damage(io: &SimIo, page: u32) {
     io.flip_bit(Path::new(UNDO), page as u64 * PAGE as u64 + 9000, 3).unwrap();
 }
 
+fn log_end(engine: &Engine) -> u64 {
+    let text = engine.status_text();
+    let line = text.lines().find(|l| l.starts_with("End LSN")).expect("as the status text has it");
+    line.split_whitespace().last().unwrap().parse().unwrap()
+}
+
 /// A table of 200 rows, some of them changed, with versions to purge.
 fn filled(seed: u64) -> (SimIo, Arc<Engine>) {
     let io = SimIo::new(seed);
@@ -97,6 +103,49 @@ fn after_a_clean_stop_no_undo_page_is_needed() {
     }
 }
 
+/// Nor where the stop has left changes of other pages in the log.
+#[test]
+fn after_a_stop_that_reads_no_pages_no_undo_page_is_needed() {
+    for whole in [true, false] {
+        let io = SimIo::new(9);
+        let (config, told) = told(Level::Info);
+        let engine = open_sim(&io, EngineConfig { io_capacity_max: 10, ..config }).unwrap();
+        engine.create_table("d/t", &spec()).unwrap();
+        let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
+        for key in 0..20_000u32 {
+            session.insert(&table, &key.to_be_bytes(), &[7; 500]).unwrap();
+        }
+        session.commit().unwrap();
+        // Two slots, of which the log has only one's pages.
+        session.insert(&table, b"first", &[7; 500]).unwrap();
+        insert(&engine, 1 << 20);
+        engine.checkpoint_now().unwrap();
+        for key in (0..20_000u32).step_by(32) {
+            session.update(&table, &key.to_be_bytes(), &[8; 500]).unwrap();
+        }
+        session.commit().unwrap();
+        drop((table, session));
+        engine.close(CloseMode::Clean).unwrap();
+        assert!(told.lock().unwrap().iter().any(|t| t.contains("which the next start makes from the log")));
+        if !whole {
+            // It ends earlier than the stop has noted.
+            let at = 8192 + (log_end(&engine) - 8) % (4 << 20);
+            io.scribble(Path::new("/data/#myriad/redo.log"), at, &[255; 4]).unwrap();
+        }
+        drop(engine);
+        slots(&io).iter().for_each(|slot| damage(&io, slot.1));
+        if !whole {
+            refusal(&io);
+            continue;
+        }
+        let (engine, told) = open(&io, false);
+        let engine = engine.unwrap();
+        let updated = rows(&engine, "d/t").iter().filter(|row| row.1[0] == 8).count();
+        assert_eq!(updated, 625);
+        assert!(told.lock().unwrap().iter().any(|t| t.1.contains("is set aside; every")));
+    }
+}
+
 /// The note is of one stop: after the next start nobody knows any more what a slot holds, whatever the log has lost.
 #[test]
 fn the_note_of_a_clean_stop_does_not_outlive_the_next_start() {
@@ -105,8 +154,7 @@ fn the_note_of_a_clean_stop_does_not_outlive_the_next_start() {
         engine.close(CloseMode::Clean).unwrap();
         drop(engine);
         let engine = open(&io, false).0.unwrap();
-        let end = engine.status_text().lines().find(|l| l.starts_with("Checkpoint")).unwrap().to_string();
-        let end: u64 = end.split_whitespace().last().unwrap().parse().unwrap();
+        let end = log_end(&engine);
         let (table, mut session) = (engine.open_table("d/t").unwrap(), engine.session());
         session.insert(&table, b"uncommitted", b"x").unwrap();
         engine.flush_log().unwrap();

@@ -165,6 +165,8 @@ impl World {
             log_buffer_bytes: self.log_buffer_bytes,
             page_size: self.page_size,
             promote_bytes: self.promote_bytes,
+            // Some leave pages to the next start when they stop.
+            io_capacity_max: [3, 20_000][seed as usize % 2],
             background_threads: false,
             clock: Arc::new(ManualClock::default()),
             seed: Some(seed),
