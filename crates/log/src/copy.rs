@@ -7,7 +7,7 @@
 //! three quarters full; then what lies in odd laps of the smaller ring moves into the new half.
 
 use crate::header::{Header, BLOCK, RING_START};
-use crate::log::{log_path, Log};
+use crate::log::{self, log_path, Log};
 use myriad_base::{Error, Lsn, Result};
 use myriad_io::{AlignedBuf, File, Io, OpenMode, Syncs};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -212,7 +212,7 @@ impl LogCopy {
         assert!(log.durable_lsn().0 >= end, "what is not durable may still be lost");
         while self.at < end && self.advance(log)? {}
         assert!(self.at >= end);
-        // What was copied beyond must not be found.
+        // What was copied beyond must not be found: it would look as if the log had been damaged at its end.
         self.make_room(end + BLOCK)?;
         let block = end - end % BLOCK;
         let (offset, kept) = (RING_START + block % self.header.capacity, (end - block) as usize);
@@ -220,8 +220,20 @@ impl LogCopy {
         self.file.read_at(bytes, offset)?;
         bytes[kept..].fill(0);
         self.file.write_at(bytes, offset)?;
+        self.zero(block + BLOCK, self.at.next_multiple_of(BLOCK))?;
         self.header.trim_generations();
         self.header.write(&*self.file, &Syncs::default())
+    }
+
+    /// Overwrites the copy from `at` up to `end`, both at blocks, with zeros.
+    fn zero(&self, mut at: u64, end: u64) -> Result<()> {
+        let capacity = self.header.capacity;
+        while at < end {
+            let len = (end - at).min(capacity - at % capacity);
+            log::zero(&*self.file, RING_START + at % capacity, len)?;
+            at += len;
+        }
+        Ok(())
     }
 
     /// The log is free again; the file stays as it is, without a header.

@@ -17,6 +17,9 @@ fn begin(io: &SimIo, log: &Log, patience: Duration) -> LogCopy {
 
 /// Frames that a start finds in the copy.
 fn frames(io: &SimIo, config: LogConfig) -> (Lsn, Vec<Frame>, Lsn) {
+    let log = Log::open(&dyn_io(io), Path::new(DIR), config).unwrap();
+    let end = log.scan(log.last_checkpoint().0, &mut |_, _, _| Ok(())).unwrap();
+    assert_eq!(log.frame_beyond(end).unwrap(), None, "it would be taken for a damaged one");
     let (log, frames) = open_in(io, Path::new(DIR), config);
     let ((from, _), end) = (log.last_checkpoint(), log.end_lsn());
     assert!(log.age() <= log.capacity() * 7 / 8, "room is left for the start");
