@@ -134,6 +134,44 @@ fn one_that_cannot_be_read_keeps_its_changes() {
     assert_eq!(number(&rig.pool, page), 4);
 }
 
+/// Read again a page takes a place on the dirty list that is later than what changed it before it left.
+#[test]
+fn what_changed_a_page_before_it_left_bounds_the_checkpoint_until_it_is_written() {
+    let config = small(64);
+    for case in 0..3 {
+        let rig = filled(10 + case, &config, 1);
+        let pool = &rig.pool;
+        let page = away(pool);
+        assert_eq!(number(pool, page), 1);
+        match case {
+            // No more of its changes are kept.
+            1 => {
+                let mut mtr = Mtr::start(pool).unwrap();
+                let p = mtr.fix(id(page)).unwrap();
+                mtr.write(p, 2000, &[1; 1000]);
+                mtr.commit().unwrap();
+            }
+            2 => {
+                rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+                pool.step_background().unwrap_err();
+                rig.sim.clear_faults();
+            }
+            _ => {}
+        }
+        {
+            // All others are written meanwhile.
+            let _latched = pool.fix_exclusive(id(page)).unwrap();
+            (0..20).for_each(|_| _ = pool.step_background().unwrap());
+            assert_eq!(pool.stats().dirty_pages, 1);
+        }
+        pool.log().flush_to(pool.log().end_lsn()).unwrap();
+        let sim = rig.sim.crash(10 + case);
+        drop(rig);
+        let rig = open(sim, &config).unwrap();
+        assert!((1..=PAGES).all(|page| number(&rig.pool, page) == 1), "case {case}");
+    }
+}
+
 /// What cannot be written can leave, as long as it can be read.
 #[test]
 fn pages_leave_though_none_can_be_written() {
