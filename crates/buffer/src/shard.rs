@@ -401,7 +401,8 @@ mod tests {
                 }
                 0 | 1 => {
                     let lsn = if random.one_in(5) { 1 + random.below(step) } else { step };
-                    list.mark(&frames, at, Lsn(lsn));
+                    let first = list.mark(&frames, at, Lsn(lsn));
+                    assert_eq!(first, !model.contains_key(&at), "only of one that is not being written either");
                     let entry = model.entry(at).or_insert((lsn, false, 0));
                     if entry.1 && entry.2 == 0 {
                         entry.2 = lsn;

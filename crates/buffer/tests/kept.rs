@@ -2,14 +2,17 @@
 
 mod rig;
 
+use myriad_base::codec::push_varint;
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::random::Random;
-use myriad_base::Error;
+use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, Mtr, PoolConfig, PoolStats};
 use myriad_io::{CallKind, Fault};
-use rig::{create, id, init_pages, open, small, Rig, NEXT};
+use rig::{create, id, init_pages, open, small, Rig, NEXT, ROOM};
 
 const PAGES: u32 = 200;
+/// The operation that writes bytes.
+const WRITE: u8 = 1;
 
 /// Adds one to the page's number, which must be `number`.
 fn next(pool: &BufferPool, page: u32, number: u8) {
@@ -215,6 +218,59 @@ fn pages_other_than_those_of_indexes_are_written() {
         (1..=PAGES).for_each(|page| next(&rig.pool, page, round));
     }
     assert_eq!(rig.pool.stats().evicted_unwritten, 0);
+}
+
+/// What more is buffered of one that left with changes has to fit.
+#[test]
+fn one_that_left_takes_as_much_as_it_has_room_for() {
+    let rig = filled(13, &small(64), 1);
+    let pool = &rig.pool;
+    let page = id(away(pool));
+    assert!(pool.buffer_change(page, ROOM + 1, 0).is_none());
+    let mut payload = Vec::new();
+    push_varint(&mut payload, 2000);
+    payload.push(7);
+    let change = pool.buffer_change(page, ROOM - 100, 0).unwrap();
+    Mtr::start(pool).unwrap().commit_buffering(change, WRITE, &payload).unwrap();
+    assert!(pool.buffer_change(page, 101, 0).is_none());
+    assert!(pool.buffer_change(page, 100, 0).is_some());
+    let read = pool.fix_shared(page).unwrap();
+    assert_eq!((read[HEADER_BYTES], read[2000]), (1, 7));
+}
+
+/// The log does not fill for pages that cannot be written, those too that have left and been read again: their changes are older than
+/// their places on the dirty list.
+#[test]
+fn those_that_cannot_be_written_do_not_keep_the_checkpoint() {
+    const FEW: u32 = 15;
+    let other = SpaceId(17);
+    let config = PoolConfig { background_threads: true, instances: 2, ..small(128) };
+    let rig = create(14, &config);
+    let pool = &rig.pool;
+    pool.spaces().create(other, "b.myr", [8; 16], Lsn(0)).unwrap();
+    init_pages(pool, 400);
+    pool.checkpoint_now().unwrap();
+    (1..=FEW).for_each(|page| next(pool, page, 0));
+    (0..3).for_each(|_| (100..=400).for_each(|page| drop(pool.fix_shared(id(page)).unwrap())));
+    assert!(pool.stats().evicted_unwritten >= u64::from(FEW) / 2, "{:?}", pool.stats());
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+    assert!((1..=FEW).all(|page| number(pool, page) == 1));
+    let end = pool.log().end_lsn().0 + 4 * pool.log().ring_bytes();
+    for page in (0..100).cycle().take_while(|_| pool.log().end_lsn().0 < end) {
+        let mut mtr = Mtr::start(pool).unwrap();
+        let at = mtr.init(PageId::new(other, PageNo(1 + page)), PageKind::Index).unwrap();
+        mtr.write(at, HEADER_BYTES, &[page as u8; 1000]);
+        mtr.commit().unwrap();
+    }
+    assert!(pool.stats().carried > 0, "{:?}", pool.stats());
+    assert!((1..=FEW).all(|page| number(pool, page) == 1));
+    rig.sim.clear_faults();
+    pool.checkpoint_now().unwrap();
+    pool.stop_background();
+    let sim = rig.sim.crash(14);
+    drop(rig);
+    let rig = open(sim, &small(128)).unwrap();
+    assert!((1..=FEW).all(|page| number(&rig.pool, page) == 1));
 }
 
 /// With many pages that are changed once and not wanted again it is no use that they leave unwritten: each has to be read for that.
