@@ -38,6 +38,7 @@ pub fn run(args: &PrepareArgs) -> Result<bool, String> {
         ..EngineConfig::new(&args.dir)
     };
     let engine = Engine::open_with(config, None).map_err(|e| e.to_string())?;
-    engine.close(CloseMode::Clean).map_err(|e| e.to_string())?;
+    // A stop alone would leave many pages to the next start.
+    engine.checkpoint_now().and_then(|()| engine.close(CloseMode::Clean)).map_err(|e| e.to_string())?;
     out::line(&format!("{} is prepared", folder.display())).map(|()| true)
 }

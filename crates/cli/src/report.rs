@@ -34,7 +34,7 @@ pub struct Report {
     pub pages: u64,
     /// Bytes read.
     pub bytes: u64,
-    /// Bytes of log whose changes are not in the files yet; 0 after a clean shutdown.
+    /// Bytes of log whose changes are not in the files yet; 0 after a shutdown that left none to the next start.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_bytes: u64,
     /// Pages that are torn or missing in the files and that the next start repairs from the log and the doublewrite file.
@@ -72,7 +72,7 @@ impl Report {
         }
         if self.log_bytes > 0 {
             out::line(&format!(
-                "not shut down cleanly: {} bytes of log are still to be applied; {} pages wait for that repair",
+                "the next start has {} bytes of log to apply; {} pages wait for that repair",
                 self.log_bytes, self.repaired
             ))?;
         }

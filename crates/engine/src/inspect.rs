@@ -128,7 +128,7 @@ impl Inspection {
         Ok(all)
     }
 
-    /// Bytes of log since the last checkpoint: changes that the next start applies. 0 after a clean shutdown.
+    /// Bytes of log since the last checkpoint: changes that the next start applies. 0 after a shutdown that left none.
     pub fn log_bytes(&self) -> u64 {
         self.log_bytes
     }
