@@ -203,6 +203,8 @@ impl Engine {
         };
         if written.is_ok() {
             self.punch_at_last();
+            // A cleaner that goes on where pages were left would take a checkpoint without the note.
+            self.parts.pool.stop_background();
             if let Err(e) = self.note_all_ended() {
                 (self.parts.report)(Level::Warning, &format!("the log's header is as it was before the stop: {e}"));
             }
