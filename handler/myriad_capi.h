@@ -107,9 +107,10 @@ typedef struct {
 myriad_status myriad_engine_open(const myriad_config *config, myriad_engine **out);
 /* Starts what must wait until the server's own DDL recovery is done (rollback of losers, purge, background drops). */
 void myriad_engine_start_background(myriad_engine *);
-/* fast: 0 = purge everything first, 1 = write all pages that are not many to read, 2 = flush the log only (crash-like). */
 uint32_t myriad_page_size(myriad_engine *);   /* bytes */
 uint64_t myriad_log_capacity(myriad_engine *); /* bytes; the configuration may say otherwise */
+/* fast: 0 = purge, then write all pages, 1 = write them, but leave to the next start those that are not in memory where they are many,
+   2 = flush the log only (crash-like). */
 myriad_status myriad_engine_close(myriad_engine *, uint32_t fast);
 
 typedef enum {

@@ -198,6 +198,7 @@ def main():
     parser.add_argument("--pool-mib", type=int, default=6)
     parser.add_argument("--seed", type=int, default=None)
     args = parser.parse_args()
+    is_myriad = args.engine.upper() == "MYRIAD"
     seed = args.seed if args.seed is not None else random.randrange(1 << 30)
     chance = random.Random(seed)
     print(f"seed {seed}", flush=True)
@@ -208,16 +209,16 @@ def main():
     for loop in range(1, args.loops + 1):
         models, problems, waiting, line = work_and_kill(srv, seed * 100 + loop, models,
                                                         0.5 + chance.random() * args.seconds,
-                                                        stop=args.engine.upper() == "MYRIAD" and loop % 2 == 0)
+                                                        stop=is_myriad and loop % 2 == 0)
         changes += waiting
         failed += bool(problems)
         for problem in problems:
             print(f"  loop {loop}: {problem}", flush=True)
         print(f"  loop {loop}: {line}", flush=True)
-    if args.engine.upper() == "MYRIAD" and changes == 0:
+    if is_myriad and changes == 0:
         print("  no change was buffered: the test does not test")
         failed += 1
-    if args.engine.upper() == "MYRIAD" and args.loops > 1 and left_by_stops(srv) == 0:
+    if is_myriad and args.loops > 1 and left_by_stops(srv) == 0:
         print("  no stop left changes to the next start: the test does not test")
         failed += 1
     print(f"{changes} changes were buffered")

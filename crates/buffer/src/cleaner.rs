@@ -335,9 +335,7 @@ impl BufferPool {
         let _all_written = self.write_all_victims();
         let target = self.log().end_lsn();
         self.merge_all(target);
-        self.write_all(target)?;
-        self.take_checkpoint()?;
-        Ok(())
+        self.write_and_checkpoint(target)
     }
 
     /// As [`BufferPool::checkpoint_now`], for a stop that is not to take long: where more pages would have to be read for their changes
@@ -352,13 +350,11 @@ impl BufferPool {
         }
         self.check_poison()?;
         let _all_written = self.write_all_victims();
-        self.write_all(self.log().end_lsn())?;
-        self.take_checkpoint()?;
-        Ok(unread)
+        self.write_and_checkpoint(self.log().end_lsn()).map(|()| unread)
     }
 
-    /// Writes every page in memory that was changed before `target`; waits.
-    fn write_all(&self, target: Lsn) -> Result<()> {
+    /// Writes every page in memory that was changed before `target` and takes a checkpoint; waits.
+    fn write_and_checkpoint(&self, target: Lsn) -> Result<()> {
         let start = Instant::now();
         let mut last_progress = start;
         let mut last_report = start;
@@ -391,6 +387,7 @@ impl BufferPool {
                 self.report(Level::Info, &format!("checkpoint: {left} dirty pages left to write"));
             }
         }
+        self.take_checkpoint()?;
         Ok(())
     }
 
