@@ -19,10 +19,11 @@ use crate::cleaner::CLEANER_PAGES;
 use crate::config::Level;
 use crate::kept::Kept;
 use crate::mtr::Mtr;
+use crate::ops::{changes, push_change};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use crate::usage::USAGE_UNWANTED;
-use myriad_base::codec::{push_varint, varint_len, Reader};
+use myriad_base::codec::varint_len;
 use myriad_base::latch::{lock_counted, LatchClass};
 use myriad_base::page::{set_page_lsn, OFF_KIND};
 use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
@@ -99,15 +100,18 @@ impl Changes {
         self.records.len()
     }
 
+    /// The records, as [`crate::ops::changes`] reads them.
+    pub fn records(&self) -> &[u8] {
+        &self.records
+    }
+
     pub fn push(&mut self, op: u8, payload: &[u8]) {
         // Not to twice the size: memory is what limits the number of changes.
         let (more, records) = (1 + varint_len(payload.len() as u64) + payload.len(), &mut self.records);
         if records.capacity() - records.len() < more {
             records.reserve_exact(more.max(records.len() / 4));
         }
-        records.push(op);
-        push_varint(records, payload.len() as u64);
-        records.extend_from_slice(payload);
+        push_change(records, op, payload);
     }
 }
 
@@ -357,6 +361,18 @@ impl ChangeBuffer {
         self.forget_if(id, |changes| changes.in_memory && changes.first == first);
     }
 
+    /// What has changed the page since `first` is in the log once more, durable, from `start` on. Whether it is still needed.
+    pub fn advance(&self, id: PageId, first: Lsn, start: Lsn) -> bool {
+        let mut shard = self.shard(id);
+        let Some(changes) = shard.pages.get_mut(&id).filter(|changes| changes.first == first) else { return false };
+        changes.first = start;
+        let in_memory = changes.in_memory;
+        let by_first = shard.by_first(in_memory);
+        by_first.remove(&(first, id));
+        by_first.insert((start, id));
+        true
+    }
+
     /// Start of the first change of a page in memory that is not durable in its file, if there is a note of it here.
     pub fn first_of(&self, id: PageId) -> Option<Lsn> {
         self.shard(id).pages.get(&id).filter(|changes| changes.in_memory).map(|changes| changes.first)
@@ -373,8 +389,8 @@ impl ChangeBuffer {
         }
     }
 
-    /// Up to `max` pages whose first change is older than `limit`, of those in memory or of the others.
-    pub fn old_pages(&self, limit: Lsn, max: usize, in_memory: bool) -> Vec<PageId> {
+    /// Up to `max` pages of tablespaces that suit, whose first change is older than `limit`, of those in memory or of the others.
+    pub fn old_pages(&self, limit: Lsn, max: usize, in_memory: bool, suits: impl Fn(SpaceId) -> bool) -> Vec<PageId> {
         let mut found: Vec<(Lsn, PageId)> = Vec::new();
         if self.bytes() == 0 {
             return Vec::new();
@@ -382,11 +398,30 @@ impl ChangeBuffer {
         for no in 0..SHARDS {
             let mut shard = self.lock(no);
             let old = shard.by_first(in_memory).iter().take_while(|(first, _)| *first < limit);
-            found.extend(old.take(max.div_ceil(8)));
+            found.extend(old.filter(|(_, id)| suits(id.space)).take(max.div_ceil(8)));
         }
         found.sort_unstable();
         found.truncate(max);
         found.into_iter().map(|(_, id)| id).collect()
+    }
+
+    /// Pages of tablespaces that suit, not in memory, whose first change is older than `limit`, oldest first; the bytes of their records.
+    pub fn old_away_with_bytes(&self, limit: Lsn, suits: impl Fn(SpaceId) -> bool) -> (Vec<PageId>, usize) {
+        let (mut found, mut bytes) = (Vec::new(), 0);
+        if self.pages() == 0 {
+            return (Vec::new(), 0);
+        }
+        for no in 0..SHARDS {
+            let shard = self.lock(no);
+            for &(first, id) in
+                shard.away.iter().take_while(|(first, _)| *first < limit).filter(|(_, id)| suits(id.space))
+            {
+                found.push((first, id));
+                bytes += shard.pages[&id].record_bytes();
+            }
+        }
+        found.sort_unstable();
+        (found.into_iter().map(|(_, id)| id).collect(), bytes)
     }
 
     /// Whether a page of the tablespace has changes. Looks at all that have: not for hot paths.
@@ -455,8 +490,12 @@ impl BufferPool {
         }
         let shard = buffer.shard(id);
         // Under the lock: whoever brings the page in, forgets the changes of a dropped tablespace, or gives up one of which there are
-        // none, comes to it after this.
-        if self.is_resident(id) || self.spaces().was_dropped(id.space) || self.spaces().has_missed(id.space) {
+        // none, comes to it after this. (What cannot be written or read is not to gather more changes unseen.)
+        if self.is_resident(id)
+            || self.spaces().was_dropped(id.space)
+            || self.spaces().has_missed(id.space)
+            || self.failing.hinders(id.space)
+        {
             return None;
         }
         let (room, given) = match shard.pages.get(&id) {
@@ -505,15 +544,9 @@ impl BufferPool {
 
     /// Makes the changes of these records on their page.
     fn make_changes(&self, id: PageId, bytes: &mut [u8], records: &[u8], restored: bool) -> Result<()> {
-        let mut records = Reader::new(records);
         let mut page = self.redo_table().changes_of(id, bytes, !restored);
-        while let Some(op) = records.u8() {
-            let payload = records.bytes().expect("as `push` wrote it");
-            if let Err(error) = page.redo(op, payload) {
-                return Err(Error::corrupt(id, format!("a buffered change cannot be made: {error}")));
-            }
-        }
-        Ok(())
+        let done = changes(records).try_for_each(|change| change.and_then(|(op, payload)| page.redo(op, payload)));
+        done.map_err(|error| Error::corrupt(id, format!("a buffered change cannot be made: {error}")))
     }
 
     /// Reads up to `max` pages whose first buffered change is older than `limit`, which makes their changes. Returns how many
@@ -528,8 +561,7 @@ impl BufferPool {
     /// Up to `max` pages that are to be read because of their changes, where those in memory changed before `limit` are to be written;
     /// in the order of the files.
     fn old_away(&self, limit: Lsn, max: usize) -> Vec<PageId> {
-        let mut ids = self.changes.old_pages(self.fetch_limit(limit), max, false);
-        ids.retain(|id| !self.holds_too_many(id.space));
+        let mut ids = self.changes.old_pages(self.fetch_limit(limit), max, false, |space| !self.failing.hinders(space));
         ids.sort_unstable();
         // When all is to be written, that says nothing of how it would have gone on.
         if limit != Lsn(u64::MAX) {
@@ -546,7 +578,8 @@ impl BufferPool {
         }
         let ids = self.old_away(limit, CLEANER_PAGES);
         let settled = self.merge_pages(&ids);
-        if settled == 0 && !ids.is_empty() {
+        // Those of files that cannot be read are left alone from now on.
+        if settled == 0 && ids.iter().any(|id| !self.failing.hinders(id.space)) {
             *self.background.merge_again.lock() = Instant::now() + IDLE;
         }
         settled
@@ -568,16 +601,18 @@ impl BufferPool {
                         self.report(Level::Error, &text);
                     }
                 }
-                // The file was there when the page left memory: as for changed pages in memory the checkpoint waits for it.
+                // The file was there when the page left memory: as of changed pages in memory nothing is lost.
                 Err(
                     error @ (Error::TablespaceUnavailable { .. }
                     | Error::Io { .. }
                     | Error::CorruptPage { .. }
                     | Error::CorruptFile { .. }
                     | Error::Format { .. }),
-                ) if self.changes.contains(id) => self.background.report_rarely(self, || {
-                    format!("buffered changes of {id} cannot be made yet, the checkpoint waits for it: {error}")
-                }),
+                ) if self.changes.contains(id) => {
+                    self.failing.note_unreadable(id.space);
+                    let text = || format!("buffered changes of {id} cannot be made yet, the log keeps them: {error}");
+                    self.background.report_rarely(self, text);
+                }
                 _ => {}
             }
         }
@@ -591,7 +626,7 @@ impl BufferPool {
         while self.changes.pages() != 0 {
             let mut settled = 0;
             // All, however many of the oldest cannot be read; in the order of the files, as neighbours are read with one request.
-            let mut ids = self.changes.old_pages(limit, usize::MAX, false);
+            let mut ids = self.changes.old_pages(limit, usize::MAX, false, |_| true);
             ids.sort_unstable();
             for ids in ids.chunks(MERGE_PAGES) {
                 settled += self.merge_pages(ids);
@@ -666,7 +701,7 @@ mod tests {
             add(&buffer, page(n), start);
         }
         assert_eq!((buffer.oldest(), buffer.pages()), (Some(Lsn(300)), 3));
-        assert_eq!(buffer.old_pages(Lsn(450), 9, false), [page(2), page(3)]);
+        assert_eq!(buffer.old_pages(Lsn(450), 9, false, |_| true), [page(2), page(3)]);
         buffer.forget(page(2));
         assert_eq!(buffer.oldest(), Some(Lsn(400)));
         add(&buffer, page(2), 800);
@@ -688,7 +723,7 @@ mod tests {
         }
         while let Some((start, id)) = left.pop_first() {
             assert_eq!(buffer.oldest(), Some(Lsn(start)));
-            assert_eq!(buffer.old_pages(Lsn(start + 1), 9, false), [id]);
+            assert_eq!(buffer.old_pages(Lsn(start + 1), 9, false, |_| true), [id]);
             buffer.forget(id);
         }
         assert_eq!(buffer.oldest(), None);

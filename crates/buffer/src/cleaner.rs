@@ -75,13 +75,18 @@ impl BufferPool {
         let capacity = self.log().capacity();
         for _ in 0..INLINE_ROUNDS {
             let end = self.log().end_lsn();
-            if self.log().is_off() || end.0 - self.oldest_change().0.min(end.0) < capacity / 16 * AGE_EARLY {
+            let age = end.0 - self.oldest_change().0.min(end.0);
+            if self.log().is_off() || age < capacity / 16 * AGE_EARLY {
                 break;
             }
             self.redo_if_started();
             let _all_written = self.write_all_victims();
             let limit = Lsn(end.0 - capacity / 16 * (AGE_EARLY / 2));
+            self.failing.forget_unreadable();
             self.merge_old(limit, CLEANER_PAGES);
+            if age >= capacity / 16 * AGE_LATE {
+                self.carry_forward(limit)?;
+            }
             self.write_oldest(limit, CLEANER_PAGES, false)?;
         }
         self.take_checkpoint()?;
@@ -275,7 +280,7 @@ impl BufferPool {
 
     /// Frames of up to `max` pages of which the change buffer notes that they were changed before `limit`.
     pub(crate) fn collect_noted(&self, limit: Lsn, max: usize, frames: &mut Vec<u32>) {
-        let noted = self.changes.old_pages(limit, max, true);
+        let noted = self.changes.old_pages(limit, max, true, |_| true);
         frames.extend(noted.into_iter().filter_map(|id| self.frame_of(id)));
         frames.sort_unstable();
         frames.dedup();

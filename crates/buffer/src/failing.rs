@@ -1,21 +1,18 @@
-//! Tablespaces whose pages cannot be written for now, and what keeps them from harming others:
+//! Tablespaces whose pages cannot be written, or read, for now, and what keeps them from harming others:
 //!
 //! - Between two tries their pages are left alone: else all who clean and provide would try them again and again, through the
 //!   doublewrite file, and have no time for the pages of others.
 //! - They may take a part of the memory ([`POOL_PART`]) and a part of the log ([`LOG_PART`]). Beyond that changes of their tables
 //!   are refused ([`BufferPool::check_writable`]), with the error that a write gave.
-//! - The checkpoint does not wait for them: when the log grows old, such a page is logged whole, and what was logged for it before
-//!   is needed no more ([`BufferPool::carry_forward`]).
+//! - No more of their pages get changes unread, or leave memory unwritten.
+//! - The checkpoint does not wait for them (`carry.rs`).
 
-use crate::background::RETRY_PAUSE;
+use crate::background::{IDLE, RETRY_PAUSE};
 use crate::cleaner::CLEANER_PAGES;
 use crate::config::Level;
 use crate::frame::Frame;
-use crate::guard::ExclusivePage;
-use crate::mtr::Mtr;
 use crate::pool::BufferPool;
-use crate::stats::Counter;
-use myriad_base::{Error, Lsn, PageId, Result, SpaceId};
+use myriad_base::{Error, Result, SpaceId};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -26,8 +23,6 @@ const POOL_PART: usize = 4;
 /// Part of the log's capacity that they may take when they are logged whole, each time the log has grown old: less than what is
 /// left of the log where all others wait for room.
 const LOG_PART: u64 = 10;
-/// What is logged beside a page, at most.
-const IMAGE_EXTRA: u64 = 256;
 /// Of a cleaner's time, one part in so many at most is for counting them.
 const LOOK_PART: u32 = 20;
 
@@ -38,9 +33,14 @@ struct Failed {
 }
 
 pub(crate) struct Failing {
-    /// Whether there are any, so that nobody takes the lock for nothing.
+    /// Whether there are any that cannot be written, so that nobody takes the lock for nothing.
     any: AtomicBool,
     spaces: Mutex<BTreeMap<SpaceId, Failed>>,
+    /// The same of those that cannot be read, and when they are tried again.
+    any_unreadable: AtomicBool,
+    unreadable: Mutex<BTreeMap<SpaceId, Instant>>,
+    /// Held by who logs once more what they need of the log.
+    pub carrying: Mutex<()>,
     /// How many pages wait for them, as counted last, and those changed first since.
     pages: AtomicUsize,
     /// Whether they have been counted since the first of them failed.
@@ -56,6 +56,9 @@ impl Failing {
         Failing {
             any: AtomicBool::new(false),
             spaces: Mutex::default(),
+            any_unreadable: AtomicBool::new(false),
+            unreadable: Mutex::default(),
+            carrying: Mutex::default(),
             pages: AtomicUsize::new(0),
             counted: AtomicBool::new(false),
             told: AtomicBool::new(false),
@@ -64,8 +67,46 @@ impl Failing {
     }
 
     #[inline]
-    fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
+    }
+
+    /// Whether they have been counted since the first of them failed.
+    pub fn are_counted(&self) -> bool {
+        self.counted.load(Ordering::Acquire)
+    }
+
+    /// A page of the tablespace was to be read for its changes and could not be.
+    pub fn note_unreadable(&self, space: SpaceId) {
+        let mut unreadable = self.unreadable.lock();
+        unreadable.insert(space, Instant::now() + IDLE);
+        self.any_unreadable.store(true, Ordering::Relaxed);
+    }
+
+    /// Forgets those that are to be tried again.
+    pub fn forget_unreadable(&self) {
+        if self.any_unreadable.load(Ordering::Relaxed) {
+            let now = Instant::now();
+            let mut unreadable = self.unreadable.lock();
+            unreadable.retain(|_, again| now < *again);
+            self.any_unreadable.store(!unreadable.is_empty(), Ordering::Relaxed);
+        }
+    }
+
+    /// Whether the last try to write a page of the tablespace failed, or one to read a page for its changes, a moment ago.
+    #[inline]
+    pub fn hinders(&self, space: SpaceId) -> bool {
+        self.contains(space) || self.any_unreadable.load(Ordering::Relaxed) && self.is_unreadable(space)
+    }
+
+    #[cold]
+    fn is_unreadable(&self, space: SpaceId) -> bool {
+        self.unreadable.lock().get(&space).is_some_and(|&again| Instant::now() < again)
+    }
+
+    /// Whether any tablespace hinders.
+    pub fn any_hinders(&self) -> bool {
+        self.any() || self.any_unreadable.load(Ordering::Relaxed)
     }
 
     /// Of pages that were to be written, the tablespace of each and whether it is durable now; and the first error, if one
@@ -182,17 +223,13 @@ impl BufferPool {
         (self.log().capacity() / LOG_PART) as usize / self.page_size()
     }
 
-    /// Whether more of the tablespace's pages than wait to be written already had better not come into memory.
-    pub(crate) fn holds_too_many(&self, space: SpaceId) -> bool {
-        self.failing.any() && self.refuses_changes() && self.failing.contains(space)
-    }
-
     fn refuses_changes(&self) -> bool {
         self.failing.pages.load(Ordering::Relaxed) > self.failing_pages_max()
     }
 
     /// Counts the pages that cannot be written and tries one of each tablespace again, if it is time to. Whether there are any.
     pub(crate) fn try_failing(&self) -> bool {
+        self.failing.forget_unreadable();
         if !self.failing.any() {
             self.note_failing_pages(0);
             return false;
@@ -249,69 +286,12 @@ impl BufferPool {
     }
 
     /// Whether the log would fill with the pages that cannot be written.
-    fn too_many_to_carry(&self) -> bool {
+    pub(crate) fn too_many_to_carry(&self) -> bool {
         self.failing.pages.load(Ordering::Relaxed) > 2 * self.log_part_in_pages()
     }
 
-    /// Logs pages changed before `limit` that cannot be written, whole, so that the checkpoint need not wait for them. Returns how
-    /// many. They are the oldest of each partition, as far as those cannot be written. Does nothing where they are so many that
-    /// the log would fill with them, or nobody knows yet how many they are.
-    pub(crate) fn carry_forward(&self, limit: Lsn) -> Result<usize> {
-        if !self.failing.any() || !self.failing.counted.load(Ordering::Acquire) {
-            return Ok(0);
-        }
-        if self.too_many_to_carry() {
-            return Ok(0);
-        }
-        let mut frames = Vec::new();
-        for shard in &self.shards {
-            shard.dirty().collect(self.frames(), limit, CLEANER_PAGES.div_ceil(self.shards.len()), &mut frames);
-        }
-        self.collect_noted(limit, CLEANER_PAGES, &mut frames);
-        {
-            let spaces = self.failing.spaces.lock();
-            frames.retain(|&at| spaces.contains_key(&self.frames().get(at).page().space));
-        }
-        let mut logged = Vec::with_capacity(frames.len());
-        let mut end = Lsn(0);
-        let size = self.page_size();
-        for at in frames {
-            let Some(mut mtr) = Mtr::start_if_room(self, size as u64 + IMAGE_EXTRA)? else { break };
-            let Some((page, since)) = self.latch_dirty(at) else { continue };
-            let id = page.id();
-            let noted = self.changes.first_of(id);
-            let page = mtr.adopt(page);
-            mtr.image(page, size..size, |_| ());
-            end = mtr.commit_and(|start, _| logged.push((at, id, since, noted, start)))?;
-        }
-        // Before it is durable what was logged earlier is needed.
-        self.log().flush_to(end)?;
-        let carried = logged.into_iter().filter(|&(at, id, since, noted, start)| {
-            let mut dirty = self.shard_of(at).dirty();
-            // It may have been written by now, and the frame have another page, taken to be as old (`DirtyList::position`): with the
-            // list locked a page that has changes stays where it is.
-            let advanced = self.frames().get(at).holds(id.to_u64()) && dirty.advance(self.frames(), at, since, start);
-            drop(dirty);
-            if let (true, Some(first)) = (advanced, noted) {
-                self.changes.forget_first(id, first);
-            }
-            advanced
-        });
-        let carried = carried.count();
-        self.counters.add_many(Counter::Carried, carried as u64);
-        Ok(carried)
-    }
-
-    /// The frame's page, if it has changes, is not being written and can be latched at once; and since when it has changes.
-    fn latch_dirty(&self, at: u32) -> Option<(ExclusivePage<'_>, Lsn)> {
-        let frame = self.frames().get(at);
-        if !frame.latch.try_exclusive() {
-            return None;
-        }
-        let id = PageId::from_u64(frame.page_id.load(Ordering::Relaxed));
-        // Released when it goes.
-        let page = ExclusivePage::from_held(self, at, id);
-        let since = self.shard_of(at).dirty().since(self.frames(), at)?;
-        Some((page, since))
+    /// Whether it would with so much that was changed on pages that are not in memory.
+    pub(crate) fn too_much_to_carry(&self, bytes: usize) -> bool {
+        bytes as u64 > 2 * (self.log().capacity() / LOG_PART)
     }
 }

@@ -226,7 +226,7 @@ impl BufferPool {
         // (Pages that cannot be written stay, so that they are counted: how many there may be is bounded.)
         if self.changes.kept.refused.load(Ordering::SeqCst) != 0
             || self.changes.bytes() > self.change_buffer_bytes_max()
-            || self.failing.contains(id.space)
+            || self.failing.hinders(id.space)
             || self.spaces().was_dropped(id.space)
             || self.spaces().has_missed(id.space)
         {
@@ -282,6 +282,8 @@ mod loom_tests {
         file: AtomicU64,
         /// A lock, as loom explores orders of locks: of loads it would only look at what they may see.
         logged: Mutex<u64>,
+        /// The record that stands for changes, and since when, if there is one.
+        carried: Mutex<Option<(u64, u64)>>,
     }
 
     impl Shared {
@@ -293,6 +295,7 @@ mod loom_tests {
                 page: RwLock::new(Some(0)),
                 file: AtomicU64::new(0),
                 logged: Mutex::new(0),
+                carried: Mutex::new(None),
             })
         }
 
@@ -352,16 +355,35 @@ mod loom_tests {
             self.list.lock().unwrap().written(&self.frames, 0, true);
         }
 
-        /// A checkpoint needs every change that the file has not.
+        /// As `BufferPool::carry_changes`.
+        fn carry(&self) {
+            let (first, start) = {
+                let noted = self.noted.lock().unwrap();
+                let (Some(first), false) = (noted.first, noted.in_memory) else { return };
+                let mut logged = self.logged.lock().unwrap();
+                *logged += 1;
+                *self.carried.lock().unwrap() = Some((first, *logged));
+                (first, *logged)
+            };
+            let mut noted = self.noted.lock().unwrap();
+            if noted.first == Some(first) {
+                noted.first = Some(start);
+            }
+        }
+
+        /// A checkpoint needs every change that the file has not, as it was logged or as it was carried forward.
         fn check(&self) {
             let logged = *self.logged.lock().unwrap();
             let on_list = self.list.lock().unwrap().oldest(&self.frames).map(|lsn| lsn.0);
             let noted = self.noted.lock().unwrap().first;
             let file = self.file.load(Ordering::Acquire);
+            let carried = *self.carried.lock().unwrap();
             let oldest = [on_list, noted].into_iter().flatten().min();
+            let has_all =
+                |oldest| oldest <= file + 1 || carried.is_some_and(|(since, at)| since <= file + 1 && oldest <= at);
             assert!(
-                logged <= file || oldest.is_some_and(|o| o <= file + 1),
-                "{logged}, {file} in the file: {oldest:?}"
+                logged <= file || oldest.is_some_and(has_all),
+                "{logged}, {file} in the file: {oldest:?}, {carried:?}"
             );
         }
     }
@@ -387,6 +409,11 @@ mod loom_tests {
         (0..2).for_each(|_| shared.change());
     }
 
+    fn change_and_leave(shared: &Shared) {
+        shared.change();
+        shared.leave();
+    }
+
     fn leave_twice(shared: &Shared) {
         (0..2).for_each(|_| shared.leave());
     }
@@ -399,5 +426,13 @@ mod loom_tests {
         // Read again it is marked as changed later than it is.
         explore(Some(3), &[change_twice, Shared::leave], &[Shared::change, Shared::write]);
         explore(Some(3), &[change_twice, Shared::leave, Shared::change], &[Shared::leave, Shared::write]);
+        // While it is carried forward it is read again, changed, leaves once more or is written.
+        explore(Some(3), &[change_twice, Shared::leave], &[Shared::carry, Shared::change, Shared::write]);
+        explore(Some(3), &[change_twice, Shared::leave], &[Shared::carry, change_and_leave]);
+        explore(
+            Some(3),
+            &[change_twice, Shared::leave, Shared::carry],
+            &[Shared::carry, change_and_leave, Shared::write],
+        );
     }
 }

@@ -11,6 +11,7 @@
 
 mod all_ended;
 mod background;
+mod carry;
 mod change_buffer;
 mod cleaner;
 mod config;

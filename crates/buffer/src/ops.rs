@@ -17,6 +17,7 @@
 //! | 1 | WRITE | offset varint, the bytes |
 //! | 2 | FILL | offset varint, length varint, byte |
 //! | 4 | IMAGE | page bytes 12..16, hole start varint, hole end varint, body without the hole |
+//! | 5 | CARRIED | LSN varint, then changes: operation u8, payload length varint, payload; again and again. They stand for all records of the page that began at the LSN or later, and before this one. |
 //!
 //! INIT and IMAGE replace the page: redo of a page whose first record is one of them reads nothing.
 
@@ -28,6 +29,7 @@ pub(crate) const OP_INIT: u8 = 0;
 pub(crate) const OP_WRITE: u8 = 1;
 pub(crate) const OP_FILL: u8 = 2;
 pub(crate) const OP_IMAGE: u8 = 4;
+pub(crate) const OP_CARRIED: u8 = 5;
 /// First operation of other rooms.
 pub(crate) const OPS_OWN: u8 = 16;
 /// Marks a record of the same page as the one before it.
@@ -115,7 +117,7 @@ impl RedoTable {
 
     /// Whether there is a redo function for `op`.
     pub(crate) fn knows(&self, op: u8) -> bool {
-        matches!(op, OP_INIT | OP_WRITE | OP_FILL | OP_IMAGE)
+        matches!(op, OP_INIT | OP_WRITE | OP_FILL | OP_IMAGE | OP_CARRIED)
             || self.by_op.get(op as usize).is_some_and(Option::is_some)
     }
 
@@ -157,10 +159,26 @@ impl PageChanges<'_> {
             OP_WRITE => redo_write(page, payload),
             OP_FILL => redo_fill(page, payload),
             OP_IMAGE => redo_image(id, page, payload),
+            OP_CARRIED => return self.redo_carried(payload),
             _ => return Err(bad_record(format!("unknown operation {op} for {id}"))),
         };
         self.checked = false;
         done.ok_or_else(|| bad_record(format!("impossible arguments of operation {op} for {id}")))
+    }
+
+    /// Makes the changes that the record stands for: all or none.
+    fn redo_carried(&mut self, payload: &[u8]) -> Result<()> {
+        let before = self.page.to_vec();
+        let done = carried(payload).and_then(|(_, changes)| {
+            changes.into_iter().try_for_each(|change| match change? {
+                (OP_CARRIED, _) => Err(bad_record(format!("carried changes of {} in carried changes", self.id))),
+                (op, payload) => self.redo(op, payload),
+            })
+        });
+        if done.is_err() {
+            self.page.copy_from_slice(&before);
+        }
+        done
     }
 }
 
@@ -178,6 +196,33 @@ pub(crate) fn bad_record(reason: String) -> Error {
 /// Whether the operation replaces the page whatever it held.
 pub(crate) fn replaces_page(op: u8) -> bool {
     op == OP_INIT || op == OP_IMAGE
+}
+
+/// Appends a change to those of one page.
+pub(crate) fn push_change(out: &mut Vec<u8>, op: u8, payload: &[u8]) {
+    out.push(op);
+    push_varint(out, payload.len() as u64);
+    out.extend_from_slice(payload);
+}
+
+/// The operations and payloads that [`push_change`] has appended. Ends after the first error.
+pub(crate) fn changes(bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8])>> {
+    let mut left = Some(Reader::new(bytes));
+    std::iter::from_fn(move || {
+        let r = left.as_mut().filter(|r| !r.is_empty())?;
+        let change = r.u8().and_then(|op| Some((op, r.bytes()?)));
+        if change.is_none() {
+            left = None;
+        }
+        Some(change.ok_or_else(|| bad_record("malformed change of a page".into())))
+    })
+}
+
+/// What a CARRIED record stands for: since when, and the changes.
+pub(crate) fn carried(payload: &[u8]) -> Result<(Lsn, impl Iterator<Item = Result<(u8, &[u8])>>)> {
+    let mut r = Reader::new(payload);
+    let since = r.varint().ok_or_else(|| bad_record("carried changes of an unknown age".into()))?;
+    Ok((Lsn(since), changes(r.rest())))
 }
 
 /// Whether `at..at + len` may be changed by a generic operation: inside the page, and neither checksum nor identity nor

@@ -14,7 +14,7 @@ use crate::all_ended;
 use crate::background::PATIENCE;
 use crate::config::Level;
 use crate::guard::ReadFrame;
-use crate::ops::{bad_record, replaces_page, Records};
+use crate::ops::{bad_record, carried, replaces_page, Records, OP_CARRIED};
 use crate::pool::BufferPool;
 use crate::stats::Counter;
 use crate::usage::USAGE_UNWANTED;
@@ -431,6 +431,12 @@ impl Analysis {
             if replaces_page(record.op) {
                 // Whatever came before no longer matters.
                 *page = (start, Vec::new());
+            } else if record.op == OP_CARRIED {
+                let (since, _) = carried(&body[record.payload.clone()]).map_err(|e| at_lsn(e, start))?;
+                page.1.truncate(page.1.partition_point(|r| r.end <= since));
+                if page.1.is_empty() {
+                    page.0 = start;
+                }
             }
             // Bodies are far below 4 GiB: the log's buffer bounds them.
             let (payload, len) = ((base + record.payload.start) as u32, record.payload.len() as u32);
