@@ -134,7 +134,7 @@ pub struct PoolStats {
     pub writes: u64,
     /// Page writes that failed and will be retried.
     pub write_errors: u64,
-    /// Pages logged whole because they cannot be written.
+    /// Pages logged once more, whole or with their changes, because they cannot be written or read.
     pub carried: u64,
     /// Pages dropped from memory to make room.
     pub evictions: u64,
