@@ -169,8 +169,8 @@ impl PageChanges<'_> {
     /// Makes the changes that the record stands for: all or none.
     fn redo_carried(&mut self, payload: &[u8]) -> Result<()> {
         let before = self.page.to_vec();
-        let done = carried(payload).and_then(|(_, changes)| {
-            changes.into_iter().try_for_each(|change| match change? {
+        let done = carried(payload).and_then(|(_, bytes)| {
+            changes(bytes).try_for_each(|change| match change? {
                 (OP_CARRIED, _) => Err(bad_record(format!("carried changes of {} in carried changes", self.id))),
                 (op, payload) => self.redo(op, payload),
             })
@@ -218,11 +218,11 @@ pub(crate) fn changes(bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8])>>
     })
 }
 
-/// What a CARRIED record stands for: since when, and the changes.
-pub(crate) fn carried(payload: &[u8]) -> Result<(Lsn, impl Iterator<Item = Result<(u8, &[u8])>>)> {
+/// What a CARRIED record stands for: since when, and the changes, for [`changes`].
+pub(crate) fn carried(payload: &[u8]) -> Result<(Lsn, &[u8])> {
     let mut r = Reader::new(payload);
     let since = r.varint().ok_or_else(|| bad_record("carried changes of an unknown age".into()))?;
-    Ok((Lsn(since), changes(r.rest())))
+    Ok((Lsn(since), r.rest()))
 }
 
 /// Whether `at..at + len` may be changed by a generic operation: inside the page, and neither checksum nor identity nor

@@ -81,7 +81,8 @@ fn they_do_not_keep_the_checkpoint() {
         flush(pool);
         let crashed = rig.sim.crash(seed);
         rig.sim.clear_faults();
-        pool.checkpoint_now().unwrap();
+        // The second for what a cleaner has carried forward during the first.
+        (0..2).for_each(|_| pool.checkpoint_now().unwrap());
         assert_eq!((pool.stats().checkpoint_age, pool.stats().change_buffer_pages), (0, 0));
         let number = |pool: &BufferPool, page| pool.fix_shared(id(page)).unwrap()[HEADER_BYTES];
         assert!((1..=PAGES).all(|page| number(pool, page) == 1));
