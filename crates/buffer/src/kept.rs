@@ -362,7 +362,10 @@ mod loom_tests {
                 let (Some(first), false) = (noted.first, noted.in_memory) else { return };
                 let mut logged = self.logged.lock().unwrap();
                 *logged += 1;
-                *self.carried.lock().unwrap() = Some((first, *logged));
+                let mut carried = self.carried.lock().unwrap();
+                // One that stands for another stands for what that one does.
+                let since = carried.filter(|&(_, at)| at == first).map_or(first, |(since, _)| since);
+                *carried = Some((since, *logged));
                 (first, *logged)
             };
             let mut noted = self.noted.lock().unwrap();

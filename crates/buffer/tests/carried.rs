@@ -102,10 +102,17 @@ fn a_crash_finds_them_twice_and_makes_them_once() {
         let rig = create_with(log, 1, &config);
         let pool = &rig.pool;
         pool.spaces().create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
+        if !damaged {
+            // So redo begins with the page as its file has it.
+            init_pages(pool, PAGES);
+            pool.checkpoint_now().unwrap();
+        }
         // Latched it cannot be written.
         work_elsewhere(pool, 0);
         let latched = pool.fix_exclusive(PageId::new(OTHER, PageNo(1))).unwrap();
-        init_pages(pool, PAGES);
+        if damaged {
+            init_pages(pool, PAGES);
+        }
         // What is written leaves memory without changes; the others with one each.
         (1..=PAGES).for_each(|page| next(pool, page, 0).unwrap());
         let page = (1..=PAGES).find(|&page| !pool.is_resident(id(page)) && set_buffered(pool, page, AT, 1)).unwrap();
