@@ -82,7 +82,7 @@ impl BufferPool {
 
     /// The memory that in-memory tables may hold, in pages.
     pub(crate) fn memory_pages_max(&self) -> usize {
-        self.memory_pages_set().min(self.frames().len() / 4 * 3)
+        self.memory_pages_set().min(self.limit() as usize / 4 * 3)
     }
 
     /// The same without regard to what buffered changes have taken from the pool.
@@ -96,7 +96,7 @@ impl BufferPool {
 
     /// Frames that in-memory tables leave to other pages.
     pub fn frames_left(&self) -> usize {
-        self.frames().len().saturating_sub(self.memory.held())
+        (self.limit() as usize).saturating_sub(self.memory.held())
     }
 
     /// The pages that in-memory tables hold, in bytes.
@@ -109,7 +109,8 @@ impl BufferPool {
     /// # Errors
     /// [`Error::MemoryFull`], with the limit beyond the limit where the thread may go there.
     pub(crate) fn check_memory_limit(&self) -> Result<()> {
-        let beyond = BEYOND_LIMIT.get().map_or(0, |what| self.frames().len() * what as usize / 16);
+        // Of a pool that shrinks: its frames beyond the new end hold pages that must find a place before it.
+        let beyond = BEYOND_LIMIT.get().map_or(0, |what| self.limit() as usize * what as usize / 16);
         let max = self.memory_pages_max().max(beyond);
         if self.memory.held() < max {
             return Ok(());

@@ -4,7 +4,7 @@ mod rig;
 
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
-use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr};
+use myriad_buffer::{Beyond, BeyondLimit, BufferPool, Mtr, PoolConfig};
 use rig::{create, id, init_pages, small};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -201,4 +201,27 @@ fn a_shrinking_pool_moves_them() {
     for page in 0..64 {
         assert_eq!(get(pool, memory(page)), Ok(1000));
     }
+}
+
+/// While a reduction cannot finish, rollback and deletions have their part of what the pool will be: with more no page of a file
+/// would get a frame, nor the reduction finish.
+#[test]
+fn a_shrinking_pool_bounds_them_as_a_small_one() {
+    let rig = create(7, &PoolConfig { background_threads: true, ..small(256) });
+    let pool = &rig.pool;
+    init_pages(pool, 200);
+    let held = (1..=200).map(|page| pool.fix_shared(id(page)).unwrap()).find(|page| page.frame().0 >= 64).unwrap();
+    pool.resize(64 * 4096).unwrap();
+    let room = BeyondLimit::new(Beyond::Rollback);
+    let full = (1..).find_map(|page| put(pool, memory(page), 1).err());
+    assert_eq!(full, Some(Error::MemoryFull { limit_bytes: 56 * 4096 }));
+    drop(room);
+    assert_eq!(pool.stats().frames_shrinking_to, 64);
+    drop(held);
+    let begin = Instant::now();
+    while pool.stats().frames > 64 {
+        assert!(begin.elapsed().as_secs() < 60, "{:?}", pool.stats());
+        std::thread::yield_now();
+    }
+    pool.stop_background();
 }
