@@ -34,8 +34,11 @@ impl BufferPool {
     /// Logs once more what tablespaces that cannot be written or read need of the log before `limit`, so that the checkpoint need not wait for
     /// them. Returns of how many pages. Does nothing where that is so much that the log would fill with it.
     pub(crate) fn carry_forward(&self, limit: Lsn) -> Result<usize> {
+        if !self.failing.any_hinders() {
+            return Ok(0);
+        }
         // One at a time: what is carried forward twice takes twice the room.
-        let Some(_one) = self.failing.carrying.try_lock().filter(|_| self.failing.any_hinders()) else { return Ok(0) };
+        let Some(_one) = self.failing.carrying.try_lock() else { return Ok(0) };
         let carried = self.carry_pages(limit)? + self.carry_changes(limit)?;
         self.counters.add_many(Counter::Carried, carried as u64);
         Ok(carried)
@@ -82,8 +85,9 @@ impl BufferPool {
 
     /// Of pages that are not in memory, the oldest.
     fn carry_changes(&self, limit: Lsn) -> Result<usize> {
-        let (ids, bytes) = self.changes.old_away_with_bytes(limit, |space| self.failing.hinders(space));
-        if ids.is_empty() || self.too_much_to_carry(bytes) {
+        let ids = self.changes.old_pages(limit, usize::MAX, false, |space| self.failing.hinders(space));
+        let bytes = ids.iter().filter_map(|&id| Some(self.changes.shard(id).get(id)?.record_bytes())).sum();
+        if self.too_much_to_carry(bytes) {
             return Ok(0);
         }
         let mut logged = Vec::new();

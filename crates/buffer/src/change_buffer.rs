@@ -405,25 +405,6 @@ impl ChangeBuffer {
         found.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// Pages of tablespaces that suit, not in memory, whose first change is older than `limit`, oldest first; the bytes of their records.
-    pub fn old_away_with_bytes(&self, limit: Lsn, suits: impl Fn(SpaceId) -> bool) -> (Vec<PageId>, usize) {
-        let (mut found, mut bytes) = (Vec::new(), 0);
-        if self.pages() == 0 {
-            return (Vec::new(), 0);
-        }
-        for no in 0..SHARDS {
-            let shard = self.lock(no);
-            for &(first, id) in
-                shard.away.iter().take_while(|(first, _)| *first < limit).filter(|(_, id)| suits(id.space))
-            {
-                found.push((first, id));
-                bytes += shard.pages[&id].record_bytes();
-            }
-        }
-        found.sort_unstable();
-        (found.into_iter().map(|(_, id)| id).collect(), bytes)
-    }
-
     /// Whether a page of the tablespace has changes. Looks at all that have: not for hot paths.
     pub fn has_of(&self, space: SpaceId) -> bool {
         (0..SHARDS).any(|no| self.lock(no).pages.keys().any(|id| id.space == space))

@@ -207,12 +207,14 @@ pub(crate) fn push_change(out: &mut Vec<u8>, op: u8, payload: &[u8]) {
 
 /// The operations and payloads that [`push_change`] has appended. Ends after the first error.
 pub(crate) fn changes(bytes: &[u8]) -> impl Iterator<Item = Result<(u8, &[u8])>> {
-    let mut left = Some(Reader::new(bytes));
+    let mut r = Reader::new(bytes);
     std::iter::from_fn(move || {
-        let r = left.as_mut().filter(|r| !r.is_empty())?;
+        if r.is_empty() {
+            return None;
+        }
         let change = r.u8().and_then(|op| Some((op, r.bytes()?)));
         if change.is_none() {
-            left = None;
+            r = Reader::new(&[]);
         }
         Some(change.ok_or_else(|| bad_record("malformed change of a page".into())))
     })

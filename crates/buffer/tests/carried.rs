@@ -2,21 +2,18 @@
 
 mod rig;
 
-use myriad_base::page::{PageKind, HEADER_BYTES};
+use myriad_base::page::HEADER_BYTES;
 use myriad_base::random::Random;
-use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
-use myriad_buffer::{BufferPool, Mtr, PoolConfig};
+use myriad_base::{Lsn, PageId, PageNo};
+use myriad_buffer::{BufferPool, PoolConfig};
 use myriad_io::{AlignedBuf, CallKind, Fault, Io, OpenMode};
 use myriad_log::LogConfig;
-use rig::{create_with, id, init_pages, open, small, Rig, DIR, NEXT};
+use rig::{create_with, id, init_pages, next, number, open, set_buffered, small, work_elsewhere, Rig, DIR, OTHER};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const PAGES: u32 = 200;
-const OTHER: SpaceId = SpaceId(17);
-/// The operation WRITE: overwrites bytes.
-const WRITE: u8 = 1;
-/// Where that is used, on 28 bytes.
+/// Where bytes are set, 28 of them.
 const AT: usize = 1000;
 
 /// Pages 1 to 400 in a pool with room for few of them, and a tablespace whose file always works.
@@ -29,30 +26,6 @@ fn filled(log_bytes: u64, seed: u64, config: &PoolConfig) -> Rig {
     rig
 }
 
-/// Adds one to the page's number, if the page can be read.
-fn next(pool: &BufferPool, page: u32, number: u8) -> Result<(), Error> {
-    let mut mtr = Mtr::start(pool).unwrap();
-    let p = mtr.fix(id(page))?;
-    mtr.apply(p, NEXT, &[number]).unwrap();
-    mtr.commit().map(|_| ())
-}
-
-/// Sets a byte of a page without reading it, if that is possible.
-fn set_buffered(pool: &BufferPool, page: u32, at: usize, byte: u8) -> bool {
-    let mtr = Mtr::start(pool).unwrap();
-    let Some(change) = pool.buffer_change(id(page), 1, 0) else { return false };
-    let payload = [at as u8 | 0x80, (at >> 7) as u8, byte];
-    mtr.commit_buffering(change, WRITE, &payload).unwrap();
-    true
-}
-
-fn work_elsewhere(pool: &BufferPool, page: u32) {
-    let mut mtr = Mtr::start(pool).unwrap();
-    let at = mtr.init(PageId::new(OTHER, PageNo(1 + page)), PageKind::Index).unwrap();
-    mtr.write(at, HEADER_BYTES, &[page as u8; 1000]);
-    mtr.commit().unwrap();
-}
-
 /// Pages that have left with changes and those that have not, while their file can be neither read nor written.
 #[test]
 fn they_do_not_keep_the_checkpoint() {
@@ -60,7 +33,7 @@ fn they_do_not_keep_the_checkpoint() {
     for seed in 0..3 {
         let rig = filled(1 << 20, seed, &config);
         let pool = &rig.pool;
-        (1..=PAGES).for_each(|page| next(pool, page, 0).unwrap());
+        (1..=PAGES).for_each(|page| next(pool, page, 0));
         // Of those in memory that have changes a few are left.
         (PAGES + 1..=2 * PAGES).for_each(|page| drop(pool.fix_shared(id(page)).unwrap()));
         for kind in [CallKind::Read, CallKind::Write] {
@@ -69,14 +42,14 @@ fn they_do_not_keep_the_checkpoint() {
         let away = pool.stats().change_buffer_pages;
         assert!(away > 50, "{:?}", pool.stats());
         let end = pool.log().end_lsn().0 + 5 * pool.log().ring_bytes();
-        (0..100).cycle().take_while(|_| pool.log().end_lsn().0 < end).for_each(|page| work_elsewhere(pool, page));
+        (0..100).cycle().take_while(|_| pool.log().end_lsn().0 < end).for_each(|page| work_elsewhere(pool, 1 + page));
         let s = pool.stats();
         assert!(s.carried >= away && s.change_buffer_pages >= away, "{away} {s:?}");
         // They are tried again and again, and for a second after that no page gets more changes.
         let begin = Instant::now();
         while (1..=PAGES).any(|page| pool.buffer_change(id(page), 1, 0).is_some()) {
             assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", pool.stats());
-            (0..50).for_each(|page| work_elsewhere(pool, page));
+            (0..50).for_each(|page| work_elsewhere(pool, 1 + page));
         }
         flush(pool);
         let crashed = rig.sim.crash(seed);
@@ -84,7 +57,6 @@ fn they_do_not_keep_the_checkpoint() {
         // The second for what a cleaner has carried forward during the first.
         (0..2).for_each(|_| pool.checkpoint_now().unwrap());
         assert_eq!((pool.stats().checkpoint_age, pool.stats().change_buffer_pages), (0, 0));
-        let number = |pool: &BufferPool, page| pool.fix_shared(id(page)).unwrap()[HEADER_BYTES];
         assert!((1..=PAGES).all(|page| number(pool, page) == 1));
         pool.stop_background();
         drop(rig);
@@ -108,16 +80,16 @@ fn a_crash_finds_them_twice_and_makes_them_once() {
             pool.checkpoint_now().unwrap();
         }
         // Latched it cannot be written.
-        work_elsewhere(pool, 0);
+        work_elsewhere(pool, 1);
         let latched = pool.fix_exclusive(PageId::new(OTHER, PageNo(1))).unwrap();
         if damaged {
             init_pages(pool, PAGES);
         }
         // What is written leaves memory without changes; the others with one each.
-        (1..=PAGES).for_each(|page| next(pool, page, 0).unwrap());
+        (1..=PAGES).for_each(|page| next(pool, page, 0));
         let page = (1..=PAGES).find(|&page| !pool.is_resident(id(page)) && set_buffered(pool, page, AT, 1)).unwrap();
         rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
-        (0..200).take_while(|_| pool.stats().carried == 0).for_each(|n| work_elsewhere(pool, 1 + n % 20));
+        (0..200).take_while(|_| pool.stats().carried == 0).for_each(|n| work_elsewhere(pool, 2 + n % 20));
         let s = pool.stats();
         assert!(s.carried > 0 && s.change_buffer_pages >= s.carried, "{s:?}");
         rig.sim.clear_faults();
@@ -188,7 +160,7 @@ fn none_is_lost_or_made_twice() {
                     readable = true;
                 }
                 2..50 if readable && of_page.number < 200 => {
-                    next(&rig.pool, page, of_page.number).unwrap();
+                    next(&rig.pool, page, of_page.number);
                     flush(&rig.pool);
                     of_page.number += 1;
                 }
@@ -199,7 +171,7 @@ fn none_is_lost_or_made_twice() {
                         of_page.bytes[at] = byte;
                     }
                 }
-                _ => work_elsewhere(&rig.pool, page),
+                _ => work_elsewhere(&rig.pool, 1 + page),
             }
         }
         rig.sim.clear_faults();

@@ -4,16 +4,14 @@ mod rig;
 
 use myriad_base::page::{page_lsn, PageKind, HEADER_BYTES};
 use myriad_base::random::Random;
-use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
+use myriad_base::{Error, Lsn, PageId, PageNo};
 use myriad_buffer::{BufferPool, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io};
-use rig::{create, id, init_pages, open, small, Rig, DIR, SPACE};
+use rig::{create, id, init_pages, open, payload, set_buffered, small, Rig, DIR, OTHER, SPACE, WRITE};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// The operation WRITE: overwrites bytes.
-const WRITE: u8 = 1;
 const PAGES: u32 = 200;
 
 /// A pool of `frames` with pages 1 to 200, of which most have left memory.
@@ -22,19 +20,6 @@ fn filled(seed: u64, config: &PoolConfig) -> Rig {
     init_pages(&rig.pool, PAGES);
     rig.pool.checkpoint_now().unwrap();
     rig
-}
-
-fn payload(at: usize, byte: u8) -> [u8; 3] {
-    assert!((128..1 << 14).contains(&at), "an offset of two bytes");
-    [at as u8 | 0x80, (at >> 7) as u8, byte]
-}
-
-/// Sets a byte of a page without reading it, if that is possible.
-fn set_buffered(pool: &BufferPool, page: u32, at: usize, byte: u8) -> bool {
-    let mtr = Mtr::start(pool).unwrap();
-    let Some(change) = pool.buffer_change(id(page), 1, 0) else { return false };
-    mtr.commit_buffering(change, WRITE, &payload(at, byte)).unwrap();
-    true
 }
 
 fn set(pool: &BufferPool, page: u32, at: usize, byte: u8) {
@@ -103,8 +88,8 @@ fn the_room_of_a_page_is_not_known_from_an_earlier_time_in_memory() {
 fn pages_that_cannot_be_read_hold_no_others_up() {
     let rig = filled(11, &small(48));
     let pool = &rig.pool;
-    pool.spaces().create(SpaceId(17), "b.myr", [8; 16], Lsn(0)).unwrap();
-    let last = PageId::new(SpaceId(17), PageNo(1));
+    pool.spaces().create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
+    let last = PageId::new(OTHER, PageNo(1));
     let mut mtr = Mtr::start(pool).unwrap();
     let _ = mtr.init(last, PageKind::Index).unwrap();
     mtr.commit().unwrap();
@@ -199,7 +184,7 @@ fn changes_wait_for_a_file_that_has_gone() {
     let page = some_buffered(&rig.pool, 1000, 7);
     let (file, away) = (Path::new(DIR).join("#myriad/a.myr"), Path::new(DIR).join("#myriad/away"));
     let spaces = rig.pool.spaces();
-    spaces.create(SpaceId(17), "b.myr", [8; 16], Lsn(0)).unwrap();
+    spaces.create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
     spaces.set_max_open_files(1);
     rig.sim.rename(&file, &away).unwrap();
     for _ in 0..2 {

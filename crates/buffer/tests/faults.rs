@@ -6,7 +6,7 @@ use myriad_base::page::{page_lsn, seal, PageKind, HEADER_BYTES};
 use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
 use myriad_buffer::{BufferPool, FailingWrites, Level, Mtr, PoolConfig};
 use myriad_io::{CallKind, Fault, Io, OpenMode};
-use rig::{create, create_as, id, open, open_forced, small, DIR, SPACE};
+use rig::{create, create_as, id, open, open_forced, small, work_elsewhere, DIR, OTHER, SPACE};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -747,16 +747,9 @@ fn failing(seed: u64, frames: usize, pages: u32) -> rig::Rig {
     rig
 }
 
-const OTHER: SpaceId = SpaceId(17);
-
 /// Makes pages of the other tablespace until `done` says so.
-fn work_elsewhere(pool: &BufferPool, mut done: impl FnMut() -> bool) {
-    for page in (1..).take_while(|_| !done()) {
-        let mut mtr = Mtr::start(pool).unwrap();
-        let at = mtr.init(PageId::new(OTHER, PageNo(1 + page % 500)), PageKind::Index).unwrap();
-        mtr.write(at, HEADER_BYTES, &[page as u8; 1000]);
-        mtr.commit().unwrap();
-    }
+fn work_until(pool: &BufferPool, mut done: impl FnMut() -> bool) {
+    (1..).take_while(|_| !done()).for_each(|page| work_elsewhere(pool, 1 + page % 500));
 }
 
 /// Ten times the log's length is logged for others' pages meanwhile; what had to be kept is there after a crash.
@@ -766,7 +759,7 @@ fn pages_that_cannot_be_written_do_not_keep_the_checkpoint() {
         let rig = failing(seed, 256, 20);
         let pool = &rig.pool;
         let (from, length) = (pool.log().end_lsn().0, pool.log().ring_bytes());
-        work_elsewhere(pool, || pool.log().end_lsn().0 > from + 10 * length);
+        work_until(pool, || pool.log().end_lsn().0 > from + 10 * length);
         assert_eq!(pool.failing_writes().pages, 20);
         // Of some the newest change is later than where the log has them whole.
         (1..=20).step_by(3).for_each(|page| put(pool, page, u64::from(page) + 100, false));
@@ -793,7 +786,7 @@ fn pages_that_cannot_be_written_do_not_keep_the_checkpoint_in_a_small_pool() {
     let rig = failing(5, 64, 40);
     let pool = &rig.pool;
     let (from, length) = (pool.log().end_lsn().0, pool.log().ring_bytes());
-    work_elsewhere(pool, || pool.log().end_lsn().0 > from + 3 * length);
+    work_until(pool, || pool.log().end_lsn().0 > from + 3 * length);
     assert_eq!(pool.failing_writes().pages, 40);
     rig.sim.clear_faults();
     pool.checkpoint_now().unwrap();
@@ -810,7 +803,7 @@ fn pages_that_cannot_be_written_do_not_keep_a_full_log() {
     // Cleaners leave out what is latched.
     let latched: Vec<_> = (1..=20).map(|page| pool.fix_exclusive(id(page)).unwrap()).collect();
     std::thread::scope(|scope| {
-        scope.spawn(|| work_elsewhere(pool, || pool.log().end_lsn().0 > from + 3 * pool.log().ring_bytes()));
+        scope.spawn(|| work_until(pool, || pool.log().end_lsn().0 > from + 3 * pool.log().ring_bytes()));
         while pool.log().age() < pool.log().capacity() {
             std::thread::yield_now();
         }
@@ -832,7 +825,7 @@ fn who_can_give_the_log_room_is_told_so() {
         let told = |text: &str| rig.messages.lock().unwrap().iter().any(|m| m.1.contains(text));
         let begin = Instant::now();
         let refused = || told("changes of their tables are refused");
-        work_elsewhere(&rig.pool, || refused() || begin.elapsed() > Duration::from_secs(60));
+        work_until(&rig.pool, || refused() || begin.elapsed() > Duration::from_secs(60));
         assert!(refused());
         assert_eq!(told("a larger myriad_log_capacity makes room"), keep_the_log);
         rig.sim.clear_faults();
@@ -848,7 +841,7 @@ fn changes_are_refused_where_too_many_pages_cannot_be_written() {
         let begin = Instant::now();
         while !what() {
             assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", pool.failing_writes());
-            work_elsewhere(pool, || what() || begin.elapsed() > Duration::from_secs(60));
+            work_until(pool, || what() || begin.elapsed() > Duration::from_secs(60));
         }
     };
     waits(&|| pool.failing_writes().pages == 20);

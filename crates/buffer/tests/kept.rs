@@ -5,27 +5,12 @@ mod rig;
 use myriad_base::codec::push_varint;
 use myriad_base::page::{PageKind, HEADER_BYTES};
 use myriad_base::random::Random;
-use myriad_base::{Error, Lsn, PageId, PageNo, SpaceId};
+use myriad_base::{Error, Lsn};
 use myriad_buffer::{BufferPool, Mtr, PoolConfig, PoolStats};
 use myriad_io::{CallKind, Fault};
-use rig::{create, id, init_pages, open, small, Rig, NEXT, ROOM};
+use rig::{create, id, init_pages, next, number, open, small, work_elsewhere, Rig, OTHER, ROOM, WRITE};
 
 const PAGES: u32 = 200;
-/// The operation that writes bytes.
-const WRITE: u8 = 1;
-
-/// Adds one to the page's number, which must be `number`.
-fn next(pool: &BufferPool, page: u32, number: u8) {
-    let mut mtr = Mtr::start(pool).unwrap();
-    let p = mtr.fix(id(page)).unwrap();
-    mtr.apply(p, NEXT, &[number]).unwrap();
-    mtr.commit().unwrap();
-}
-
-fn number(pool: &BufferPool, page: u32) -> u8 {
-    pool.fix_shared(id(page)).unwrap()[HEADER_BYTES]
-}
-
 /// Pages 1 to 200 in a pool with room for a quarter of them, each with the number `rounds`. What comes is what a small pool always has
 /// to do: pages with changes make room.
 fn filled(seed: u64, config: &PoolConfig, rounds: u8) -> Rig {
@@ -243,11 +228,10 @@ fn one_that_left_takes_as_much_as_it_has_room_for() {
 #[test]
 fn those_that_cannot_be_written_do_not_keep_the_checkpoint() {
     const FEW: u32 = 15;
-    let other = SpaceId(17);
     let config = PoolConfig { background_threads: true, instances: 2, ..small(128) };
     let rig = create(14, &config);
     let pool = &rig.pool;
-    pool.spaces().create(other, "b.myr", [8; 16], Lsn(0)).unwrap();
+    pool.spaces().create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
     init_pages(pool, 400);
     pool.checkpoint_now().unwrap();
     (1..=FEW).for_each(|page| next(pool, page, 0));
@@ -257,10 +241,7 @@ fn those_that_cannot_be_written_do_not_keep_the_checkpoint() {
     assert!((1..=FEW).all(|page| number(pool, page) == 1));
     let end = pool.log().end_lsn().0 + 4 * pool.log().ring_bytes();
     for page in (0..100).cycle().take_while(|_| pool.log().end_lsn().0 < end) {
-        let mut mtr = Mtr::start(pool).unwrap();
-        let at = mtr.init(PageId::new(other, PageNo(1 + page)), PageKind::Index).unwrap();
-        mtr.write(at, HEADER_BYTES, &[page as u8; 1000]);
-        mtr.commit().unwrap();
+        work_elsewhere(pool, 1 + page);
     }
     assert!(pool.stats().carried > 0, "{:?}", pool.stats());
     assert!((1..=FEW).all(|page| number(pool, page) == 1));

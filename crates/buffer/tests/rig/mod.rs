@@ -23,6 +23,12 @@ pub const ROOM: usize = 2000;
 /// The number of an operation that adds one to a page's first byte, if that is the payload.
 pub const NEXT: u8 = 20;
 
+/// The operation WRITE: overwrites bytes.
+pub const WRITE: u8 = 1;
+
+/// A tablespace beside [`SPACE`], for tests that create it.
+pub const OTHER: SpaceId = SpaceId(17);
+
 fn redo_next(_: u8, page: &mut [u8], payload: &[u8]) -> Result<()> {
     let first = &mut page[HEADER_BYTES];
     if payload != [*first] {
@@ -51,6 +57,40 @@ pub fn init_pages(pool: &BufferPool, last: u32) {
         let _ = mtr.init(id(page), PageKind::Index).unwrap();
         mtr.commit().unwrap();
     }
+}
+
+/// Adds one to the page's number, which must be `number`.
+pub fn next(pool: &BufferPool, page: u32, number: u8) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let p = mtr.fix(id(page)).unwrap();
+    mtr.apply(p, NEXT, &[number]).unwrap();
+    mtr.commit().unwrap();
+}
+
+pub fn number(pool: &BufferPool, page: u32) -> u8 {
+    pool.fix_shared(id(page)).unwrap()[HEADER_BYTES]
+}
+
+/// The payload of WRITE for one byte.
+pub fn payload(at: usize, byte: u8) -> [u8; 3] {
+    assert!((128..1 << 14).contains(&at), "an offset of two bytes");
+    [at as u8 | 0x80, (at >> 7) as u8, byte]
+}
+
+/// Sets a byte of a page without reading it, if that is possible.
+pub fn set_buffered(pool: &BufferPool, page: u32, at: usize, byte: u8) -> bool {
+    let mtr = Mtr::start(pool).unwrap();
+    let Some(change) = pool.buffer_change(id(page), 1, 0) else { return false };
+    mtr.commit_buffering(change, WRITE, &payload(at, byte)).unwrap();
+    true
+}
+
+/// Makes a page of the other tablespace.
+pub fn work_elsewhere(pool: &BufferPool, page: u32) {
+    let mut mtr = Mtr::start(pool).unwrap();
+    let at = mtr.init(PageId::new(OTHER, PageNo(page)), PageKind::Index).unwrap();
+    mtr.write(at, HEADER_BYTES, &[page as u8; 1000]);
+    mtr.commit().unwrap();
 }
 
 /// Single-threaded, tiny, 4 KiB pages.
