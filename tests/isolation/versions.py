@@ -341,7 +341,7 @@ class Client(random_runs.Client):
             if code in GONE:
                 raise
             if code not in EXPECTED | EXPECTED_TOO:
-                self.of.problems.append(f"{trx}: {problem}")
+                self.of.problems.append(f"{trx}: {problem}: {trx.log[-1:]}")
             if trx.outcome == "unknown":
                 raise
             return self.roll_back(trx, way)
