@@ -220,20 +220,9 @@ impl LogCopy {
         self.file.read_at(bytes, offset)?;
         bytes[kept..].fill(0);
         self.file.write_at(bytes, offset)?;
-        self.zero(block + BLOCK, self.at.next_multiple_of(BLOCK))?;
+        log::zero(&*self.file, self.header.capacity, block + BLOCK, self.at.next_multiple_of(BLOCK))?;
         self.header.trim_generations();
         self.header.write(&*self.file, &Syncs::default())
-    }
-
-    /// Overwrites the copy from `at` up to `end`, both at blocks, with zeros.
-    fn zero(&self, mut at: u64, end: u64) -> Result<()> {
-        let capacity = self.header.capacity;
-        while at < end {
-            let len = (end - at).min(capacity - at % capacity);
-            log::zero(&*self.file, RING_START + at % capacity, len)?;
-            at += len;
-        }
-        Ok(())
     }
 
     /// The log is free again; the file stays as it is, without a header.

@@ -181,7 +181,7 @@ pub(crate) fn set_aside(file: &dyn File, len: u64) -> Result<()> {
 /// As [`set_aside`] for the file of such a ring, and what is needed first is written.
 pub(crate) fn set_ring_aside(file: &dyn File, capacity: u64) -> Result<()> {
     set_aside(file, RING_START + capacity)?;
-    zero(file, RING_START, capacity.min(ZEROED_BYTES))
+    zero(file, capacity, 0, capacity.min(ZEROED_BYTES))
 }
 
 impl Log {
@@ -482,7 +482,7 @@ fn begin_generation(log_file: &LogFile, header: &mut Header, end: u64) -> Result
         // So many starts without one checkpoint. Remove by force what a new number would have ruled out: all whole
         // blocks up to the checkpoint's, of which a full ring has none, and the rest of the end's.
         let (from, to) = (end.next_multiple_of(BLOCK), header.write_limit());
-        FileRing::new(file, header).zero(from, to.saturating_sub(from))?;
+        zero(file, header.capacity, from, to)?;
         if end < from {
             let block = from - BLOCK;
             let mut bytes = AlignedBuf::new(BLOCK as usize);
@@ -500,14 +500,14 @@ pub(crate) fn body_bytes_max(capacity: u64) -> usize {
     (capacity / 16).min(BUFFER_MAX / 2) as usize - 2 * frame::HEADER_BYTES
 }
 
-/// Writes zeros.
-pub(crate) fn zero(file: &dyn File, mut offset: u64, len: u64) -> Result<()> {
+/// Writes zeros to the file's ring of `capacity` bytes, from `lsn` up to `end`, both at blocks.
+pub(crate) fn zero(file: &dyn File, capacity: u64, mut lsn: u64, end: u64) -> Result<()> {
     let zeros = AlignedBuf::new(1 << 20);
-    let end = offset + len;
-    while offset < end {
-        let n = (end - offset).min(zeros.len() as u64);
-        file.write_at(&zeros[..n as usize], offset)?;
-        offset += n;
+    while lsn < end {
+        let at = lsn % capacity;
+        let len = (end - lsn).min(capacity - at).min(zeros.len() as u64);
+        file.write_at(&zeros[..len as usize], RING_START + at)?;
+        lsn += len;
     }
     Ok(())
 }

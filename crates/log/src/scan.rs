@@ -102,18 +102,6 @@ impl<'a> FileRing<'a> {
         Ok(())
     }
 
-    /// Overwrites `[lsn, lsn + len)` with zeros.
-    pub(crate) fn zero(&self, mut lsn: u64, mut len: u64) -> Result<()> {
-        let capacity = self.header.capacity;
-        while len > 0 {
-            let n = len.min(capacity - lsn % capacity);
-            log::zero(self.file, RING_START + lsn % capacity, n)?;
-            lsn += n;
-            len -= n;
-        }
-        Ok(())
-    }
-
     /// The first whole frame from the log's `end` on, where the scan found none, of this run or of the next one, which the header
     /// does not know. A frame's checksum has its LSN and its generation in it, so what earlier laps and runs have left is none.
     pub(crate) fn frame_beyond(mut self, end: u64) -> Result<Option<FrameBeyond>> {
