@@ -442,7 +442,8 @@ mod tests {
             let before = page.clone();
             match table.changes_of(ID, &mut page, false).redo(op, &payload) {
                 Ok(()) => prop_assert_eq!(page::page_id(&page), ID),
-                Err(_) => prop_assert_eq!(&page, &before),
+                // Of carried changes those before the wrong one are made.
+                Err(_) => prop_assert!(op == OP_CARRIED || page == before),
             }
         }
 
