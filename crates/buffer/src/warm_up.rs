@@ -220,8 +220,10 @@ impl BufferPool {
     pub fn save_hot_pages(&self) -> Result<()> {
         // Held to the end: all savers write the list under the same provisional name.
         let state = self.warm_up.state.lock();
-        // What a warm-up cut short has not read yet was in use before, and counts again.
-        let mut pages = state.left.clone();
+        // What a warm-up cut short has not read yet was in use before, and counts again; all of it where none began, as in a start
+        // that the server gives up.
+        let never_began = !state.begun && self.config.background_threads;
+        let mut pages = if never_began { self.read_hot_pages() } else { state.left.clone() };
         for at in 0..self.frames().len() as u32 {
             let frame = self.frames().get(at);
             let id = frame.page_id.load(Ordering::Relaxed);

@@ -318,16 +318,21 @@ fn pages_in_use_are_read_again_after_a_restart() {
         mtr.init(id(page as u32), PageKind::Index).unwrap();
         mtr.commit().unwrap();
     }
-    let rig = restarted(rig);
-    assert_eq!(resident(&rig.pool), 0);
-    // Stopped before it began: the list of the next start is that of this one.
-    rig.pool.stop_warm_up();
-    rig.pool.start_warm_up(Duration::ZERO);
-    rig.pool.stop_background();
-    assert_eq!(resident(&rig.pool), 0);
-    let sim = rig.sim.crash(1);
-    drop(rig);
-    let rig = open(sim, &config).unwrap();
+    let mut rig = restarted(rig);
+    // Stopped before it began, and before it read any: the list of the next start is that of this one.
+    for begins in [false, true] {
+        if !begins {
+            rig.pool.stop_warm_up();
+        }
+        rig.pool.start_warm_up(Duration::from_secs(3600));
+        std::thread::sleep(Duration::from_millis(20));
+        rig.pool.stop_background();
+        rig.pool.save_hot_pages().unwrap();
+        assert_eq!(resident(&rig.pool), 0);
+        let sim = rig.sim.crash(1);
+        drop(rig);
+        rig = open(sim, &config).unwrap();
+    }
     rig.pool.start_warm_up(Duration::ZERO);
     wait_for(&rig.pool, PAGES as usize);
     let rig = restarted(rig);
