@@ -282,7 +282,7 @@ mod tests {
     use super::*;
     use myriad_base::page::{set_page_lsn, PageKind};
     use myriad_base::{PageNo, SpaceId};
-    use myriad_io::SimIo;
+    use myriad_io::{CallKind, Fault, SimIo};
     use std::time::{Duration, Instant};
 
     const PAGE_BYTES: usize = 4096;
@@ -346,6 +346,33 @@ mod tests {
             let area = after.write(&sealed(page, 101)).unwrap();
             assert_eq!(area, 9);
             after.settle(area, std::iter::once((PageId::new(SpaceId::FIRST_USER, PageNo(page)), true)));
+        }
+    }
+
+    #[test]
+    fn the_newest_whole_copy_counts() {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let before = open_for(&io, 5);
+        for lsn in [20, 22, 21, 23, 200] {
+            before.write(&sealed(9, lsn)).unwrap();
+        }
+        // Torn ones, one of them beyond the log's end.
+        for area in [3, 4] {
+            io.flip_bit(&Doublewrite::path(Path::new("/data")), before.area_offset(area) + 1000, 3).unwrap();
+        }
+        drop(before);
+        let after = open_for(&io, 5);
+        assert_eq!(after.find_copies(Lsn(15), Lsn(100)).unwrap(), (1, None));
+        let (id, mut page) = (PageId::new(SpaceId::FIRST_USER, PageNo(9)), AlignedBuf::new(PAGE_BYTES));
+        assert!(after.restore(id, &mut page).unwrap());
+        assert_eq!(page[..], sealed(9, 22)[..]);
+        // It is another since, or torn.
+        let mut torn = sealed(9, 22);
+        torn[1000] = 1;
+        for other in [sealed(9, 30), torn] {
+            after.file.write_at(&other, after.area_offset(1)).unwrap();
+            assert!(after.restore(id, &mut page).is_err());
         }
     }
 
@@ -490,5 +517,29 @@ mod tests {
         });
         expect_copy(&doublewrite, 2);
         expect_copy(&doublewrite, 3);
+    }
+
+    /// The operating system tells only one of those who wrote until then.
+    #[test]
+    fn a_copy_is_not_durable_if_a_sync_failed_since_its_write_began() {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let mut doublewrite = open(&io);
+        let file = Zeroed::of(&mut doublewrite, true);
+        write(&doublewrite, 0);
+        write(&doublewrite, 1);
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| doublewrite.write(&sealed(2, 10)));
+            wait_for(&file.refused, Duration::from_secs(10));
+            doublewrite.settle(0, std::iter::empty());
+            io.inject(CallKind::Sync, "doublewrite", 0, Fault::Eio, false);
+            assert!(doublewrite.write(&sealed(0, 10)).is_err());
+            file.begun.store(true, Ordering::Release);
+            assert!(late.join().unwrap().is_err());
+        });
+        // Nobody has their areas.
+        let mut areas: Vec<u64> = (0..2).map(|_| doublewrite.write(&sealed(0, 10)).unwrap()).collect();
+        areas.sort_unstable();
+        assert_eq!(areas, [0, 2]);
     }
 }
