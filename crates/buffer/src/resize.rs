@@ -181,18 +181,23 @@ impl BufferPool {
             self.background.wake_provider();
             return Ok(());
         }
-        let mut rounds = 0;
+        let mut vain = 0;
         while self.is_shrinking() {
-            let emptied = match rounds {
+            // Pages of in-memory tables move to frames that are free. What fails here fails below, if it is in the way.
+            let _ = self.provide();
+            let emptied = match vain {
                 INLINE_ROUNDS => Err(Error::BufferPoolExhausted),
                 _ => self.empty_some(&mut hand, usize::MAX),
             };
-            if let Err(error) = emptied {
-                self.resize.size.store(size, Ordering::Release);
-                self.raise_limit(frames);
-                return Err(error);
+            match emptied {
+                Ok(0) => vain += 1,
+                Ok(_) => vain = 0,
+                Err(error) => {
+                    self.resize.size.store(size, Ordering::Release);
+                    self.raise_limit(frames);
+                    return Err(error);
+                }
             }
-            rounds += 1;
         }
         Ok(())
     }

@@ -184,15 +184,18 @@ fn reading_ahead_leaves_them_alone() {
 fn a_shrinking_pool_moves_them() {
     let rig = create(6, &small(256));
     let pool = &rig.pool;
+    for page in 1..=160 {
+        put(pool, id(page), 1).unwrap();
+    }
     for page in 0..64 {
         put(pool, memory(page), u64::from(page)).unwrap();
     }
-    for page in 1..=100 {
-        put(pool, id(page), 1).unwrap();
-    }
+    let seen: Vec<_> = (0..64).map(|page| pool.optimistic(memory(page)).unwrap()).collect();
+    assert!(seen.iter().filter(|page| page.frame().0 >= 100).count() > 30);
     assert!(matches!(pool.resize(70 * 4096), Err(Error::Invalid { .. })), "too small for what they hold");
     pool.resize(100 * 4096).unwrap();
     assert_eq!((pool.stats().frames, pool.stats().memory_pages), (100, 64));
+    assert!(seen.iter().all(|page| page.frame().0 < 100 || !page.validate()));
     for page in 0..64 {
         assert_eq!(get(pool, memory(page)), Ok(u64::from(page)));
         put(pool, memory(page), 1000).unwrap();
