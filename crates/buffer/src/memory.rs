@@ -167,14 +167,16 @@ mod tests {
 
     #[test]
     fn beyond_the_limit_nests() {
-        let outer = BeyondLimit::new(Beyond::Deletion);
-        for what in [Beyond::Rollback, Beyond::Deletion] {
-            let inner = BeyondLimit::new(what);
-            assert_eq!(BEYOND_LIMIT.get(), Some(what));
-            drop(inner);
-            assert_eq!(BEYOND_LIMIT.get(), Some(Beyond::Deletion));
+        for before in [Beyond::Rollback, Beyond::Deletion] {
+            let outer = BeyondLimit::new(before);
+            for what in [Beyond::Rollback, Beyond::Deletion] {
+                let inner = BeyondLimit::new(what);
+                assert_eq!(BEYOND_LIMIT.get(), Some(before.max(what)));
+                drop(inner);
+                assert_eq!(BEYOND_LIMIT.get(), Some(before));
+            }
+            drop(outer);
         }
-        drop(outer);
         assert_eq!(BEYOND_LIMIT.get(), None);
     }
 }

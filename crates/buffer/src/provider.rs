@@ -333,3 +333,20 @@ impl BufferPool {
         queue.leave(&waiter).ok_or(failed)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_leaves_the_queue_keeps_what_it_was_given_and_is_given_no_more() {
+        let queue = FrameQueue::default();
+        let (first, second, third) = (queue.join(), queue.join(), queue.join());
+        let mut free = vec![7];
+        queue.serve(|| free.pop());
+        assert_eq!((queue.leave(&second), queue.leave(&first)), (None, Some(7)));
+        free = vec![9, 8];
+        queue.serve(|| free.pop());
+        assert_eq!((queue.leave(&third), free), (Some(8), vec![9]));
+    }
+}
