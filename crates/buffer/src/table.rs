@@ -222,6 +222,7 @@ mod tests {
     use super::*;
     use myriad_base::{PageNo, SpaceId};
     use std::collections::HashMap;
+    use std::sync::atomic::AtomicBool;
 
     #[test]
     fn buckets_have_places_of_their_own() {
@@ -265,5 +266,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn pages_are_found_while_buckets_are_split() {
+        const EACH: u32 = 64;
+        let frames = Frames::new(3 * EACH as usize, 3 * EACH as usize, 4096).unwrap();
+        let (table, grown) = (PageTable::new(8), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let (frames, table, grown) = (&frames, &table, &grown);
+                scope.spawn(move || {
+                    let mine = thread * EACH..(thread + 1) * EACH;
+                    for round in 0.. {
+                        let id = |frame| PageId::new(SpaceId(thread), PageNo(round * EACH + frame));
+                        for frame in mine.clone() {
+                            assert!(table.insert(frames, id(frame), frame));
+                        }
+                        for frame in mine.clone() {
+                            assert_eq!(table.find(frames, id(frame)), Some(frame));
+                            table.remove(frames, id(frame), frame);
+                            assert_eq!(table.find(frames, id(frame)), None);
+                        }
+                        if grown.load(Ordering::Acquire) {
+                            break;
+                        }
+                    }
+                });
+            }
+            table.grow(&frames, 1 << 18);
+            grown.store(true, Ordering::Release);
+        });
     }
 }
