@@ -11,6 +11,7 @@ use myriad_io::{CallKind, Fault};
 use rig::{create, id, init_pages, next, number, open, small, work_elsewhere, Rig, OTHER, ROOM, WRITE};
 
 const PAGES: u32 = 200;
+
 /// Pages 1 to 200 in a pool with room for a quarter of them, each with the number `rounds`. What comes is what a small pool always has
 /// to do: pages with changes make room.
 fn filled(seed: u64, config: &PoolConfig, rounds: u8) -> Rig {
