@@ -287,6 +287,16 @@ mod tests {
 
     const PAGE_BYTES: usize = 4096;
 
+    fn disk() -> SimIo {
+        let io = SimIo::new(1);
+        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        io
+    }
+
+    fn id(page: u32) -> PageId {
+        PageId::new(SpaceId::FIRST_USER, PageNo(page))
+    }
+
     fn open(io: &SimIo) -> Doublewrite {
         open_for(io, 1)
     }
@@ -298,7 +308,7 @@ mod tests {
 
     fn sealed(no: u32, lsn: u64) -> AlignedBuf {
         let mut copy = AlignedBuf::new(PAGE_BYTES);
-        page::format(&mut copy, PageId::new(SpaceId::FIRST_USER, PageNo(no)), PageKind::Index);
+        page::format(&mut copy, id(no), PageKind::Index);
         set_page_lsn(&mut copy, Lsn(lsn));
         page::seal(&mut copy);
         copy
@@ -308,8 +318,7 @@ mod tests {
     fn batches_under_way_have_areas_of_their_own_after_a_recovery() {
         // Which of the areas have usable copies.
         for usable in 0..32u32 {
-            let io = SimIo::new(1);
-            io.create_dir(Path::new("/data/#myriad")).unwrap();
+            let io = disk();
             let before = open(&io);
             for area in 0..5 {
                 let lsn = if usable >> area & 1 == 1 { 20 } else { 10 };
@@ -332,8 +341,7 @@ mod tests {
 
     #[test]
     fn a_full_disk_has_room_after_a_crash_amid_all_batches() {
-        let io = SimIo::new(1);
-        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let io = disk();
         let before = open_for(&io, 9);
         io.set_capacity(Some(0));
         for area in 0..9 {
@@ -345,14 +353,13 @@ mod tests {
         for page in 1..20 {
             let area = after.write(&sealed(page, 101)).unwrap();
             assert_eq!(area, 9);
-            after.settle(area, std::iter::once((PageId::new(SpaceId::FIRST_USER, PageNo(page)), true)));
+            after.settle(area, std::iter::once((id(page), true)));
         }
     }
 
     #[test]
     fn the_newest_whole_copy_counts() {
-        let io = SimIo::new(1);
-        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let io = disk();
         let before = open_for(&io, 5);
         for lsn in [20, 22, 21, 23, 200] {
             before.write(&sealed(9, lsn)).unwrap();
@@ -364,26 +371,24 @@ mod tests {
         drop(before);
         let after = open_for(&io, 5);
         assert_eq!(after.find_copies(Lsn(15), Lsn(100)).unwrap(), (1, None));
-        let (id, mut page) = (PageId::new(SpaceId::FIRST_USER, PageNo(9)), AlignedBuf::new(PAGE_BYTES));
-        assert!(after.restore(id, &mut page).unwrap());
+        let mut page = AlignedBuf::new(PAGE_BYTES);
+        assert!(after.restore(id(9), &mut page).unwrap());
         assert_eq!(page[..], sealed(9, 22)[..]);
         // It is another since, or torn.
         let mut torn = sealed(9, 22);
         torn[1000] = 1;
         for other in [sealed(9, 30), torn] {
             after.file.write_at(&other, after.area_offset(1)).unwrap();
-            assert!(after.restore(id, &mut page).is_err());
+            assert!(after.restore(id(9), &mut page).is_err());
         }
     }
 
     #[test]
     fn the_newest_copy_of_a_page_that_cannot_be_written_stays() {
-        let io = SimIo::new(1);
-        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let io = disk();
         let doublewrite = open(&io);
         let write = |lsn| doublewrite.write(&sealed(9, lsn)).unwrap();
         let settle = |area, pages: &[(u32, bool)]| {
-            let id = |page| PageId::new(SpaceId::FIRST_USER, PageNo(page));
             doublewrite.settle(area, pages.iter().map(|&(page, durable)| (id(page), durable)));
         };
         assert_eq!(write(20), 0);
@@ -480,6 +485,15 @@ mod tests {
         assert_eq!(doublewrite.write(&sealed(area as u32, 10)).unwrap(), area);
     }
 
+    /// With two copies; for the next no room can be set aside.
+    fn without_room(io: &SimIo) -> (Doublewrite, Arc<Zeroed>) {
+        let mut doublewrite = open(io);
+        let file = Zeroed::of(&mut doublewrite, true);
+        write(&doublewrite, 0);
+        write(&doublewrite, 1);
+        (doublewrite, file)
+    }
+
     fn expect_copy(doublewrite: &Doublewrite, area: u64) {
         let mut copy = AlignedBuf::new(PAGE_BYTES);
         doublewrite.file.read_at(&mut copy, doublewrite.area_offset(area)).unwrap();
@@ -488,8 +502,7 @@ mod tests {
 
     #[test]
     fn a_copy_stays_while_another_batch_makes_the_file_longer() {
-        let io = SimIo::new(1);
-        io.create_dir(Path::new("/data/#myriad")).unwrap();
+        let io = disk();
         let mut doublewrite = open(&io);
         let file = Zeroed::of(&mut doublewrite, false);
         write(&doublewrite, 0);
@@ -504,12 +517,8 @@ mod tests {
 
     #[test]
     fn a_copy_that_found_no_room_set_aside_stays_while_another_batch_makes_the_file_longer() {
-        let io = SimIo::new(1);
-        io.create_dir(Path::new("/data/#myriad")).unwrap();
-        let mut doublewrite = open(&io);
-        let file = Zeroed::of(&mut doublewrite, true);
-        write(&doublewrite, 0);
-        write(&doublewrite, 1);
+        let io = disk();
+        let (doublewrite, file) = without_room(&io);
         std::thread::scope(|scope| {
             scope.spawn(|| write(&doublewrite, 2));
             wait_for(&file.refused, Duration::from_secs(10));
@@ -522,12 +531,8 @@ mod tests {
     /// The operating system tells only one of those who wrote until then.
     #[test]
     fn a_copy_is_not_durable_if_a_sync_failed_since_its_write_began() {
-        let io = SimIo::new(1);
-        io.create_dir(Path::new("/data/#myriad")).unwrap();
-        let mut doublewrite = open(&io);
-        let file = Zeroed::of(&mut doublewrite, true);
-        write(&doublewrite, 0);
-        write(&doublewrite, 1);
+        let io = disk();
+        let (doublewrite, file) = without_room(&io);
         std::thread::scope(|scope| {
             let late = scope.spawn(|| doublewrite.write(&sealed(2, 10)));
             wait_for(&file.refused, Duration::from_secs(10));
