@@ -808,7 +808,5 @@ fn make_shards(count: usize, wanted: usize) -> Box<[Shard]> {
     let automatic = (count >> 12).clamp(1, 16);
     let shards =
         if wanted == 0 { automatic } else { wanted }.clamp(1, 64).min((count / RUN_FRAMES as usize).max(1)) as u32;
-    let made: Box<[Shard]> = (0..shards).map(|number| Shard::new(number, shards)).collect();
-    (0..count as u32).for_each(|frame| made[shard_no(frame, shards) as usize].push_free(frame));
-    made
+    (0..shards).map(|number| Shard::new(number, shards, count as u32)).collect()
 }

@@ -25,6 +25,11 @@ pub(crate) fn frames_of(number: u32, shards: u32, frames: u32) -> u32 {
     frames / round * RUN_FRAMES + (frames % round).saturating_sub(number * RUN_FRAMES).min(RUN_FRAMES)
 }
 
+/// The frame at a place among those of partition `number` of `shards`.
+fn frame_at(place: u32, number: u32, shards: u32) -> u32 {
+    (place / RUN_FRAMES * shards + number) * RUN_FRAMES + place % RUN_FRAMES
+}
+
 /// A partition.
 #[repr(align(128))]
 pub(crate) struct Shard {
@@ -42,14 +47,15 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    /// Partition `number` of `shards`, without free frames.
-    pub fn new(number: u32, shards: u32) -> Shard {
+    /// Partition `number` of `shards`: its part of the pool's first `frames` frames is free.
+    pub fn new(number: u32, shards: u32, frames: u32) -> Shard {
+        let free = (0..frames_of(number, shards, frames)).map(|place| frame_at(place, number, shards));
         Shard {
             number,
             shards,
             hand: AtomicU32::new(0),
             met: Met::default(),
-            free: Mutex::new(VecDeque::new()),
+            free: Mutex::new(free.collect()),
             dirty: Mutex::new(DirtyList::EMPTY),
         }
     }
@@ -89,7 +95,7 @@ impl Shard {
     /// step: set back by a thread that was put to sleep it would age the same frames twice.
     pub fn next_by_hand(&self, frames: u32) -> u32 {
         let place = self.hand.fetch_add(1, Ordering::Relaxed) % frames_of(self.number, self.shards, frames);
-        (place / RUN_FRAMES * self.shards + self.number) * RUN_FRAMES + place % RUN_FRAMES
+        frame_at(place, self.number, self.shards)
     }
 }
 
@@ -312,7 +318,7 @@ mod tests {
 
     #[test]
     fn the_hands_meet_every_frame_of_a_pool_that_changes() {
-        let shards: Vec<Shard> = (0..3).map(|i| Shard::new(i, 3)).collect();
+        let shards: Vec<Shard> = (0..3).map(|i| Shard::new(i, 3, 0)).collect();
         for frames in [96u32, 1000, 97, 640] {
             let mut seen = std::collections::BTreeMap::new();
             for (i, shard) in shards.iter().enumerate() {
@@ -331,7 +337,7 @@ mod tests {
     fn nobody_sets_a_hand_back() {
         const FRAMES: u32 = 1000;
         const ROUNDS: u32 = 5000;
-        let (shard, all_there) = (Shard::new(0, 1), std::sync::Barrier::new(4));
+        let (shard, all_there) = (Shard::new(0, 1, 0), std::sync::Barrier::new(4));
         let looks: Vec<AtomicU32> = (0..FRAMES).map(|_| AtomicU32::new(0)).collect();
         std::thread::scope(|scope| {
             for _ in 0..4 {
@@ -350,8 +356,10 @@ mod tests {
     fn every_frame_belongs_to_one_partition() {
         for (shards, frames) in [(1, 100), (3, 1000), (4, 127), (16, 5000), (64, 2048)] {
             for number in 0..shards {
-                let counted = (0..frames).filter(|&at| shard_no(at, shards) == number).count();
-                assert_eq!(frames_of(number, shards, frames) as usize, counted, "{number} of {shards}, {frames}");
+                let own: Vec<u32> = (0..frames).filter(|&at| shard_no(at, shards) == number).collect();
+                assert_eq!(frames_of(number, shards, frames) as usize, own.len(), "{number} of {shards}, {frames}");
+                let shard = Shard::new(number, shards, frames);
+                assert_eq!(std::iter::from_fn(|| shard.pop_free()).collect::<Vec<_>>(), own);
             }
         }
     }
@@ -361,7 +369,7 @@ mod tests {
     fn marks_of_the_middle_are_lowered() {
         let n = 4 * POSITION_STEPS as u32;
         let frames = Frames::new(n as usize + 1, n as usize + 1, 4096).unwrap();
-        let shard = Shard::new(0, 1);
+        let shard = Shard::new(0, 1, 0);
         let mut list = shard.dirty();
         for at in 0..n {
             list.mark(&frames, at, Lsn(1000 + 10 * u64::from(at)));
@@ -382,7 +390,7 @@ mod tests {
     #[test]
     fn dirty_list_keeps_order_and_changes_during_a_write() {
         let frames = Frames::new(40, 40, 4096).unwrap();
-        let shard = Shard::new(0, 1);
+        let shard = Shard::new(0, 1, 0);
         let mut random = Random::from_seed(7);
         let mut model: BTreeMap<u32, (u64, bool, u64)> = BTreeMap::new(); // frame -> (recovery, writing, again)
         for step in 1..50_000u64 {

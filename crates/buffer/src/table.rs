@@ -37,9 +37,7 @@ impl PageTable {
     pub fn new(frames: usize) -> PageTable {
         let table = PageTable { segments: std::array::from_fn(|_| OnceLock::new()), count: AtomicU32::new(0) };
         let count = PageTable::buckets_for(frames);
-        for number in 0..count {
-            table.make(number);
-        }
+        (0..=PageTable::place(count - 1).0).for_each(|segment| table.make(segment));
         table.count.store(count, Ordering::Release);
         table
     }
@@ -56,9 +54,8 @@ impl PageTable {
         (bits as usize, (number - first) as usize)
     }
 
-    /// Makes the bucket's segment if it is not there.
-    fn make(&self, number: u32) {
-        let (segment, _) = PageTable::place(number);
+    /// Makes the segment if it is not there.
+    fn make(&self, segment: usize) {
         self.segments[segment].get_or_init(|| {
             let len = 1usize << (SEGMENT_BITS_MIN + (segment as u32).saturating_sub(1));
             (0..len).map(|_| Bucket { head: AtomicU32::new(NIL), lock: Mutex::new(()) }).collect()
@@ -107,7 +104,7 @@ impl PageTable {
     fn split(&self, frames: &Frames) {
         let new = self.count.load(Ordering::Relaxed);
         let old = new - (new + 1).next_power_of_two() / 2;
-        self.make(new);
+        self.make(PageTable::place(new).0);
         let (from, to) = (self.at(old), self.at(new));
         let _from = lock_counted(&from.lock, LatchClass::PageTable.part(old as usize));
         let _to = lock_counted(&to.lock, LatchClass::PageTable.part(new as usize));
