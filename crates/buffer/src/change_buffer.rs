@@ -327,8 +327,11 @@ impl ChangeBuffer {
         self.bytes.fetch_add(changes.records.capacity(), Ordering::Relaxed);
     }
 
-    /// The page is in memory, but without its changes, which nobody will make.
+    /// The page is in memory, but without its changes, which nobody will make. They bound the checkpoint until it is written.
     pub fn give_up(&self, id: PageId) {
+        if self.bytes() == 0 {
+            return;
+        }
         let mut shard = self.shard(id);
         if let Some(changes) = shard.pages.get_mut(&id) {
             self.changes.fetch_sub(std::mem::take(&mut changes.count), Ordering::Relaxed);

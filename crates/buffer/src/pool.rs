@@ -311,7 +311,8 @@ impl BufferPool {
                 frame.latch.grow_version();
                 // What recovery and the change buffer still had for the page belongs to a life that ended before this one began.
                 self.pending.forget(id);
-                self.changes.forget(id);
+                // The log may not be durable up to that end: until then a crash brings the old life back, with its changes.
+                self.changes.give_up(id);
                 self.forget_copy(id);
                 return Ok(ExclusivePage::from_held(self, at, id));
             }

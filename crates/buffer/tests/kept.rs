@@ -192,6 +192,33 @@ fn a_page_that_begins_a_new_life_loses_the_changes_of_the_old_one() {
     assert_eq!(number(&rig.pool, page), 1);
 }
 
+/// What ended the old life of a page may be lost in a crash, while what the page was then is not in its file yet.
+#[test]
+fn what_changed_a_page_in_its_old_life_bounds_the_checkpoint_until_the_new_one_is_written() {
+    let config = small(64);
+    let rig = filled(14, &config, 1);
+    let pool = &rig.pool;
+    pool.checkpoint_now().unwrap();
+    next(pool, 1, 1);
+    (2..=PAGES).for_each(|page| drop(pool.fix_shared(id(page)).unwrap()));
+    assert!(!pool.is_resident(id(1)) && pool.stats().change_buffer_pages == 1, "{:?}", pool.stats());
+    pool.log().flush_to(pool.log().end_lsn()).unwrap();
+    // Not durable.
+    next(pool, 2, 1);
+    let mut mtr = Mtr::start(pool).unwrap();
+    let _ = mtr.init(id(1), PageKind::Index).unwrap();
+    mtr.commit().unwrap();
+    {
+        let _latched = [1, 2].map(|page| pool.fix_exclusive(id(page)).unwrap());
+        (0..20).for_each(|_| _ = pool.step_background().unwrap());
+    }
+    let sim = rig.sim.crash(14);
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    assert!((2..=PAGES).all(|page| number(&rig.pool, page) == 1));
+    assert_eq!(number(&rig.pool, 1), 2);
+}
+
 #[test]
 fn pages_other_than_those_of_indexes_are_written() {
     let rig = create(7, &small(64));
