@@ -54,6 +54,8 @@ pub(crate) struct ChangeBuffer {
     changes: AtomicU64,
     /// Most memory, in percent of the pool's; 0 = nothing is buffered.
     percent: AtomicU32,
+    /// End of the newest mini-transaction that freed a page and so forgot its changes.
+    freed: AtomicU64,
     /// For changes of pages in memory.
     pub kept: Kept,
 }
@@ -225,6 +227,7 @@ impl ChangeBuffer {
             pages: AtomicUsize::new(0),
             changes: AtomicU64::new(0),
             percent: AtomicU32::new(percent),
+            freed: AtomicU64::new(0),
             kept: Kept::default(),
         }
     }
@@ -354,9 +357,21 @@ impl ChangeBuffer {
         self.forget_if(id, |_| true);
     }
 
-    /// The page has become free. Of one in memory nothing is forgotten: it is dirty, and what is noted of it bounds the checkpoint.
-    pub fn forget_away(&self, id: PageId) {
-        self.forget_if(id, |changes| !changes.in_memory);
+    /// The page has become free with a mini-transaction that ends at `end`. Of one in memory nothing is forgotten: it is dirty, and what
+    /// is noted of it bounds the checkpoint.
+    pub fn forget_freed(&self, id: PageId, end: Lsn) {
+        self.forget_if(id, |changes| {
+            if !changes.in_memory {
+                // Before they are gone: who no longer finds them sees this.
+                self.freed.fetch_max(end.0, Ordering::AcqRel);
+            }
+            !changes.in_memory
+        });
+    }
+
+    /// Up to where the log has to be durable for what was forgotten of free pages: a crash before that brings them back.
+    pub fn freed_until(&self) -> Lsn {
+        Lsn(self.freed.load(Ordering::Acquire))
     }
 
     /// The log has the page, which is in memory, whole, and nothing that began at `first` is needed any more.

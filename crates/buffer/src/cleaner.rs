@@ -316,8 +316,9 @@ impl BufferPool {
             return Ok(false);
         }
         self.check_poison()?;
-        self.log().flush_to(lsn)?;
-        // Asked for after `lsn` is known: whose records hold it back no more has been noted before.
+        // Asked for after `lsn` is known: what freed pages, whose changes hold it back no more, has been noted before.
+        self.log().flush_to(lsn.max(self.changes.freed_until()))?;
+        // Likewise, whose records hold it back no more.
         self.log().checkpoint(lsn, &self.spaces().missed_note())?;
         self.background.set_last_checkpoint(lsn);
         self.counters.add(Counter::Checkpoints);

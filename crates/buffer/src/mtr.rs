@@ -53,6 +53,8 @@ pub struct Mtr<'p> {
     pages: SmallVec<[MtrPage; PAGES_INLINE]>,
     /// Pages of in-memory tables that become free.
     freed: SmallVec<[u64; 2]>,
+    /// Other pages that become free, and may have buffered changes.
+    freed_unread: SmallVec<[u64; 2]>,
     committed: bool,
     /// Its room in the log.
     _admission: Admission<'p>,
@@ -107,6 +109,7 @@ impl<'p> Mtr<'p> {
             previous: u64::MAX,
             pages: SmallVec::new(),
             freed: SmallVec::new(),
+            freed_unread: SmallVec::new(),
             committed: false,
             _admission: admission,
             _turn: turn,
@@ -340,8 +343,8 @@ impl<'p> Mtr<'p> {
     pub fn note_freed(&mut self, id: PageId) {
         if id.is_in_memory() {
             self.freed.push(id.to_u64());
-        } else {
-            self.pool.changes.forget_away(id);
+        } else if self.pool.changes.bytes() != 0 {
+            self.freed_unread.push(id.to_u64());
         }
     }
 
@@ -395,6 +398,7 @@ impl<'p> Mtr<'p> {
                 for held in pages.iter().filter(lasting) {
                     pool.keep_changes(held.frame, held.first.get(), start_lsn, end, body);
                 }
+                self.freed_unread.iter().for_each(|&id| pool.changes.forget_freed(PageId::from_u64(id), end));
                 self.committed = true;
                 pool.count_mtr();
                 Ok(end)

@@ -219,6 +219,36 @@ fn what_changed_a_page_in_its_old_life_bounds_the_checkpoint_until_the_new_one_i
     assert_eq!(number(&rig.pool, 1), 2);
 }
 
+/// A page freed unread: its changes hold the checkpoint no more, but only when the log cannot lose that it is free.
+#[test]
+fn changes_of_a_page_are_passed_only_by_who_makes_its_end_durable() {
+    let config = small(64);
+    let rig = filled(15, &config, 1);
+    let pool = &rig.pool;
+    pool.checkpoint_now().unwrap();
+    next(pool, 1, 1);
+    (2..=PAGES).for_each(|page| drop(pool.fix_shared(id(page)).unwrap()));
+    assert!(!pool.is_resident(id(1)) && pool.stats().change_buffer_pages == 1, "{:?}", pool.stats());
+    pool.log().flush_to(pool.log().end_lsn()).unwrap();
+    // Not durable, and in no file.
+    next(pool, 2, 1);
+    let mut mtr = Mtr::start(pool).unwrap();
+    let bitmap = mtr.fix(id(3)).unwrap();
+    mtr.write(bitmap, ROOM, &[2]);
+    mtr.note_freed(id(1));
+    mtr.commit().unwrap();
+    let passed = {
+        let _latched = [2, 3].map(|page| pool.fix_exclusive(id(page)).unwrap());
+        (0..20).for_each(|_| _ = pool.step_background().unwrap());
+        pool.stats().change_buffer_pages == 0
+    };
+    let sim = rig.sim.crash(15);
+    drop(rig);
+    let rig = open(sim, &config).unwrap();
+    let is_free = rig.pool.fix_shared(id(3)).unwrap()[ROOM] == 2;
+    assert!(passed && is_free, "{passed} {is_free}");
+}
+
 #[test]
 fn pages_other_than_those_of_indexes_are_written() {
     let rig = create(7, &small(64));
