@@ -291,6 +291,10 @@ impl LockTable {
             if policy == WaitPolicy::NoWait {
                 return LockOutcome::WouldBlock;
             }
+            if mode.extent != Extent::InsertIntention {
+                // Once granted it is kept, also where without a wait nothing would have been stored.
+                self.note_index(trx, key.index());
+            }
             trx.waiting_on.store(hash, Ordering::Relaxed);
             let word = trx.wait.begin();
             queue.push_waiting(order, trx, mode);

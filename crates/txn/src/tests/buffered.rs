@@ -149,6 +149,33 @@ fn locked_gaps_keep_entries_out_of_leaves_that_are_not_in_memory() {
     assert_eq!(rig.scan(&mut reader, &rig.names, true).len(), 4000);
 }
 
+/// A lock that a change has waited for is kept when the change is undone: nobody changes that entry unread.
+#[test]
+fn what_is_locked_after_a_wait_is_not_changed_unread() {
+    let (rig, all) = filled(8, 64, 4000);
+    rig.purge_all();
+    // The index's first entry: a walk over all leaves drives its leaf out.
+    let (&row, &number) = all.iter().min_by_key(|(&row, &number)| name(row, number)).unwrap();
+    let (mut holder, mut waiter, mut other) = (rig.trx(), rig.trx(), rig.trx());
+    change(&rig, &mut holder, row, number, None);
+    holder.commit(Durability::Sync).unwrap();
+    let mut cursor = Cursor::new(rig.names, locking(Strength::S));
+    assert!(cursor.seek(&mut holder, Seek::Ge, &name(row, number)).unwrap());
+    waiter.set_lock_wait_timeout(Duration::from_secs(60));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| insert(&rig, &mut waiter, row, number));
+        while rig.sys.locks().stats().waiting_now == 0 {
+            std::thread::yield_now();
+        }
+        holder.commit(Durability::Sync).unwrap();
+        waiting.join().unwrap().unwrap();
+    });
+    waiter.rollback_to(Savepoint(0)).unwrap();
+    rig.leaves();
+    rig.purge_all();
+    assert!(is_blocked(insert(&rig, &mut other, row, number)));
+}
+
 #[test]
 fn changes_go_to_their_pages_in_the_background_and_hold_the_checkpoint_until_then() {
     let (rig, mut all) = filled(3, 64, 4000);
