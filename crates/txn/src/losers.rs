@@ -211,6 +211,10 @@ impl TrxSystem {
 
     fn undo_telling(&self, work: &mut Work, may_stop: bool) -> Result<()> {
         let (trx, mut tell) = (work.log.trx, Every::new(TELL_EVERY, self.clock()));
+        if work.xid.is_some() {
+            // Before any of it is undone: whoever left it may have failed just there.
+            self.write_state(&work.log, LogState::Active)?;
+        }
         self.rollback_log(&mut work.log, 0, &mut |left| {
             if left % PORTION_RECORDS != 0 {
                 return Ok(());

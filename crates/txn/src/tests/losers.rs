@@ -1,6 +1,7 @@
 //! Transactions that the background rolls back: what waits for them, and what they wait for.
 
 use super::*;
+use crate::undo::page::undo_page;
 use myriad_io::{CallKind, Fault};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -153,6 +154,36 @@ fn what_is_undone_in_part_cannot_be_committed() {
     let rows = rig.scan(&mut t, &rig.rows, true);
     let changed: Vec<_> = rows.iter().filter(|r| r.1 != [1; 400]).collect();
     assert_eq!((rows.len(), changed), (400, vec![&(key(7), vec![2; 400])]));
+}
+
+/// A prepared transaction whose rollback fails before it begins, and is interrupted in the background, is found unfinished.
+#[test]
+fn half_of_a_prepared_transaction_is_not_found_prepared() {
+    const CHANGED: u64 = 400;
+    let rig = Rig::new(5, 80, false);
+    let (mut t, pool) = (rig.trx(), rig.sys.pool());
+    (0..3 * CHANGED).for_each(|i| rig.insert(&mut t, &key(i), &[1; 400]).unwrap());
+    t.commit(Durability::Sync).unwrap();
+    (0..CHANGED).for_each(|i| rig.update(&mut t, &key(i), &[2; 400]).unwrap());
+    t.prepare(b"x", Durability::Sync).unwrap();
+    pool.checkpoint_now().unwrap();
+    let header = undo_page(t.undo.as_ref().unwrap().header.page());
+    for _ in 0..9 {
+        rig.entries();
+    }
+    assert!(!pool.is_resident(header));
+    rig.sim.inject(CallKind::Read, "undo.myr", 0, Fault::Eio, true);
+    assert!(matches!(t.rollback(), Err(Error::Io { .. })));
+    rig.sim.clear_faults();
+    rig.sim.inject(CallKind::Read, "a.myr", 9, Fault::Eio, true);
+    assert!(matches!(rig.sys.rollback_losers_step(), Err(Error::Io { .. })));
+    rig.sys.flush_log().unwrap();
+    let next = rig.crashed(1, 80);
+    assert!(next.sys.prepared_xids().is_empty());
+    assert!(left(&next).is_some_and(|n| n > 0 && n < CHANGED));
+    assert!(next.sys.rollback_losers_step().unwrap());
+    let rows = next.scan(&mut next.trx(), &next.rows, true);
+    assert_eq!((rows.len() as u64, rows.iter().filter(|r| r.1 != [1; 400]).count()), (3 * CHANGED, 0));
 }
 
 /// Reads of a start after a crash behind a transaction of `rows` changes, half of which a savepoint has undone before the last
