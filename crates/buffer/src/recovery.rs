@@ -600,6 +600,11 @@ impl BufferPool {
             last = record.end;
         }
         set_page_lsn(bytes, last);
+        if page::lost_reason(bytes).is_some() {
+            // A lost page that could not be written and was carried forward. Sealed as if it had been read, so that its reason is found.
+            page::seal(bytes);
+            return page::check_lost(bytes, id);
+        }
         // Also a page that has all of them: it was written in an earlier life, but may be in the operating system's or the device's
         // cache alone. Before the records go, so that the checkpoint stays behind them.
         self.mark_dirty(at, pending.first);

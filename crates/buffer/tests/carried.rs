@@ -117,6 +117,41 @@ fn a_crash_finds_them_twice_and_makes_them_once() {
     }
 }
 
+/// The page is damaged, and its file cannot be written: the log alone has the page that tells of it.
+#[test]
+fn a_lost_page_stays_lost() {
+    let rig = filled(256 << 10, 1, &small(64));
+    next(&rig.pool, 5, 0);
+    flush(&rig.pool);
+    let crashed = rig.sim.crash(1);
+    drop(rig);
+    crashed.scribble(&Path::new(DIR).join("#myriad/a.myr"), 5 * 4096, &[1; 4096]).unwrap();
+    let rig = open(crashed, &PoolConfig { background_threads: true, ..small(64) }).unwrap();
+    rig.pool.spaces().register(OTHER, "b.myr", Some([8; 16]));
+    rig.sim.inject(CallKind::Write, "a.myr", 0, Fault::Eio, true);
+    while rig.pool.redo_some(10) > 0 {}
+    let why = |rig: &Rig| {
+        let text = rig.pool.fix_shared(id(5)).map(drop).unwrap_err().to_string();
+        text.split_once("are lost: checksum").map(|(_, sums)| sums.to_string())
+    };
+    let before = why(&rig);
+    assert!(before.is_some());
+    let (end, begin) = (rig.pool.log().end_lsn(), Instant::now());
+    (0..100).cycle().take_while(|_| rig.pool.log().last_checkpoint().0 < end).for_each(|page| {
+        assert!(begin.elapsed() < Duration::from_secs(60), "{:?}", rig.pool.stats());
+        work_elsewhere(&rig.pool, 1 + page);
+    });
+    assert!(rig.pool.stats().carried > 0);
+    flush(&rig.pool);
+    let rig = open(rig.sim.crash(2), &small(64)).unwrap();
+    assert_eq!(why(&rig), before);
+    while rig.pool.redo_some(10) > 0 {}
+    assert_eq!(why(&rig), before);
+    rig.pool.checkpoint_now().unwrap();
+    let rig = open(rig.sim.crash(3), &small(64)).unwrap();
+    assert_eq!(why(&rig), before);
+}
+
 /// What a page has to have.
 #[derive(Clone, Copy, Default)]
 struct Expected {
