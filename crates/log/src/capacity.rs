@@ -242,9 +242,8 @@ impl Log {
             self.checkpoint_lsn.fetch_max(lsn.0, Ordering::AcqRel);
             return Ok(());
         }
-        let mut next = header.clone();
+        let mut next = header.next();
         next.unlogged = false;
-        next.sequence += 1;
         next.checkpoint = lsn.0.max(header.checkpoint);
         next.payload = payload.to_vec();
         next.trim_generations();

@@ -1,4 +1,5 @@
-//! The log file's header: two slots of 4 KiB with the same contents, written one after the other.
+//! The log file's header: two slots of 4 KiB with the same contents, written one after the other. Only the sequence number of the
+//! one that is written last is larger by one, so that it is known which that was.
 //!
 //! | offset | bytes | field |
 //! |---|---|---|
@@ -67,6 +68,11 @@ pub(crate) struct Header {
 }
 
 impl Header {
+    /// What is to be written next, as it is so far. Each write takes two numbers.
+    pub(crate) fn next(&self) -> Header {
+        Header { sequence: self.sequence + 2, ..self.clone() }
+    }
+
     fn encode(&self, block: &mut [u8]) {
         assert!(self.payload.len() <= CHECKPOINT_BYTES_MAX);
         assert!((1..=GENERATIONS_MAX).contains(&self.generations.len()));
@@ -165,8 +171,8 @@ impl Header {
     /// damaged later would leave only a checkpoint whose log is overwritten. `syncs` are the file's.
     pub(crate) fn write(&self, file: &dyn File, syncs: &Syncs) -> Result<()> {
         let mut block = AlignedBuf::new(BLOCK as usize);
-        self.encode(&mut block);
-        for slot in [self.first_slot, 1 - self.first_slot] {
+        for (nth, slot) in (0..).zip([self.first_slot, 1 - self.first_slot]) {
+            Header { sequence: self.sequence + nth, ..self.clone() }.encode(&mut block);
             file.write_at(&block, slot * BLOCK)?;
             syncs.sync(file, SyncMark::START)?;
         }
@@ -273,10 +279,13 @@ mod tests {
                 let file = io.open(path, OpenMode::WRITE).unwrap();
                 let found = Header::read(&*file).unwrap_or_else(|e| panic!("seed {seed} round {round}: {e}"));
                 io.inject(CallKind::Sync, "l", (seed >> round) & 1, Fault::Eio, false);
-                let next = Header { sequence: found.sequence + 1, ..found };
-                assert!(next.write(&*file, &Syncs::default()).is_err());
-                io = io.crash(seed * 10 + round);
+                assert!(found.next().write(&*file, &Syncs::default()).is_err());
+                // The machine goes on, or does not.
+                let end = if (seed >> (4 + round)) & 1 == 0 { SimIo::crash } else { SimIo::kill };
+                io = end(&io, seed * 10 + round);
             }
+            let file = io.crash(seed).open(path, OpenMode::READ).unwrap();
+            Header::read(&*file).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
         }
     }
 

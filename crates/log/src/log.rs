@@ -326,8 +326,7 @@ impl Log {
         let block = end.0 - end.0 % BLOCK;
         let mut bytes = vec![0; (end.0 - block) as usize];
         FileRing::new(file, &header).read(block, &mut bytes)?;
-        let mut next = header.clone();
-        next.sequence += 1;
+        let mut next = header.next();
         if end.0 == header.checkpoint {
             next.capacity = self.config.capacity();
         }

@@ -126,12 +126,11 @@ impl Log {
         let mut header = self.header.lock();
         let _writer = self.writer.lock();
         while copy.advance(self)? {}
-        let mut next = header.clone();
+        let mut next = header.next();
         next.capacity = capacity;
         if self.written.load(Ordering::Acquire) > next.write_limit() {
             return Err(Error::invalid("the redo log grew faster than it could be made smaller"));
         }
-        next.sequence += 1;
         next.first_slot = 0;
         LogFile::new(Arc::clone(&file)).write_header(&next)?;
         let (path, log_path) = (resized_path(dir), log_path(dir));

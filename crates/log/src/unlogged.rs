@@ -39,8 +39,7 @@ impl Log {
         let mut header = self.header.lock();
         self.check_poison()?;
         if !header.unlogged {
-            let mut next = header.clone();
-            next.sequence += 1;
+            let mut next = header.next();
             next.unlogged = true;
             self.must(self.file().write_header(&next))?;
             *header = next;
