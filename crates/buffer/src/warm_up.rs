@@ -223,7 +223,8 @@ impl BufferPool {
         // What a warm-up cut short has not read yet was in use before, and counts again; all of it where none began, as in a start
         // that the server gives up.
         let never_began = !state.begun && self.config.background_threads;
-        let mut pages = if never_began { self.read_hot_pages() } else { state.left.clone() };
+        let left = if never_began { self.read_hot_pages() } else { state.left.clone() };
+        let mut pages = Vec::new();
         for at in 0..self.frames().len() as u32 {
             let frame = self.frames().get(at);
             let id = frame.page_id.load(Ordering::Relaxed);
@@ -231,7 +232,10 @@ impl BufferPool {
                 pages.push(PageId::from_u64(id));
             }
         }
+        pages.extend(left);
         pages.retain(|page| page.space != SpaceId::UNDO && page.space != SpaceId::MEMORY);
+        // A longer list is read by nobody.
+        pages.truncate(self.frames().max());
         pages.sort_unstable();
         pages.dedup();
         let path = self.warm_up.path();

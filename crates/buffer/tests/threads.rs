@@ -359,6 +359,27 @@ fn pages_in_use_are_read_again_after_a_restart() {
     rig.pool.stop_background();
 }
 
+/// What a stop kept from being read and what was used instead are more pages than there can be frames.
+#[test]
+fn a_list_of_pages_in_use_is_no_longer_than_one_that_is_read() {
+    let config = PoolConfig { background_threads: true, ..small(64) };
+    let mut rig = create(7, &config);
+    init_pages(&rig.pool, 128);
+    rig.pool.checkpoint_now().unwrap();
+    for first in [1, 65, 1] {
+        rig.pool.start_warm_up(Duration::from_secs(3600));
+        std::thread::sleep(Duration::from_millis(20));
+        (first..first + 64).for_each(|page| drop(rig.pool.fix_shared(id(page)).unwrap()));
+        rig.pool.stop_background();
+        rig.pool.save_hot_pages().unwrap();
+        let told = rig.messages.lock().unwrap().clone();
+        assert!(!told.iter().any(|(level, _)| *level == myriad_buffer::Level::Warning), "{told:?}");
+        let sim = rig.sim.crash(1);
+        drop(rig);
+        rig = open(sim, &config).unwrap();
+    }
+}
+
 /// The background's own saving may be under way when the pool is closed.
 #[test]
 fn lists_of_pages_in_use_are_saved_one_at_a_time() {
