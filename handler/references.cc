@@ -277,13 +277,16 @@ int References::resolve(THD *thd, Link *link, enum_mdl_type lock) {
   Session *session = Session::of(thd);
   if (!session) return HA_ERR_OUT_OF_MEM;
   Relatives &relatives = session->relatives;
-  if (link->connection == relatives.connection && link->statement == relatives.statement) return 0;
+  /* A row event can delete parents after others have only changed them. */
+  if (link->connection == relatives.connection && link->statement == relatives.statement && link->lock >= lock)
+    return 0;
   const std::string &name = link->as_child ? link->key.parent : link->key.child;
   link->index = nullptr;
   link->connection = 0;
   if (int error = relatives.get(thd, name, lock, &link->other)) return error;
   link->connection = relatives.connection;
   link->statement = relatives.statement;
+  link->lock = lock;
   if (!link->other) return 0;
   const auto &columns = link->as_child ? link->key.parent_columns : link->key.columns;
   const auto &own = link->as_child ? link->key.columns : link->key.parent_columns;

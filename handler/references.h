@@ -77,6 +77,8 @@ struct Link {
                                              connection to the next */
   Relative *other = nullptr;              /* the other table, null if it does not exist */
   const IndexPlan *index = nullptr;       /* its index of the key, null if there is none */
+  /* The metadata lock on it. */
+  enum_mdl_type lock = MDL_INTENTION_EXCLUSIVE;
 };
 
 /* The change of a row, and what led to it. */

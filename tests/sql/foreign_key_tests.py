@@ -236,6 +236,38 @@ def test_crash_in_refused_drop(where):
     expect("nothing is left", os.path.exists(aside), False)
 
 
+def test_parents_changed_then_deleted(_where):
+    """Row events of one statement, of which the first only changes parents and the second deletes some: of a child that the source does
+    not have the server knows nothing, and the deletion cascades under a lock of its own."""
+    with server.Server("MYRIAD", options=["--log-bin=log", "--binlog-format=ROW"]) as where:
+        c = database(where)
+        rows(c, "CREATE TABLE p (id INT PRIMARY KEY)")
+        rows(c, "CREATE TABLE t (id INT PRIMARY KEY)")
+        rows(c, "INSERT INTO p VALUES (1), (2)")
+        rows(c, """CREATE TRIGGER both_ways BEFORE INSERT ON t FOR EACH ROW
+                   BEGIN UPDATE p SET id = 11 WHERE id = 1; DELETE FROM p WHERE id = 2; END""")
+        rows(c, "FLUSH BINARY LOGS")
+        log = rows(c, "SHOW MASTER STATUS")[0][0]
+        rows(c, "INSERT INTO t VALUES (1)")
+        rows(c, "FLUSH BINARY LOGS")
+        printed = subprocess.run([server.tool("mariadb-binlog"), "--no-defaults", os.path.join(where.datadir, log)], capture_output=True)
+        for sql in ("SET sql_log_bin=0", "DROP TRIGGER both_ways", "TRUNCATE t", "UPDATE p SET id = 1", "INSERT INTO p VALUES (2)",
+                    "CREATE TABLE k (p INT, FOREIGN KEY (p) REFERENCES p (id) ON DELETE CASCADE)", "INSERT INTO k VALUES (2)"):
+            rows(c, sql)
+
+        def repeat():
+            client = [server.tool("mariadb"), "--no-defaults", f"--socket={where.socket}", "--user=root",
+                      "--init-command=SET lock_wait_timeout=1"]
+            return subprocess.run(client, input=printed.stdout, capture_output=True).stderr.decode()
+
+        rows(c, "LOCK TABLES k READ")
+        expect("it waits", "ERROR 1205" in repeat(), True)
+        expect("the child under its lock", rows(c, "SELECT * FROM k"), ((2,),))
+        rows(c, "UNLOCK TABLES")
+        expect("errors", repeat(), "")
+        expect("rows", [rows(c, f"SELECT * FROM {table}") for table in "ptk"], [((11,),), ((1,),), ()])
+
+
 def test_definitions_wait(where):
     """A definition that concerns a foreign key waits for the transactions that rely on it."""
     c, other = database(where), where.connect(database="d")
