@@ -45,7 +45,13 @@ bool is_cached(THD *thd, const char *db, const char *table) {
   return true;
 }
 
-/* Waits for the users of a table that the server has in its cache, as DROP TABLE does, and takes it out of there. The
+/* Whether somebody may use the table, now or later in his transaction: the server's cache can have lost it since. */
+bool is_in_use(THD *thd, const char *db, const char *table) {
+  MDL_key key(MDL_key::TABLE, db, table);
+  return is_cached(thd, db, table) || thd->mdl_context.get_lock_owner(&key);
+}
+
+/* Waits for the users of a table, as DROP TABLE does, and takes it out of the server's cache. The
    connection's own HANDLERs are closed first: the server would wait for them for ever. */
 bool close_table(THD *thd, const char *db, const char *table) {
   const LEX_CSTRING schema = {db, strlen(db)}, name = {table, strlen(table)};
@@ -207,7 +213,7 @@ bool myriad_leave_drops(THD *thd, const char *db, const MY_DIR *files, std::vect
     filename_to_tablename(name.c_str(), table, sizeof table, true);
     if (triggers.count(name))
       left.push_back(std::move(name));
-    else if (is_cached(thd, db, table) && close_table(thd, db, table))
+    else if (is_in_use(thd, db, table) && close_table(thd, db, table))
       return true;
   }
   names->swap(left);

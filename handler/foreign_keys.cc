@@ -254,7 +254,7 @@ int check_kind(const TABLE *table) {
 }
 
 /* Nobody who writes the table now knows of the new child: waits for all of them. Its database must not be dropped
-   meanwhile: DROP DATABASE has looked for children before, and waits only for tables in the server's cache. */
+   meanwhile: DROP DATABASE has looked for children before, and waits only for tables in use when it begins. */
 bool lock_parent(THD *thd, const std::string &parent) {
   const SqlName name = sql_name(parent);
   MDL_request request;

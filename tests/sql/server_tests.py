@@ -698,6 +698,20 @@ def test_drop_database_beside_readers(where):
         rows(c, "DROP TABLE t")
 
 
+def test_drop_database_beside_transaction(where):
+    """DROP DATABASE waits for who has used a table in his transaction, also when the server's cache has lost it since."""
+    c, dropper = database(where), where.connect()
+    rows(c, "CREATE TABLE t (id INT PRIMARY KEY)")
+    rows(c, "BEGIN")
+    rows(c, "INSERT INTO t VALUES (1)")
+    rows(dropper, "FLUSH TABLES")
+    rows(dropper, "SET lock_wait_timeout=1")
+    expect("while it is open", code_of(dropper, "DROP DATABASE d"), 1205)
+    expect("its row", rows(c, "SELECT * FROM t"), ((1,),))
+    rows(c, "COMMIT")
+    rows(dropper, "DROP DATABASE d")
+
+
 def test_drop_database_with_strange_file(_where):
     """The statement fails, its tables are gone: the binary log has to say so."""
     with server.Server("MYRIAD", binlog=True) as where:
