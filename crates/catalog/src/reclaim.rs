@@ -9,7 +9,7 @@ use myriad_btree::{alloc::PACK_ROOT, Leaf, RemoveProgress, Tree};
 #[allow(unused_imports)] // named in documentation
 use myriad_txn::TrxSystem;
 use myriad_txn::{value::Entry, IndexAlive, IndexDropped};
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
@@ -21,6 +21,8 @@ const STEP_CHAINS: usize = 16;
 const STEP_FILES: usize = 32;
 /// Rows of tablespaces set aside that a step passes over at most.
 const STEP_PASSED: usize = 1000;
+/// Indexes of a tablespace that may fail in a round, each for a page of its own, before the tablespace is set aside.
+const INDEXES_FAILED_MAX: u32 = 16;
 
 /// What the background is at of what was dropped, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,8 +48,8 @@ pub enum Reclaiming {
 /// A round through the pending work: what it could not do, and how far it is.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// Tablespaces whose work is left to the next round.
-    failed: BTreeSet<SpaceId>,
+    /// Tablespaces in which something failed, and how often. From [`INDEXES_FAILED_MAX`] on their work is left to the next round.
+    failed: BTreeMap<SpaceId, u32>,
     /// Why, for the first of them.
     error: Option<Error>,
     /// Keys of the last rows passed over: of tablespaces to be removed, and of indexes. What comes before them and is not
@@ -65,9 +67,17 @@ impl Round {
     }
 
     fn set_aside(&mut self, pending: Pending, error: Error) {
-        self.failed.insert(pending.space());
+        let may_be_one_page = matches!(error, Error::CorruptPage { .. } | Error::Io { .. });
+        *self.failed.entry(pending.space()).or_default() += match pending {
+            Pending::Index { .. } if may_be_one_page => 1,
+            _ => INDEXES_FAILED_MAX,
+        };
         self.error.get_or_insert(error);
         self.pass(pending);
+    }
+
+    fn is_set_aside(&self, space: SpaceId) -> bool {
+        self.failed.get(&space).is_some_and(|&times| times >= INDEXES_FAILED_MAX)
     }
 }
 
@@ -132,8 +142,8 @@ impl Catalog {
     }
 
     /// Does one portion of the pending work; whether there may be more now (see also [`Catalog::awaits_checkpoint`]). What
-    /// cannot be done because of its tablespace is set aside, with all else of that tablespace, and keeps nothing else
-    /// from being done.
+    /// cannot be done because of its tablespace is set aside, with all else of that tablespace (an index alone where it may be
+    /// one page), and keeps nothing else from being done.
     ///
     /// # Errors
     /// Those of the pool and of removing files, of work set aside when all else is done; it stays pending, and the next
@@ -210,7 +220,7 @@ impl Catalog {
                 if matches!(pending, Pending::Index { id, .. } if self.building.lock().contains(&id.0)) {
                     return Ok(true);
                 }
-                if round.failed.contains(&pending.space()) {
+                if round.is_set_aside(pending.space()) {
                     passed += 1;
                     round.pass(pending);
                     next = Next::Look;

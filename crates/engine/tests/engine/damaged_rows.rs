@@ -76,4 +76,12 @@ fn damaged_pages_of_another_table_keep_none_from_being_removed() {
     (0..50).for_each(|_| drop(engine.background_step()));
     let status = engine.status_text();
     assert!(status.contains("indexes: all removed") && used() == before, "{status}");
+    // Nor when that table is dropped, too, and its own removal fails.
+    engine.create_table("d/sound", &spec()).unwrap();
+    fill(&engine, "d/sound", 3_000);
+    engine.drop_table("d/damaged").unwrap();
+    engine.drop_table("d/sound").unwrap();
+    (0..50).for_each(|_| drop(engine.background_step()));
+    let status = engine.status_text();
+    assert!(status.contains("indexes: tried again") && used() == before, "{status}");
 }
