@@ -3,7 +3,7 @@
 use crate::def::TableDef;
 use crate::rows::{self, Pending};
 use crate::store::{index, Catalog};
-use myriad_base::{Error, IndexId, Result, SpaceId};
+use myriad_base::{Error, IndexId, PageId, Result, SpaceId};
 use myriad_btree::overflow::free_overflow;
 use myriad_btree::{alloc::PACK_ROOT, Leaf, RemoveProgress, Tree};
 #[allow(unused_imports)] // named in documentation
@@ -21,8 +21,8 @@ const STEP_CHAINS: usize = 16;
 const STEP_FILES: usize = 32;
 /// Rows of tablespaces set aside that a step passes over at most.
 const STEP_PASSED: usize = 1000;
-/// Indexes of a tablespace that may fail in a round, each for a page of its own, before the tablespace is set aside.
-const INDEXES_FAILED_MAX: u32 = 16;
+/// How often something may fail in a tablespace in a round, each time for another page, before the tablespace is set aside.
+const FAILURES_MAX: u32 = 16;
 
 /// What the background is at of what was dropped, for reports.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,11 +45,19 @@ pub enum Reclaiming {
     Failed(Error),
 }
 
+/// What failed in a tablespace.
+#[derive(Default)]
+struct Failures {
+    /// How often. From [`FAILURES_MAX`] on the tablespace's work is left to the next round.
+    count: u32,
+    /// The last damaged page: small tables, which come one after the other, share it.
+    page: Option<PageId>,
+}
+
 /// A round through the pending work: what it could not do, and how far it is.
 #[derive(Default)]
 pub(crate) struct Round {
-    /// Tablespaces in which something failed, and how often. From [`INDEXES_FAILED_MAX`] on their work is left to the next round.
-    failed: BTreeMap<SpaceId, u32>,
+    failed: BTreeMap<SpaceId, Failures>,
     /// Why, for the first of them.
     error: Option<Error>,
     /// Keys of the last rows passed over: of tablespaces to be removed, and of indexes. What comes before them and is not
@@ -67,17 +75,20 @@ impl Round {
     }
 
     fn set_aside(&mut self, pending: Pending, error: Error) {
-        let may_be_one_page = matches!(error, Error::CorruptPage { .. } | Error::Io { .. });
-        *self.failed.entry(pending.space()).or_default() += match pending {
-            Pending::Index { .. } if may_be_one_page => 1,
-            _ => INDEXES_FAILED_MAX,
+        let failures = self.failed.entry(pending.space()).or_default();
+        failures.count += match (pending, &error) {
+            (Pending::Index { .. }, Error::CorruptPage { page, .. }) => {
+                u32::from(failures.page.replace(*page) != Some(*page))
+            }
+            (Pending::Index { .. }, Error::Io { .. }) => 1,
+            _ => FAILURES_MAX,
         };
         self.error.get_or_insert(error);
         self.pass(pending);
     }
 
     fn is_set_aside(&self, space: SpaceId) -> bool {
-        self.failed.get(&space).is_some_and(|&times| times >= INDEXES_FAILED_MAX)
+        self.failed.get(&space).is_some_and(|failures| failures.count >= FAILURES_MAX)
     }
 }
 
