@@ -277,7 +277,7 @@ int ha_myriad::create(const char *path, TABLE *form, HA_CREATE_INFO *create_info
   spec.kept_of = keeps ? kept.table.c_str() : nullptr;
   spec.kept_keys = kept_keys.data();
   spec.kept_key_count = uint32_t(kept_keys.size());
-  myriad_status status = myriad_create_table(myriad_core, myriad_name(path).c_str(), &spec);
+  myriad_status status = myriad_create(myriad_name(path), spec);
   if (read) form->s->free_frm_image(image);
   if (status == MYRIAD_OK && thd_sql_command(thd) == SQLCOM_CREATE_TABLE && myriad::fills_created_table(thd))
     if (Session *session = Session::of(thd)) session->refused_drop.is_made(thd, myriad_name(path));

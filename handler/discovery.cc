@@ -313,6 +313,13 @@ bool myriad_is_there(const std::string &name) {
   return myriad_table_exists(myriad_core, name.c_str(), &exists) == MYRIAD_OK && exists;
 }
 
+myriad_status myriad_create(const std::string &name, const myriad_table_spec &spec) {
+  const myriad_status status = myriad_create_table(myriad_core, name.c_str(), &spec);
+  if (status != MYRIAD_ERR_TABLE_EXISTS || name.compare(name.find('/') + 1, strlen(COPY), COPY)) return status;
+  const myriad_status dropped = myriad_drop_table(myriad_core, name.c_str());
+  return dropped == MYRIAD_OK ? myriad_create_table(myriad_core, name.c_str(), &spec) : dropped;
+}
+
 int myriad_drop(const std::string &name, THD *thd) {
   const int command = thd ? thd_sql_command(thd) : SQLCOM_END;
   const bool drops = command == SQLCOM_DROP_TABLE || command == SQLCOM_CREATE_TABLE;

@@ -7,6 +7,9 @@
 
 /* Whether a table is known to be there; false also where the catalog cannot be read. */
 bool myriad_is_there(const std::string &name);
+/* A copy that ALTER TABLE makes is called by this process and the connection: what has its name already was left by
+   another server, in a backup or by a crash whose log of DDL is lost, and is dropped. */
+myriad_status myriad_create(const std::string &name, const myriad_table_spec &spec);
 /* 0, or a handler error; refused where another table refers to it. */
 int myriad_drop(const std::string &name, THD *thd);
 /* The table's image from the catalog; empty if it has none (partitions). */

@@ -1,4 +1,5 @@
 #include "table_rebuild.h"
+#include "discovery.h"
 #include "options.h"
 #include "session.h"
 #include "variables.h"
@@ -56,7 +57,7 @@ myriad_status TableRebuild::create() {
   spec.auto_increment_next = 1;
   spec.in_memory = options && options->in_memory;
   spec.tablespace_per = options ? int32_t(options->tablespace_per) - 1 : -1;
-  return myriad_create_table(myriad_core, m_name.c_str(), &spec);
+  return myriad_create(m_name, spec);
 }
 
 myriad_status TableRebuild::begin_copy(const char *tmp_dir) {

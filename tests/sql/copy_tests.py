@@ -215,6 +215,19 @@ def test_syncs_of_dropped_partitions(where):
         expect("others", code_of(c, "SELECT * FROM d.p2"), 0 if "TABLE" in drop else 1146)
 
 
+def test_left_by_another_server(where):
+    """What has the name of a copy already, as a backup made in the middle of an ALTER has it, is in no ALTER's way."""
+    with database(where) as c:
+        rows(c, "CREATE TABLE t (a INT PRIMARY KEY, b INT)")
+        rows(c, "INSERT INTO t VALUES (1, 2)")
+        with open(os.path.join(where.folder, "pid")) as pid:
+            left = f"`#mysql50##sql-alter-{int(pid.read()):x}-{c.thread_id():x}`"
+        for how in "INPLACE", "COPY":
+            rows(c, f"CREATE TABLE {left} (z TEXT)")
+            rows(c, f"ALTER TABLE t FORCE, ALGORITHM={how}")
+            expect(how, (rows(c, "SELECT * FROM t"), code_of(c, f"DROP TABLE {left}")), (((1, 2),), 1051))
+
+
 def test_new_column_with_check(where):
     """Where the rows that there are do not pass a new column's CHECK, or it needs a look at each, the server copies."""
     with database(where) as c:
