@@ -300,7 +300,9 @@ impl BufferPool {
         let capacity = self.log().capacity();
         let short = self.checkpoint_age() > capacity / 16 * AGE_LATE;
         let step = capacity / if short { CHECKPOINT_STEP * 4 } else { CHECKPOINT_STEP };
-        if gain > 0 && (idle || gain >= step) {
+        // A copy of the log that is late is given up for want of room alone.
+        let may_go = short || self.log().is_copied(Lsn(oldest));
+        if gain > 0 && (idle || gain >= step) && may_go {
             self.take_checkpoint()?;
         }
         Ok(())

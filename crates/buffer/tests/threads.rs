@@ -8,9 +8,12 @@ use myriad_base::random::Random;
 use myriad_base::waits::until_killed;
 use myriad_base::Error;
 use myriad_buffer::{BufferPool, Mtr, PoolConfig, PoolStats};
-use myriad_log::LogConfig;
+use myriad_io::Io;
+use myriad_log::{LogConfig, LogCopy};
 use rig::{create, create_with, id, init_pages, open, small};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 const PAGES: u64 = 300;
@@ -547,4 +550,36 @@ fn who_sleeps_for_what_a_page_was_is_woken_when_it_becomes_free() {
         freed.commit().unwrap();
         assert!(first.join().unwrap(), "it slept on while another had the page");
     });
+}
+
+/// Nothing presses for the checkpoint that a quiet second brings.
+#[test]
+fn a_late_copy_of_the_log_is_not_given_up_while_there_is_room() {
+    let rig = create(7, &config());
+    let io: Arc<dyn Io> = Arc::new(rig.sim.clone());
+    io.create_dir(Path::new("/copy")).unwrap();
+    io.create_dir(Path::new("/copy/#myriad")).unwrap();
+    let log = rig.pool.log();
+    let mut copy = LogCopy::begin(log, &io, Path::new("/copy"), Duration::ZERO).unwrap();
+    init_pages(&rig.pool, 20);
+    for page in 1..=20 {
+        let mut mtr = Mtr::start(&rig.pool).unwrap();
+        let at = mtr.fix(id(page)).unwrap();
+        mtr.write(at, AT, &[1; 1000]);
+        mtr.commit().unwrap();
+    }
+    log.flush_to(log.end_lsn()).unwrap();
+    let begun = Instant::now();
+    let wait_while = |more: &dyn Fn() -> bool| {
+        while more() {
+            assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", rig.pool.stats());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    wait_while(&|| rig.pool.stats().dirty_pages > 0 || begun.elapsed() < Duration::from_secs(3));
+    assert_eq!(log.last_checkpoint().0, copy.checkpoint());
+    while copy.advance(log).unwrap() {}
+    wait_while(&|| log.last_checkpoint().0 < log.end_lsn());
+    copy.give_up(log);
+    rig.pool.stop_background();
 }

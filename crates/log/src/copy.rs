@@ -266,12 +266,17 @@ impl Log {
         Lsn(checkpoint.0.min(copied_from))
     }
 
+    /// Whether a copy that is being made has all that a checkpoint at `lsn` gives up; also if none is made.
+    pub fn is_copied(&self, lsn: Lsn) -> bool {
+        self.reader.at.load(Ordering::Acquire) >= lsn.0 - lsn.0 % BLOCK
+    }
+
     /// The header's latch, once what a checkpoint at `lsn` gives up has been copied, or has been waited for long enough.
     pub(crate) fn header_for_checkpoint(&self, lsn: Lsn) -> MutexGuard<'_, Header> {
         let mut since = None;
         loop {
             let header = self.header.lock();
-            if self.reader.at.load(Ordering::Acquire) >= lsn.0 - lsn.0 % BLOCK {
+            if self.is_copied(lsn) {
                 return header;
             }
             let begun = *since.get_or_insert_with(Instant::now);
@@ -282,7 +287,7 @@ impl Log {
                 return header;
             }
             drop(header);
-            if self.reader.at.load(Ordering::Acquire) < lsn.0 - lsn.0 % BLOCK {
+            if !self.is_copied(lsn) {
                 self.reader.moved.wait_for(&mut patience, LOOK);
             }
         }
