@@ -10,7 +10,7 @@ use crate::buffered;
 use crate::commit_table::ANCIENT;
 use crate::gap::Edge;
 use crate::losers::TELL_EVERY;
-use crate::rollback::{index_of, is_unavailable, LeftOver};
+use crate::rollback::{index_of, LeftOver};
 use crate::system::{FlushPolicy, PurgeStats, TrxSystem};
 use crate::undo::page::{self, undo_page};
 use crate::undo::record::{self, Change, Kind, LogState, CHAIN_FREED, NEW_DELETED, OLD_CHAIN};
@@ -19,11 +19,11 @@ use crate::value::Entry;
 use crossbeam_utils::CachePadded;
 use myriad_base::clock::Every;
 use myriad_base::threads::{self, told_of};
-use myriad_base::{Csn, Error, IndexId, PageId, PageNo, Result, RollPtr, TrxId};
+use myriad_base::{Csn, Error, IndexId, PageId, PageNo, Result, RollPtr, SpaceId, TrxId};
 use myriad_btree::{overflow, Leaf, Tree};
 use myriad_buffer::{Event, Level, Mtr};
 use parking_lot::{Condvar, Mutex};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,6 +46,9 @@ const RECORDS_WORTH_A_TURN: u64 = 128;
 const GATHER_WAIT: Duration = Duration::from_millis(10);
 const IDLE_WAIT: Duration = Duration::from_millis(50);
 const RETRY_WAIT: Duration = Duration::from_secs(1);
+/// How long pages of a tablespace that cannot be read are waited for, and after how long without a failure they are again.
+const UNREAD_MAX: Duration = Duration::from_secs(60);
+const UNREAD_FORGOTTEN: Duration = Duration::from_secs(600);
 /// Time between looks whether `undo.myr` can be made smaller.
 const SHRINK_LOOK: Duration = Duration::from_secs(1);
 const SYNC_EVERY: Duration = Duration::from_secs(1);
@@ -97,6 +100,15 @@ pub(crate) struct PurgeControl {
     limit: CachePadded<AtomicU64>,
     /// Damaged pages that were met. Each may have thousands of old versions, and is told once.
     damaged: Mutex<BTreeSet<PageId>>,
+    /// Tablespaces of which a page could not be read.
+    unread: Mutex<BTreeMap<SpaceId, Unread>>,
+}
+
+/// See [`PurgeControl::unread`].
+struct Unread {
+    since: Duration,
+    last: Duration,
+    told: bool,
 }
 
 impl PurgeControl {
@@ -117,6 +129,7 @@ impl PurgeControl {
             entries: CachePadded::default(),
             limit: CachePadded::new(AtomicU64::new(ANCIENT.0 + 1)),
             damaged: Mutex::default(),
+            unread: Mutex::default(),
         }
     }
 
@@ -349,7 +362,7 @@ impl TrxSystem {
     /// Takes a share of purge's work. Where purge is at the slot already, or something is wrong, nothing is done: its threads come
     /// there, and tell.
     pub(crate) fn take_share(&self, share: PurgeShare) {
-        if let Some(mut position) = share.slot.position.try_lock() {
+        if let Some(mut position) = share.slot.position.try_lock().filter(|position| position.again.is_zero()) {
             let oldest = if share.looks { self.purge_limit() } else { self.purge.limit() };
             let done = self.purge_records(&share.slot, &mut position, oldest, share.records);
             self.purge.shares.fetch_add(u64::from(done.is_ok_and(|steps| steps > 0)), Ordering::Relaxed);
@@ -371,7 +384,11 @@ impl TrxSystem {
             if thread.is_some_and(|no| self.purge.thread_of(&slot) != no) || slot.pending.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            match self.purge_records(&slot, &mut slot.position.lock(), oldest, RECORDS_PER_TURN) {
+            let mut position = slot.position.lock();
+            if thread.is_some() && self.clock().now() < position.again {
+                continue;
+            }
+            match self.purge_records(&slot, &mut position, oldest, RECORDS_PER_TURN) {
                 Ok(n) => steps += n,
                 // One damaged page must not keep the other slots' debt.
                 Err(e) => failed = failed.or(Some(e)),
@@ -386,8 +403,14 @@ impl TrxSystem {
         }
     }
 
-    /// Goes on from the slot's position, over at most `count` records.
+    /// Goes on from the slot's position, over at most `count` records. After a failure the slot is left alone for a while.
     fn purge_records(&self, slot: &PurgeSlot, position: &mut PurgePosition, oldest: Csn, count: usize) -> Result<u64> {
+        let done = self.purge_next(slot, position, oldest, count);
+        position.again = if done.is_ok() { Duration::ZERO } else { self.clock().now() + RETRY_WAIT };
+        done
+    }
+
+    fn purge_next(&self, slot: &PurgeSlot, position: &mut PurgePosition, oldest: Csn, count: usize) -> Result<u64> {
         // Without a page access: it would keep a page of each slot in memory as long as a snapshot is open, or read it each time.
         if position.blocked_by.is_some_and(|trx| !self.is_for_purge(trx, oldest)) {
             return Ok(0);
@@ -495,8 +518,31 @@ impl TrxSystem {
         });
         match done {
             // Should its file come back, entries marked as deleted stay there: they take room, nobody sees them.
-            Err(e) if is_unavailable(&e) => Ok(()),
+            Err(e) if self.is_left(&e, change.tree.space) => Ok(()),
             other => other,
+        }
+    }
+
+    /// Whether what a record says of the tablespace is passed over for this error, lest all that comes after it in its slot waits.
+    fn is_left(&self, e: &Error, space: SpaceId) -> bool {
+        match e {
+            Error::TablespaceUnavailable { .. } | Error::CorruptFile { .. } | Error::Format { .. } => true,
+            // A device may err for a moment, and the process want descriptors.
+            Error::Io { .. } => {
+                let now = self.clock().now();
+                let mut unread = self.purge.unread.lock();
+                let noted = unread.entry(space).or_insert(Unread { since: now, last: now, told: false });
+                if now.saturating_sub(noted.last) > UNREAD_FORGOTTEN {
+                    *noted = Unread { since: now, last: now, told: false };
+                }
+                noted.last = now;
+                let left = now.saturating_sub(noted.since) >= UNREAD_MAX;
+                if left && !std::mem::replace(&mut noted.told, true) {
+                    self.report(Level::Warning, &format!("purge leaves old versions where they are: {e}"));
+                }
+                left
+            }
+            _ => false,
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::undo::page::undo_page;
+use myriad_base::clock::ManualClock;
 use myriad_io::{CallKind, Fault};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
@@ -253,5 +254,38 @@ fn a_panic_in_the_background_stops_the_engine_and_holds_nobody_up() {
         wait_until("the engine goes on", || rig.sys.pool().check_poison().is_err());
         let stopped = rig.sys.shutdown(true);
         assert!(matches!(&stopped, Err(Error::Poisoned { reason }) if reason.contains(thread)), "{stopped:?}");
+    }
+}
+
+/// All that comes after it in its slot would wait: for ever, where a sector cannot be read.
+#[test]
+fn purge_passes_over_what_it_cannot_read() {
+    for damaged in [true, false] {
+        let rig = Rig::small();
+        let mut t = rig.trx();
+        (0..50).for_each(|i| rig.insert(&mut t, &key(i), &[1; 200]).unwrap());
+        t.commit(Durability::Sync).unwrap();
+        (0..50).for_each(|i| rig.delete(&mut t, &key(i)).unwrap());
+        t.commit(Durability::Sync).unwrap();
+        rig.sys.pool().checkpoint_now().unwrap();
+        let sim = rig.sim.crash(1);
+        match damaged {
+            true => sim.flip_bit(&Path::new(DIR).join("#myriad/a.myr"), 40, 3).unwrap(),
+            false => sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true),
+        }
+        let clock = Arc::new(ManualClock::default());
+        let sys = try_open_at(&sim, 400, false, false, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let next = Rig::over(sim, sys);
+        if !damaged {
+            for seconds in [0, 1, 58] {
+                clock.advance(Duration::from_secs(seconds));
+                assert!(matches!(next.sys.purge_step(), Err(Error::Io { .. })));
+            }
+            clock.advance(Duration::from_secs(1));
+        }
+        next.purge_all();
+        assert_eq!(next.sys.purge_stats().history, 0);
+        next.sim.clear_faults();
+        assert!(damaged || next.entries() == 50);
     }
 }

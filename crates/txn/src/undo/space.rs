@@ -16,6 +16,7 @@ use myriad_buffer::{BufferPool, Level, Mtr, PageRef, Reporter, SharedPage};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::time::Duration;
 
 pub(super) const FREE_LISTS: usize = 16;
 
@@ -61,12 +62,21 @@ pub struct PurgePosition {
     pub blocked_by: Option<TrxId>,
     /// Purge has not passed all ended logs of the slot since start: [`PurgeSlot::pending`] does not count all of them yet.
     pub catching_up: bool,
+    /// When purge's threads try it again, after a failure; zero if there was none.
+    pub again: Duration,
 }
 
 impl PurgePosition {
     /// Of a slot that has no page.
     pub(crate) fn without_page() -> PurgePosition {
-        PurgePosition { page: PageNo::NONE, offset: page::BODY, log: None, blocked_by: None, catching_up: false }
+        PurgePosition {
+            page: PageNo::NONE,
+            offset: page::BODY,
+            log: None,
+            blocked_by: None,
+            catching_up: false,
+            again: Duration::ZERO,
+        }
     }
 }
 
@@ -191,8 +201,7 @@ impl UndoSpace {
         };
         let (mut unfinished, mut unreadable) = (Vec::new(), Vec::new());
         for (no, (head, tail)) in (0..).zip(chains) {
-            let position =
-                PurgePosition { page: head, offset: page::BODY, log: None, blocked_by: None, catching_up: true };
+            let position = PurgePosition { page: head, catching_up: true, ..PurgePosition::without_page() };
             let pending = AtomicU64::new(u64::from(head != PageNo::NONE));
             let purge = Arc::new(PurgeSlot { no, pending, position: Mutex::new(position) });
             space.add_slot(&purge);
