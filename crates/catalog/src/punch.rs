@@ -56,12 +56,11 @@ impl Catalog {
     /// The pool's and the file's; it is tried again at the next drop in the tablespace.
     pub fn punch_step(&self) -> Result<bool> {
         let next = {
-            let mut punching = self.punching.lock();
-            if punching.planned.is_empty() {
-                // Else a plan would be put off as long as rows are removed.
-                punching.wanted.append(&mut self.pool.spaces().take_emptied());
-            }
-            punching.wanted.pop_first()
+            let Punching { wanted, planned } = &mut *self.punching.lock();
+            wanted.append(&mut self.pool.spaces().take_emptied());
+            // While a plan waits there is no other: it would be put off as long as rows or tables are removed.
+            let next = wanted.iter().find(|space| !planned.contains_key(space)).copied();
+            next.inspect(|space| _ = wanted.remove(space))
         };
         if let Some(space) = next {
             if let Some(Some(plan)) = unless_gone(plan_punch(&self.pool, space))? {

@@ -196,3 +196,39 @@ fn the_status_tells_what_is_left_of_a_dropped_table() {
     assert!(removing.iter().any(|line| line.ends_with("some 128 leaves of it so far")), "{lines:?}");
     assert_eq!(told(), "all removed");
 }
+
+/// A table that is emptied again and again, more often than checkpoints pass, keeps from the file system neither what a dropped table has
+/// left in the same file nor what deleted rows have left in another.
+#[test]
+fn tables_emptied_one_after_the_other_put_no_holes_off() {
+    const ROWS: u32 = 8_000;
+    for often in ["d/often", "e/often"] {
+        let io = SimIo::new(16);
+        let engine = open_sim(&io, EngineConfig { page_size: 4096, ..sim_config() }).unwrap();
+        engine.create_table(often, &spec()).unwrap();
+        for name in ["d/large", "e/large"] {
+            engine.create_table(name, &spec()).unwrap();
+            let (table, mut session) = (engine.open_table(name).unwrap(), engine.session());
+            (0..ROWS).for_each(|i| session.insert(&table, &i.to_be_bytes(), &[1; 1000]).unwrap());
+            session.commit().unwrap();
+        }
+        engine.drop_table("e/large").unwrap();
+        while engine.background_step().unwrap() {}
+        if often == "d/often" {
+            engine.drop_table("d/large").unwrap();
+        } else {
+            let (table, mut session) = (engine.open_table("d/large").unwrap(), engine.session());
+            (0..ROWS).for_each(|i| assert!(session.remove(&table, &i.to_be_bytes()).unwrap()));
+            session.commit().unwrap();
+        }
+        // Tells that it is tried.
+        io.inject(CallKind::Punch, "#myriad/d.", 0, Fault::Eio, true);
+        let tried = (0..300).any(|_| {
+            engine.truncate_table(often, 1).unwrap();
+            let tried = (0..2).any(|_| engine.background_step().is_err());
+            engine.checkpoint_now().unwrap();
+            tried
+        });
+        assert!(tried, "{often}");
+    }
+}
