@@ -383,9 +383,7 @@ impl BufferPool {
                     last_progress = Instant::now();
                 }
                 Err(error) => {
-                    // While the log is off its next checkpoint carries forward what cannot be written.
-                    let patience = if self.log().is_off() { IDLE } else { PATIENCE };
-                    if !self.background.has_threads() || last_progress.elapsed() >= patience {
+                    if !self.background.has_threads() || last_progress.elapsed() >= PATIENCE {
                         return Err(error);
                     }
                     std::thread::sleep(RETRY_PAUSE);
@@ -399,19 +397,6 @@ impl BufferPool {
         }
         self.take_checkpoint()?;
         Ok(())
-    }
-
-    /// Takes a checkpoint at `from` or later, however much of the log there is: what was changed before is written, or logged once more where
-    /// its file cannot be written or read.
-    pub(crate) fn checkpoint_carrying(&self, from: Lsn) -> Result<()> {
-        // Tells which cannot be read.
-        self.merge_all(from);
-        // Nothing is carried forward before it is known how much that is.
-        while self.try_failing() && !self.failing.are_counted() {
-            std::thread::yield_now();
-        }
-        while self.carry_forward(from)? > 0 {}
-        self.write_and_checkpoint(from)
     }
 
     fn oldest_in_memory(&self) -> Option<Lsn> {

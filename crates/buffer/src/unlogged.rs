@@ -1,8 +1,7 @@
 //! Switching the log off for bulk work, and on again (`myriad_redo_log`).
 //!
 //! Off: pages are written once, to make room only, and their writers do not wait for the log. On: what is appended from now on
-//! reaches the log again; then every page changed before that is written, or logged whole where its file cannot be, and the checkpoint
-//! after it takes the mark away.
+//! reaches the log again; then every page changed before that is written, and the checkpoint after it takes the mark away.
 
 use crate::pool::BufferPool;
 use myriad_base::{Error, Result};
@@ -25,25 +24,19 @@ impl BufferPool {
         self.log().stop_writing()
     }
 
-    /// Switches the log on and writes every page changed while it was off; when this returns a crash is survived again. What a file needs
-    /// that cannot be written or read is in the log then. The caller holds no latch.
+    /// Switches the log on and writes every page changed while it was off; when this returns a crash is survived again.
+    /// The caller holds no latch.
     ///
     /// # Errors
-    /// As [`BufferPool::checkpoint_now`], where that is too much for the log; the log is off again then, unless the engine has stopped.
+    /// As [`BufferPool::checkpoint_now`]; the log is off again then, unless the engine has stopped.
     pub fn resume_logging(&self) -> Result<()> {
         if !self.log().is_unlogged() {
             return Ok(());
         }
         // Most of it while nobody can be stopped by a log that fills.
-        let most = self.checkpoint_now();
-        self.check_poison()?;
-        let from = self.log().resume_writing()?;
-        let mut written = most.and_then(|()| self.checkpoint_now());
-        if self.log().is_unlogged() && self.check_poison().is_ok() {
-            // A stop comes here, too: all would be lost for one file.
-            let carried = self.checkpoint_carrying(from);
-            written = written.and(carried);
-        }
+        self.checkpoint_now()?;
+        self.log().resume_writing()?;
+        let written = self.checkpoint_now();
         if !self.log().is_unlogged() {
             return Ok(());
         }

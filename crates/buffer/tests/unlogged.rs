@@ -3,10 +3,10 @@
 mod rig;
 
 use myriad_base::page::{PageKind, HEADER_BYTES};
-use myriad_base::{Error, Lsn, PageId, PageNo, Result};
+use myriad_base::{Error, Result};
 use myriad_buffer::{BufferPool, Mtr};
 use myriad_io::{CallKind, Fault};
-use rig::{create, id, open, set_buffered, small, work_elsewhere, OTHER};
+use rig::{create, id, open, small};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Puts a value in every KiB of the page, so that a torn page has two.
@@ -131,50 +131,6 @@ fn power_goes_at_any_call() {
         }
     }
     assert!(refusals > 10 && starts > 10, "{refusals} refusals, {starts} starts");
-}
-
-/// What a file needs that cannot be written is in the log then, and nobody else loses anything.
-#[test]
-fn a_file_that_cannot_be_written_does_not_keep_it_off() {
-    for (kind, fault) in [(CallKind::Write, Fault::Enospc), (CallKind::Write, Fault::Eio), (CallKind::Sync, Fault::Eio)]
-    {
-        let config = myriad_buffer::PoolConfig { background_threads: true, ..small(48) };
-        let rig = create(3, &config);
-        rig.pool.spaces().create(OTHER, "b.myr", [8; 16], Lsn(0)).unwrap();
-        for page in 1..=20 {
-            put(&rig.pool, page, 1, true);
-        }
-        rig.pool.stop_logging().unwrap();
-        put(&rig.pool, 7, 2, false);
-        work_elsewhere(&rig.pool, 1);
-        rig.sim.inject(kind, "a.myr", 0, fault, true);
-        rig.pool.resume_logging().unwrap();
-        let crashed = rig.sim.crash(1);
-        rig.pool.stop_background();
-        let rig = open(crashed, &small(48)).unwrap();
-        rig.pool.spaces().register(OTHER, "b.myr", Some([8; 16]));
-        assert_eq!((get(&rig.pool, 7), get(&rig.pool, 9)), (Ok(2), Ok(1)));
-        let elsewhere = rig.pool.fix_shared(PageId::new(OTHER, PageNo(1))).unwrap();
-        assert_eq!(elsewhere[HEADER_BYTES], 1);
-    }
-}
-
-/// The same of one that cannot be read, which a page has changes for.
-#[test]
-fn a_file_that_cannot_be_read_does_not_keep_it_off() {
-    let config = small(64);
-    let rig = create(6, &config);
-    for page in 1..=200 {
-        put(&rig.pool, page, 1, true);
-    }
-    rig.pool.checkpoint_now().unwrap();
-    rig.pool.stop_logging().unwrap();
-    let buffered = |&page: &u32| !rig.pool.is_resident(id(page)) && set_buffered(&rig.pool, page, 1000, 5);
-    let page = (1..=200).find(buffered).unwrap();
-    rig.sim.inject(CallKind::Read, "a.myr", 0, Fault::Eio, true);
-    rig.pool.resume_logging().unwrap();
-    let rig = open(rig.sim.crash(1), &config).unwrap();
-    assert_eq!((rig.pool.fix_shared(id(page)).unwrap()[1000], get(&rig.pool, page)), (5, Ok(1)));
 }
 
 #[test]
