@@ -192,17 +192,24 @@ fn a_page_that_begins_a_new_life_loses_the_changes_of_the_old_one() {
     assert_eq!(number(&rig.pool, page), 1);
 }
 
-/// What ended the old life of a page may be lost in a crash, while what the page was then is not in its file yet.
-#[test]
-fn what_changed_a_page_in_its_old_life_bounds_the_checkpoint_until_the_new_one_is_written() {
-    let config = small(64);
-    let rig = filled(14, &config, 1);
+/// Page 1 alone has changes, durable in the log, and has left memory with them.
+fn with_first_away(seed: u64, config: &PoolConfig) -> Rig {
+    let rig = filled(seed, config, 1);
     let pool = &rig.pool;
     pool.checkpoint_now().unwrap();
     next(pool, 1, 1);
     (2..=PAGES).for_each(|page| drop(pool.fix_shared(id(page)).unwrap()));
     assert!(!pool.is_resident(id(1)) && pool.stats().change_buffer_pages == 1, "{:?}", pool.stats());
     pool.log().flush_to(pool.log().end_lsn()).unwrap();
+    rig
+}
+
+/// What ended the old life of a page may be lost in a crash, while what the page was then is not in its file yet.
+#[test]
+fn what_changed_a_page_in_its_old_life_bounds_the_checkpoint_until_the_new_one_is_written() {
+    let config = small(64);
+    let rig = with_first_away(14, &config);
+    let pool = &rig.pool;
     // Not durable.
     next(pool, 2, 1);
     let mut mtr = Mtr::start(pool).unwrap();
@@ -223,13 +230,8 @@ fn what_changed_a_page_in_its_old_life_bounds_the_checkpoint_until_the_new_one_i
 #[test]
 fn changes_of_a_page_are_passed_only_by_who_makes_its_end_durable() {
     let config = small(64);
-    let rig = filled(15, &config, 1);
+    let rig = with_first_away(15, &config);
     let pool = &rig.pool;
-    pool.checkpoint_now().unwrap();
-    next(pool, 1, 1);
-    (2..=PAGES).for_each(|page| drop(pool.fix_shared(id(page)).unwrap()));
-    assert!(!pool.is_resident(id(1)) && pool.stats().change_buffer_pages == 1, "{:?}", pool.stats());
-    pool.log().flush_to(pool.log().end_lsn()).unwrap();
     // Not durable, and in no file.
     next(pool, 2, 1);
     let mut mtr = Mtr::start(pool).unwrap();
